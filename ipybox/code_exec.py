@@ -1,0 +1,341 @@
+"""The code executor: the one place where kernel, tool server and approvals are wired together.
+
+Order of a start: tool server, gateway process, approval client, kernel. What costs time loads meanwhile. A stop
+goes the other way round. After a kernel or its gateway has died, the next execution starts what is missing.
+"""
+
+import asyncio
+import enum
+import logging
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ipybox.deadline import Deadline, Turn
+from ipybox.errors import CodeExecutionError, ExecutionError
+from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.tokens import new_token
+from ipybox.tool_exec.protocol import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from ipybox.kernel_mgr.client import ExecutionResult, KernelClient
+    from ipybox.tool_exec.approval.client import ApprovalRequest
+    from ipybox.tool_exec.server import ToolServer
+
+logger = logging.getLogger(__name__)
+
+STATE_LOST = (
+    "[ipybox] The kernel had died. This ran in a fresh one: variables, imports and definitions of earlier cells are "
+    "lost."
+)
+
+
+@dataclass(frozen=True)
+class CodeExecutionResult:
+    """The result of a successful execution.
+
+    Attributes:
+        text: All that the code printed and displayed, in order, without its final newline; None if nothing.
+        images: Paths of the images that the code displayed, in order.
+    """
+
+    text: str | None
+    images: list[Path]
+
+
+@dataclass(frozen=True)
+class CodeExecutionChunk:
+    """A part of the output, as it arrives.
+
+    Attributes:
+        text: The text of this part.
+    """
+
+    text: str
+
+
+class _State(enum.Enum):
+    NEW = "has not been started: call start(), or use `async with`"
+    STARTED = "is running"
+    STOPPED = "has been stopped"
+
+
+class CodeExecutor:
+    """Executes code in an IPython kernel, where it can call the tools of MCP servers.
+
+    Executions are stateful. They run one at a time: a second one waits for the first. Tool calls use the packages
+    that `generate_mcp_sources` makes; they run outside of the kernel, each after it was accepted.
+
+    Args:
+        tool_server_host: Where the tool server listens if it has a port.
+        tool_server_port: Port on which the tool server can be reached, too; by default there is none.
+        kernel_gateway_host: Where the kernel gateway listens if it has a port.
+        kernel_gateway_port: Port on which the kernel gateway can be reached, too; by default there is none.
+        kernel_env: Environment variables for the kernel, which does not inherit those of this process.
+        images_dir: Directory for images that code displays; `images` in the working directory by default.
+        approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for never.
+        connect_timeout: Seconds that an MCP server has to start and answer.
+        sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime.
+        sandbox_config: A settings file for the sandbox.
+        log_level: Logging level of the gateway process.
+        working_dir: The kernel's working directory, by default that of this process.
+    """
+
+    def __init__(
+        self,
+        tool_server_host: str = "localhost",
+        tool_server_port: int | None = None,
+        kernel_gateway_host: str = "localhost",
+        kernel_gateway_port: int | None = None,
+        kernel_env: dict[str, str] | None = None,
+        images_dir: Path | None = None,
+        approval_timeout: float | None = 60,
+        connect_timeout: float = 30,
+        sandbox: bool = False,
+        sandbox_config: Path | None = None,
+        log_level: str = "WARNING",
+        *,
+        working_dir: Path | None = None,
+    ):
+        self._tool_server_address = (tool_server_host, tool_server_port)
+        self._approval_timeout = approval_timeout
+        self._connect_timeout = connect_timeout
+        self._sandbox = sandbox
+        self._images_dir = images_dir if images_dir is not None else (working_dir or Path.cwd()) / "images"
+        self._guest_token = new_token()
+        self._new_gateway = partial(
+            KernelGateway,
+            kernel_gateway_host,
+            kernel_gateway_port,
+            sandbox=sandbox,
+            sandbox_config=sandbox_config,
+            log_level=log_level,
+            env={TOKEN_VARIABLE: self._guest_token} | (kernel_env or {}),
+            working_dir=working_dir,
+            on_tool_connection=self._accept_guest,
+        )
+        self._state = _State.NEW
+        self._turn = Turn()
+        self._resources = AsyncExitStack()
+        self._kernel_side = AsyncExitStack()
+        self._lifecycle = asyncio.Lock()
+        self._tool_server: ToolServer | None = None
+        self._gateway = self._new_gateway()
+        self._client: KernelClient | None = None
+        self._on_approval: Callable[[ApprovalRequest], Awaitable[None]] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Starts kernel gateway, tool server and kernel; returns when code can be executed.
+
+        Raises:
+            RuntimeError: If the executor is running.
+            OSError: If a given port is taken.
+            GatewayError: If the kernel gateway or the kernel does not start.
+        """
+        if self._state is _State.STARTED:
+            raise RuntimeError("the code executor is already running")
+        async with AsyncExitStack() as resources:
+            # Importing aiohttp takes about as long as the gateway process needs to start.
+            loading = asyncio.create_task(asyncio.to_thread(_load_components))
+            resources.push_async_callback(asyncio.wait, [loading])
+            self._gateway = self._new_gateway()
+            await self._kernel_side.enter_async_context(self._gateway)
+            resources.push_async_callback(self._stop_kernel_side)
+            await loading
+            await self._start_tool_side(resources)
+            await self._connect()
+            self._resources = resources.pop_all()
+        self._state = _State.STARTED
+
+    async def stop(self) -> None:
+        """Stops all that `start` has started; code that is being executed fails. Stopping twice does nothing."""
+        self._state = _State.STOPPED if self._state is _State.STARTED else self._state
+        await self._resources.aclose()
+
+    async def reset(self) -> None:
+        """Replaces the kernel by a fresh one and stops the MCP servers, which start again at their next call.
+
+        Code that is being executed fails.
+
+        Raises:
+            RuntimeError: If the executor is not running.
+            GatewayError: If there is no new kernel.
+        """
+        self._check_running()
+        assert self._tool_server is not None
+        await asyncio.gather(self._renew_kernel(), self._tool_server.reset())
+
+    async def execute(self, code: str, timeout: float | None = 120) -> CodeExecutionResult:
+        """Executes code and returns its result. All tool calls that it makes are accepted.
+
+        Args:
+            code: The code of one cell.
+            timeout: Seconds until the execution is interrupted, its wait for an earlier one included; None for
+                no limit.
+
+        Raises:
+            CodeExecutionError: If the code raises, or its kernel dies; the message has the traceback.
+            TimeoutError: If the time is over; the message says what became of the kernel.
+            RuntimeError: If the executor is not running.
+        """
+        async with aclosing(self._run(code, Deadline(timeout), _accept)) as items:
+            async for item in items:
+                if not isinstance(item, str):
+                    return item
+        raise AssertionError("unreachable: an execution ends with its result")
+
+    async def stream(
+        self, code: str, timeout: float | None = 120, chunks: bool = False
+    ) -> AsyncIterator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
+        """Executes code; yields each tool call for approval, and last the result.
+
+        A tool call waits until its request is accepted or rejected, which may happen at any time and in any order.
+        Leaving the iteration early interrupts the code.
+
+        Args:
+            code: The code of one cell.
+            timeout: Seconds until the execution is interrupted, waits for approval and for an earlier execution
+                included; None for no limit.
+            chunks: Whether to yield output as it arrives, too.
+
+        Raises:
+            CodeExecutionError: If the code raises, as it does after a rejected or expired approval or a failing
+                tool if it does not handle that, or if its kernel dies; the message has the traceback.
+            TimeoutError: If the time is over; the message says what became of the kernel.
+            RuntimeError: If the executor is not running.
+        """
+        self._check_running()
+        events: asyncio.Queue[ApprovalRequest | CodeExecutionResult | str | None] = asyncio.Queue()
+
+        async def run() -> None:
+            try:
+                async with aclosing(self._run(code, Deadline(timeout), events.put)) as items:
+                    async for item in items:
+                        events.put_nowait(item)
+            finally:
+                events.put_nowait(None)
+
+        running = asyncio.create_task(run())
+        try:
+            while (event := await events.get()) is not None:
+                if not isinstance(event, str):
+                    yield event
+                elif chunks:
+                    yield CodeExecutionChunk(event)
+            await running
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+    async def _run(
+        self, code: str, deadline: Deadline, on_approval: "Callable[[ApprovalRequest], Awaitable[None]]"
+    ) -> "AsyncGenerator[str | CodeExecutionResult]":
+        self._check_running()
+        async with self._turn.take(deadline):
+            notice = await self._revive()
+            assert self._client is not None
+            self._on_approval = on_approval
+            try:
+                async with aclosing(self._client.stream(code, deadline)) as items:
+                    async for item in items:
+                        yield item if isinstance(item, str) else _result(item, notice)
+            except ExecutionError as exc:
+                self._check_running()
+                raise CodeExecutionError(str(exc), exc.text) from None
+            finally:
+                self._on_approval = None
+
+    async def _revive(self) -> str | None:
+        """Gives the executor a kernel again if it has lost it; returns what to tell then."""
+        assert self._client is not None
+        if self._client.alive:
+            return None
+        logger.warning("the kernel has died: starting a fresh one")
+        await self._renew_kernel()
+        return STATE_LOST
+
+    async def _renew_kernel(self) -> None:
+        async with self._lifecycle:
+            if self._client is not None and self._gateway.running:
+                await self._client.reset()
+            else:
+                await self._stop_kernel_side()
+                self._gateway = self._new_gateway()
+                await self._kernel_side.enter_async_context(self._gateway)
+                await self._connect()
+
+    async def _start_tool_side(self, resources: AsyncExitStack) -> None:
+        from ipybox.tool_exec.approval.client import ApprovalClient
+        from ipybox.tool_exec.server import ToolServer
+
+        host, port = self._tool_server_address
+        self._tool_server = await resources.enter_async_context(
+            ToolServer(
+                host,
+                port,
+                approval_required=True,
+                approval_timeout=self._approval_timeout,
+                connect_timeout=self._connect_timeout,
+                sealed_only=self._sandbox,
+                guest_token=self._guest_token,
+            )
+        )
+        await resources.enter_async_context(ApprovalClient(self._decide, endpoint=self._tool_server.endpoint))
+
+    async def _connect(self) -> None:
+        from ipybox.kernel_mgr.client import KernelClient
+
+        self._client = await self._kernel_side.enter_async_context(
+            KernelClient(images_dir=self._images_dir, endpoint=self._gateway.endpoint)
+        )
+
+    async def _stop_kernel_side(self) -> None:
+        self._client = None
+        await self._kernel_side.aclose()
+
+    def _accept_guest(self, connection: socket.socket) -> None:
+        if self._tool_server is None:
+            connection.close()
+        else:
+            self._tool_server.accept_guest(connection)
+
+    async def _decide(self, request: "ApprovalRequest") -> None:
+        if self._on_approval is None:
+            raise RuntimeError("the call was made while no code was being executed")
+        await self._on_approval(request)
+
+    def _check_running(self) -> None:
+        if self._state is not _State.STARTED:
+            raise RuntimeError(f"the code executor {self._state.value}")
+
+
+async def _accept(request: "ApprovalRequest") -> None:
+    await request.accept()
+
+
+def _result(result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
+    text = result.text
+    if notice is not None:
+        text = notice if text is None else f"{notice}\n{text}"
+    return CodeExecutionResult(text, result.images)
+
+
+def _load_components() -> None:
+    """Imports what a start needs beyond the gateway process; not the MCP SDK, which no start needs."""
+    for module in ("kernel_mgr.client", "tool_exec.server", "tool_exec.approval.client"):
+        import_module(f"ipybox.{module}")

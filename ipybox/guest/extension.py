@@ -1,0 +1,106 @@
+"""The IPython extension that sets a kernel up for code actions. It leaves nothing in the user's namespace."""
+
+import atexit
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from traceback import format_exception
+from types import TracebackType
+from typing import Any, NoReturn, cast
+
+from IPython.core.error import StdinNotImplementedError
+from IPython.core.interactiveshell import InteractiveShell
+
+PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
+
+#: Seconds to wait for the control thread at exit.
+EXIT_GRACE = 1.0
+
+NO_INPUT = (
+    "input() is not available: this code runs without a user who could answer. "
+    "Put the value into the code, or ask for it before the cell runs."
+)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Sets up `shell`: imports from the working directory, ordered output, no input, short tracebacks."""
+    sys.path.insert(0, str(Path.cwd()))
+    keep_order(sys.stdout, sys.stderr)
+    kernel: Any = getattr(shell, "kernel", None)
+    if kernel is not None:
+        kernel.raw_input = refuse_input
+        kernel.getpass = refuse_input
+        atexit.register(finish_control_thread, shell, kernel)
+    shell.set_custom_exc((Exception,), show_user_traceback)
+
+
+def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
+    """Lets the control thread finish the request to shut down, before ipykernel's own handler stops output.
+
+    Otherwise the two race: the thread flushes stdout, which then waits ten seconds for output that nobody sends,
+    and the exit waits for the thread.
+    """
+    if shell.exit_now and kernel.control_thread is not None:
+        kernel.control_thread.join(EXIT_GRACE)
+
+
+def refuse_input(*_: object, **__: object) -> NoReturn:
+    """Fails at once, as there is nobody to type."""
+    raise StdinNotImplementedError(NO_INPUT)
+
+
+def keep_order(*streams: Any) -> None:
+    """Makes a write to one of the streams flush the one written to before it.
+
+    ipykernel buffers stdout and stderr apart from each other, so that what was printed alternately would arrive
+    as all of one and then all of the other.
+    """
+    last: list[Any] = [streams[0]]
+
+    def ordered(stream: Any, write: Callable[[str], int | None]) -> Callable[[str], int | None]:
+        def write_in_order(text: str) -> int | None:
+            if last[0] is not stream:
+                last[0].flush()
+                last[0] = stream
+            return write(text)
+
+        return write_in_order
+
+    for stream in streams:
+        stream.write = ordered(stream, stream.write)
+
+
+def show_user_traceback(
+    shell: InteractiveShell,
+    etype: type[BaseException],
+    value: BaseException,
+    traceback: TracebackType | None,
+    tb_offset: int | None = None,
+) -> None:
+    """Shows a traceback without the frames of ipybox itself at its end."""
+    cut_at_ipybox(traceback)
+    if isinstance(value, BaseExceptionGroup):
+        # IPython prints these to stderr, and then reports an error without a traceback.
+        lines = "".join(format_exception(etype, value, traceback)).splitlines()
+        cast(Any, shell)._showtraceback(etype, value, lines)
+    else:
+        shell.showtraceback((etype, value, traceback), tb_offset=tb_offset)
+
+
+def cut_at_ipybox(traceback: TracebackType | None) -> None:
+    """Cuts a traceback after the last frame of the user's own code that leads into ipybox."""
+    while traceback is not None:
+        following = traceback.tb_next
+        if following is not None and _is_ours(following):
+            traceback.tb_next = None
+            return
+        traceback = following
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    frame = traceback.tb_frame
+    if frame.f_code.co_filename.startswith(PACKAGE_DIR):
+        return True
+    # A generated tool module holds nothing worth a reader's time but the call of its client.
+    client = frame.f_globals.get("CLIENT")
+    return type(client).__module__ == "ipybox.tool_exec.client"

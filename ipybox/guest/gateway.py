@@ -1,0 +1,142 @@
+"""The gateway process: a Jupyter Kernel Gateway that listens nowhere.
+
+Its standard input is the link to the host (`ipybox.guest.protocol`): every connection of its HTTP server arrives
+there as a descriptor, and end of file orders it to end, with all its kernels. Code in the kernels reaches the
+host's tool server through a loopback port whose listening socket this process gives to the host.
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+# jsonschema imports this optional format checker, which compiles a grammar for 1.4 s and is not needed here.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+from kernel_gateway.gatewayapp import KernelGatewayApp
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.iostream import IOStream
+from traitlets.config import Config
+
+from ipybox.guest.protocol import LISTENER, MAX_FDS, READY
+
+#: The largest message that the gateway takes from its client: the code of a cell, with room to spare.
+MAX_MESSAGE_BYTES = 1 << 30
+
+
+class GuestGatewayApp(KernelGatewayApp):
+    """A kernel gateway whose connections come from the host over the link."""
+
+    link: socket.socket
+
+    def init_webapp(self) -> None:
+        """Sets up the handlers; unlike the gateway's default, they check the Host header of each request."""
+        super().init_webapp()
+        self.web_app.settings.update(
+            allow_remote_access=False,
+            local_hostnames=["localhost"],
+            websocket_max_message_size=MAX_MESSAGE_BYTES,
+        )
+
+    def init_http_server(self) -> None:
+        """Makes the HTTP server, which listens nowhere, and starts to take connections from the link."""
+        self.http_server = HTTPServer(self.web_app)
+        IOLoop.current().add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
+        self.link.sendall(READY)
+
+    def _take_connections(self, _fd: int, _events: int) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self.link, 4096, MAX_FDS)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        for fd in fds:
+            connection = socket.socket(fileno=fd)
+            connection.setblocking(False)
+            self.http_server.handle_stream(IOStream(connection), ("127.0.0.1", 0))
+        if not data:
+            self._end()
+
+    def _end(self) -> None:
+        """Ends this process with all its kernels, now: the host is gone or wants it so."""
+        for kernel_id in self.kernel_manager.list_kernel_ids():
+            self.kernel_manager.get_kernel(kernel_id).kill_group()
+        shutil.rmtree(self.runtime_dir, ignore_errors=True)
+        os._exit(0)
+
+
+def take_link() -> socket.socket:
+    """Takes the link from standard input, so that no kernel inherits it."""
+    link = socket.socket(fileno=os.dup(0))
+    link.setblocking(False)
+    with open(os.devnull, "rb") as devnull:
+        os.dup2(devnull.fileno(), 0)
+    return link
+
+
+def offer_tool_port(link: socket.socket) -> int:
+    """Gives the host a listening socket on this side's loopback and returns its port."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        socket.send_fds(link, [LISTENER], [listener.fileno()])
+        return listener.getsockname()[1]
+
+
+def gateway_config(runtime_dir: str, log_level: str) -> Config:
+    """Returns the configuration of gateway and kernels."""
+    config: Any = Config()
+    config.GuestGatewayApp.log_level = logging.getLevelNamesMapping()[log_level]
+    config.GuestGatewayApp.ws_ping_interval = 0  # a lost peer shows as end of file
+    config.JupyterWebsocketPersonality.list_kernels = True
+    config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
+    config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernels.GuestKernelManager"
+    config.MappingKernelManager.buffer_offline_messages = False
+    config.KernelManager.shutdown_wait_time = 2.0
+    # Kernel channels are files in a private directory, except where a sandbox blocks AF_UNIX; there the
+    # loopback interface is private, too.
+    config.KernelManager.transport = "ipc" if unix_sockets_work(runtime_dir) else "tcp"
+    return config
+
+
+def unix_sockets_work(directory: str) -> bool:
+    """Tells whether this process may make AF_UNIX sockets in `directory`."""
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(str(Path(scratch) / "s"))
+        except OSError:
+            return False
+    return True
+
+
+def main() -> None:
+    """Runs the gateway until the link is closed."""
+    parser = argparse.ArgumentParser(prog="ipybox.guest.gateway")
+    parser.add_argument("--log-level", default="WARNING")
+    parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
+    arguments = parser.parse_args()
+
+    link = take_link()
+    if arguments.tools:
+        os.environ["TOOL_SERVER_HOST"] = "127.0.0.1"
+        os.environ["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
+
+    # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
+    warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
+    app = GuestGatewayApp()
+    app.link = link
+    app.runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]
+    app.update_config(gateway_config(app.runtime_dir, arguments.log_level))
+    app.initialize([])
+    app.start()
+
+
+if __name__ == "__main__":
+    main()

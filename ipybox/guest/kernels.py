@@ -1,0 +1,121 @@
+"""Kernel processes as the gateway manages them: watched without polling, and never left behind.
+
+Jupyter's own manager polls its kernels every three seconds and restarts a dead one by itself, with its set-up
+gone and nobody told. Here a thread waits for each kernel process; when it ends unasked, every WebSocket of the
+kernel is sent `status: dead` at once and the kernel is not restarted: that is the client's decision.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from kernel_gateway.services.kernels.manager import KernelGatewayIOLoopKernelManager
+
+#: Settings of the gateway itself that kernels don't inherit.
+GATEWAY_VARIABLES = ("JUPYTER_CONFIG_DIR", "JUPYTER_NO_CONFIG", "IPYBOX_RUNTIME_DIR", "KG_AUTH_TOKEN")
+
+
+class WatchedProvisioner(LocalProvisioner):
+    """Starts a kernel process in a process group of its own, and kills that whole group when the kernel ends."""
+
+    def __init__(self, on_exit: Callable[[], None], **kwargs: Any):
+        super().__init__(**kwargs)
+        self._on_exit = on_exit
+        self._exited = asyncio.Event()
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        """Starts the kernel process and a thread that waits for its end."""
+        info = await super().launch_kernel(cmd, **kwargs)
+        self._exited = asyncio.Event()
+        threading.Thread(target=self._watch, args=(self.process.pid, asyncio.get_running_loop()), daemon=True).start()
+        return info
+
+    async def wait(self) -> int | None:
+        """Returns the exit status of the kernel process as soon as it has ended."""
+        if self.process is None:
+            return 0
+        await self._exited.wait()
+        status = self.process.wait()
+        self.process = None
+        return status
+
+    def kill_group(self) -> None:
+        """Kills the kernel and what it has started in its process group."""
+        if self.pgid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pgid, signal.SIGKILL)
+
+    def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
+        # The process stays a zombie here, so that its group id can't be taken by another one before the group
+        # is killed.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self.kill_group()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
+            loop.call_soon_threadsafe(self._ended)
+
+    def _ended(self) -> None:
+        self._exited.set()
+        self._on_exit()
+
+
+class GuestKernelManager(KernelGatewayIOLoopKernelManager):
+    """Runs `ipybox.guest.kernel` as the kernel process and tells its listeners when it dies."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._dead_callbacks: list[Callable[[], object]] = []
+
+    def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
+        """Returns the command line of our kernel, whatever the kernel spec says.
+
+        `-P` keeps modules of the working directory from standing in for those that the kernel starts with.
+        """
+        return [sys.executable, "-P", "-m", "ipybox.guest.kernel", self.connection_file, str(os.getpid())]
+
+    async def _async_pre_start_kernel(self, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
+        if self.provisioner is None:
+            self.provisioner = WatchedProvisioner(
+                on_exit=self._kernel_ended,
+                kernel_id=self.kernel_id,
+                kernel_spec=self.kernel_spec,
+                parent=self,
+            )
+        return await super()._async_pre_start_kernel(**kwargs)
+
+    async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
+        for name in GATEWAY_VARIABLES:
+            kwargs["env"].pop(name, None)
+        await super()._async_launch_kernel(kernel_cmd, **kwargs)
+
+    def start_restarter(self) -> None:
+        """Does nothing: nobody restarts a kernel but its client."""
+
+    def stop_restarter(self) -> None:
+        """Does nothing, see `start_restarter`."""
+
+    def add_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
+        """Calls back when the kernel process ends unasked (event `dead`)."""
+        if event == "dead":
+            self._dead_callbacks.append(callback)
+
+    def remove_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
+        """Undoes `add_restart_callback`."""
+        if event == "dead" and callback in self._dead_callbacks:
+            self._dead_callbacks.remove(callback)
+
+    def kill_group(self) -> None:
+        """Kills the kernel at once, with all it has started in its process group."""
+        if isinstance(self.provisioner, WatchedProvisioner):
+            self.provisioner.kill_group()
+
+    def _kernel_ended(self) -> None:
+        if self.shutting_down:
+            return
+        for callback in tuple(self._dead_callbacks):
+            callback()

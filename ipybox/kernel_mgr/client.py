@@ -1,0 +1,383 @@
+"""Executes code in an IPython kernel, over the gateway's REST and WebSocket interface.
+
+One task reads the WebSocket and hands each message to the queue of the request that it belongs to. A cell is over
+when both its `execute_reply` and its `status: idle` have arrived: they come on different channels, and output may
+still be on its way after either one.
+https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-iopub-pub-sub-channel
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from ipybox.deadline import Deadline, Turn
+from ipybox.endpoint import Endpoint
+from ipybox.errors import ExecutionError, GatewayError, KernelDiedError
+from ipybox.kernel_mgr import messages
+from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.outputs import CellOutputs, plain
+
+__all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a cell has to end after an interrupt before its kernel is restarted.
+INTERRUPT_GRACE = 3.0
+
+#: Seconds that a new kernel has to answer.
+KERNEL_START_TIMEOUT = 60.0
+
+_MessageQueue = asyncio.Queue[Message | None]
+
+
+@dataclass(frozen=True)
+class ExecutionResult:
+    """What a cell printed and displayed.
+
+    Attributes:
+        text: All text in order, without its final newline; None if there was none.
+        images: Paths of the images that the cell displayed, in order.
+    """
+
+    text: str | None
+    images: list[Path]
+
+
+class KernelClient:
+    """Executes code in an IPython kernel of a gateway, which it creates and deletes.
+
+    Executions are stateful. They run one at a time: a second one waits for the first.
+
+    Args:
+        host: Host of the gateway.
+        port: Port of the gateway. Its token is found where the gateway has put it (`ipybox.tokens`).
+        images_dir: Directory for images that code displays; `images` in the working directory by default.
+        ping_interval: Seconds between pings that detect a lost gateway over TCP; private sockets need none.
+        endpoint: The gateway's private endpoint (`KernelGateway.endpoint`), instead of host and port.
+    """
+
+    def __init__(
+        self,
+        host: str = "localhost",
+        port: int = 8888,
+        images_dir: Path | None = None,
+        ping_interval: float = 10,
+        *,
+        endpoint: Endpoint | None = None,
+    ):
+        self._endpoint = endpoint or Endpoint("kernel-gateway", host, port)
+        self._images_dir = images_dir or Path("images")
+        self._heartbeat = None if self._endpoint.dial is not None else ping_interval
+        self._turn = Turn()
+        self._lifecycle = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+        self._websocket: aiohttp.ClientWebSocketResponse | None = None
+        self._kernel_id: str | None = None
+        self._jupyter_session = ""
+        self._queues: dict[str, _MessageQueue] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._recovery: asyncio.Task[str] | None = None
+        self._death = "not connected to a kernel"
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.disconnect()
+
+    @property
+    def kernel_id(self) -> str:
+        """The id of the running kernel.
+
+        Raises:
+            RuntimeError: If not connected to a kernel.
+        """
+        if self._kernel_id is None:
+            raise RuntimeError("not connected to a kernel: call connect() first")
+        return self._kernel_id
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a kernel, as far as is known."""
+        return self._reader is not None and not self._reader.done()
+
+    async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
+        """Creates a kernel and returns when it is ready to execute code.
+
+        Args:
+            retries: How often to try again if the gateway can't be reached.
+            retry_interval: Seconds between tries.
+
+        Raises:
+            RuntimeError: If already connected, or the gateway can't be reached after all retries.
+            GatewayError: If the gateway answers with an error.
+        """
+        if self._session is not None:
+            raise RuntimeError("already connected to a kernel")
+        for attempt in range(retries + 1):
+            # The session looks its token up, which may not be there before the gateway is.
+            self._session = self._endpoint.session()
+            try:
+                await self._create_kernel()
+            except (aiohttp.ClientConnectionError, OSError) as exc:
+                await self._close_session()
+                if attempt == retries:
+                    raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
+                await asyncio.sleep(retry_interval)
+            except BaseException:
+                await self._close_session()
+                raise
+            else:
+                return
+
+    async def disconnect(self) -> None:
+        """Deletes the kernel and closes the connection to the gateway."""
+        try:
+            async with self._lifecycle:
+                await self._delete_kernel("the connection to the kernel was closed while the code ran")
+        finally:
+            await self._close_session()
+
+    async def reset(self) -> None:
+        """Replaces the kernel by a new one; an execution under way fails.
+
+        Raises:
+            RuntimeError: If not connected to a gateway.
+            GatewayError: If the gateway does not give a new kernel.
+        """
+        if self._session is None:
+            raise RuntimeError("not connected to a kernel: call connect() first")
+        async with self._lifecycle:
+            await self._delete_kernel("the kernel was reset while the code ran")
+            await self._create_kernel()
+
+    async def execute(self, code: str, timeout: float | None = 120) -> ExecutionResult:
+        """Executes code and returns what it printed and displayed.
+
+        Args:
+            code: The code of one cell.
+            timeout: Seconds until the execution is interrupted, its wait for an earlier one included; None for
+                no limit.
+
+        Raises:
+            ExecutionError: If the code raises; the message is the traceback.
+            KernelDiedError: If the kernel ends.
+            TimeoutError: If the time is over; the message says what became of the kernel.
+        """
+        async for item in self.stream(code, timeout):
+            if isinstance(item, ExecutionResult):
+                return item
+        raise AssertionError("unreachable: a stream ends with its result")
+
+    async def stream(self, code: str, timeout: float | Deadline | None = 120) -> AsyncGenerator[str | ExecutionResult]:
+        """Executes code; yields its output as it arrives and last the `ExecutionResult`.
+
+        Leaving the iteration early interrupts the cell. Arguments and errors are those of `execute`.
+        """
+        deadline = Deadline.of(timeout)
+        async with self._turn.take(deadline):
+            if self._recovery is not None:  # from an execution that was given up
+                await asyncio.shield(self._recovery)
+            cell = await self._start_cell(code)
+            try:
+                while not cell.over:
+                    chunk = cell.take(await cell.receive(deadline, self._death_notice))
+                    if chunk:
+                        yield chunk
+            except TimeoutError:
+                fate = await self._recover(cell)
+                raise TimeoutError(f"the execution exceeded {deadline.seconds:g} s: {fate}") from None
+            except (asyncio.CancelledError, GeneratorExit):
+                await self._recover(cell)
+                raise
+            finally:
+                self._queues.pop(cell.msg_id, None)
+            images = await asyncio.to_thread(cell.outputs.save_images, self._images_dir)
+            cell.raise_if_failed()
+            yield ExecutionResult(cell.outputs.text(), images)
+
+    async def _start_cell(self, code: str) -> "_Cell":
+        queue: _MessageQueue = asyncio.Queue()
+        msg_id = await self._request("execute_request", messages.execute_request(code), queue)
+        return _Cell(msg_id, queue)
+
+    async def _request(self, msg_type: str, content: dict[str, Any], queue: _MessageQueue) -> str:
+        """Sends a request whose replies and outputs go to `queue`, and returns its id."""
+        if not self.alive or self._websocket is None:
+            raise KernelDiedError(self._death_notice())
+        msg_id, data = messages.encode_request(msg_type, content, session=self._jupyter_session, channel="shell")
+        self._queues[msg_id] = queue
+        try:
+            await self._websocket.send_bytes(data)
+        except (aiohttp.ClientError, OSError) as exc:
+            del self._queues[msg_id]
+            raise KernelDiedError(self._death_notice()) from exc
+        return msg_id
+
+    async def _recover(self, cell: "_Cell") -> str:
+        """Gets the kernel out of a cell, even if this task is cancelled meanwhile; returns how that went."""
+        self._recovery = asyncio.create_task(self._interrupt(cell))
+        return await asyncio.shield(self._recovery)
+
+    async def _interrupt(self, cell: "_Cell") -> str:
+        deadline = Deadline(INTERRUPT_GRACE)
+        self._queues[cell.msg_id] = cell.queue
+        try:
+            await self._call("POST", f"/api/kernels/{self.kernel_id}/interrupt")
+            while not cell.over:
+                cell.take(await cell.receive(deadline, self._death_notice))
+        except TimeoutError:
+            await self.reset()
+            return "the kernel did not yield to an interrupt and was restarted, its state is lost"
+        except KernelDiedError as exc:
+            return str(exc)
+        except (RuntimeError, GatewayError, aiohttp.ClientError, OSError) as exc:
+            logger.warning("can't interrupt the kernel: %s", exc)
+            return "the kernel could not be interrupted"
+        finally:
+            self._queues.pop(cell.msg_id, None)
+            self._recovery = None
+        return "the kernel was interrupted and keeps its state"
+
+    def _death_notice(self) -> str:
+        return self._death
+
+    async def _create_kernel(self) -> None:
+        assert self._session is not None
+        kernel = await self._call("POST", "/api/kernels", {"name": "python3"})
+        self._kernel_id = str(kernel["id"])
+        self._jupyter_session = uuid.uuid4().hex
+        self._death = "the kernel died"
+        try:
+            async with asyncio.timeout(KERNEL_START_TIMEOUT):
+                self._websocket = await self._session.ws_connect(
+                    f"/api/kernels/{self._kernel_id}/channels",
+                    params={"session_id": self._jupyter_session},
+                    protocols=(messages.SUBPROTOCOL,),
+                    heartbeat=self._heartbeat,
+                    max_msg_size=0,
+                )
+                self._reader = asyncio.create_task(self._read(self._websocket))
+                await self._kernel_info()
+        except (TimeoutError, aiohttp.WSServerHandshakeError, KernelDiedError) as exc:
+            await self._delete_kernel("the kernel did not start")
+            raise GatewayError(f"the kernel did not start: {exc or 'no answer'}") from exc
+
+    async def _kernel_info(self) -> None:
+        """Returns when the kernel has answered, so that it is known to be ready."""
+        queue: _MessageQueue = asyncio.Queue()
+        msg_id = await self._request("kernel_info_request", {}, queue)
+        try:
+            cell = _Cell(msg_id, queue)
+            while (await cell.receive(Deadline(None), self._death_notice)).type != "kernel_info_reply":
+                pass
+        finally:
+            self._queues.pop(msg_id, None)
+
+    async def _delete_kernel(self, reason: str) -> None:
+        """Ends the kernel; what waits for it fails with `reason`."""
+        self._death = reason
+        if self._websocket is not None:
+            await self._websocket.close()
+            self._websocket = None
+        if self._reader is not None:
+            await self._reader
+            self._reader = None
+        if self._kernel_id is not None:
+            kernel_id, self._kernel_id = self._kernel_id, None
+            try:
+                await self._call("DELETE", f"/api/kernels/{kernel_id}")
+            except (GatewayError, aiohttp.ClientError, OSError) as exc:
+                logger.debug("kernel %s is not there to be deleted: %s", kernel_id, exc)
+
+    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Makes a request to the gateway's REST interface and returns the JSON object in its answer, if any.
+
+        Raises:
+            GatewayError: If the answer is an error.
+        """
+        assert self._session is not None
+        async with self._session.request(method, path, json=body) as response:
+            if response.status >= 400:
+                detail = (await response.text())[:500]
+                raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {detail}")
+            return {} if response.status == 204 else await response.json()
+
+    async def _close_session(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        """Hands messages to whoever waits for them, until the kernel or the connection ends."""
+        try:
+            async for frame in websocket:
+                if frame.type is not aiohttp.WSMsgType.BINARY:
+                    continue
+                message = messages.decode(frame.data)
+                if message.type == "status" and message.content.get("execution_state") == "dead":
+                    return
+                queue = self._queues.get(message.parent_id or "")
+                if queue is not None:
+                    queue.put_nowait(message)
+        except ValueError as exc:
+            logger.error("the kernel gateway sent a message that can't be understood: %s", exc)
+        finally:
+            for queue in self._queues.values():
+                queue.put_nowait(None)
+
+
+class _Cell:
+    """One execution: which of its messages have come, and what it has put out."""
+
+    def __init__(self, msg_id: str, queue: _MessageQueue):
+        self.msg_id = msg_id
+        self.queue = queue
+        self.outputs = CellOutputs()
+        self._reply: Message | None = None
+        self._idle = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the execution has ended and all its output is there."""
+        return self._idle and self._reply is not None
+
+    async def receive(self, deadline: Deadline, death_notice: Callable[[], str]) -> Message:
+        """Returns the next message.
+
+        Raises:
+            TimeoutError: At the deadline.
+            KernelDiedError: If there will be no more messages.
+        """
+        async with deadline.limit():
+            message = await self.queue.get()
+        if message is None:
+            raise KernelDiedError(death_notice(), self.outputs.text())
+        return message
+
+    def take(self, message: Message) -> str:
+        """Takes the next message and returns the text that it shows."""
+        if message.type == "execute_reply":
+            self._reply = message
+        elif message.type == "status":
+            self._idle = message.content.get("execution_state") == "idle"
+        return self.outputs.add(message)
+
+    def raise_if_failed(self) -> None:
+        """Raises the error that the execution ended with, if any."""
+        content = self._reply.content if self._reply is not None else {}
+        if content.get("status", "ok") == "ok":
+            return
+        traceback = "\n".join(map(str, content.get("traceback") or []))
+        summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
+        raise ExecutionError(plain(traceback or summary), self.outputs.text())

@@ -1,0 +1,175 @@
+"""The host end of the link to the guest (see `ipybox.guest.protocol`).
+
+The host believes nothing that arrives here. It takes one listening socket and one readiness byte, and closes
+every other descriptor. Connections for the tool server are accepted by the host itself: an accepted socket is a
+file description of the host's own, whereas a connected descriptor *received* from the guest would share its
+O_NONBLOCK flag with the guest, which could then block the host's event loop. For the same reason `accept` runs
+on a thread of its own: the listening socket's flags are shared.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+
+from ipybox.errors import GatewayError
+from ipybox.guest.protocol import CONNECTION, LISTENER, MAX_FDS, READY
+
+logger = logging.getLogger(__name__)
+
+AcceptedSocket = Callable[[socket.socket], None]
+
+ACCEPT_RETRY_INTERVAL = 0.1
+
+
+class Link:
+    """Joins the host to one gateway process by a single socket.
+
+    Pass `guest_end` to the process as its standard input, then call `open`. The link is owned by whoever made
+    it: `close` orders the guest to end.
+    """
+
+    def __init__(self) -> None:
+        self._host_end, self.guest_end = socket.socketpair()
+        self._host_end.setblocking(False)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: socket.socket | None = None
+        self._on_tool_connection: AcceptedSocket | None = None
+        self._stopped = threading.Event()
+        #: Set when the gateway answers requests.
+        self.ready = asyncio.Event()
+        #: Set when the guest has closed its end, or this end was closed.
+        self.closed = asyncio.Event()
+
+    def open(self, on_tool_connection: AcceptedSocket | None) -> None:
+        """Starts to listen to the guest; each connection of kernel code goes to `on_tool_connection`."""
+        self.guest_end.close()
+        self._on_tool_connection = on_tool_connection
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._host_end, self._receive)
+
+    def connect(self) -> socket.socket:
+        """Returns a new connection to the gateway's HTTP server.
+
+        Raises:
+            GatewayError: If the guest has ended or does not read from the link.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self.hand_over(theirs)
+            except BaseException:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        return ours
+
+    def hand_over(self, connection: socket.socket) -> None:
+        """Gives a connected stream socket to the gateway's HTTP server; the caller closes its own copy.
+
+        Raises:
+            GatewayError: If the guest has ended or does not read from the link.
+        """
+        if self.closed.is_set():
+            raise GatewayError("the kernel gateway has ended")
+        try:
+            socket.send_fds(self._host_end, [CONNECTION], [connection.fileno()])
+        except OSError as exc:
+            raise GatewayError(f"the kernel gateway takes no connections: {exc}") from exc
+
+    def close(self) -> None:
+        """Closes the link, which ends the guest. Closing twice does nothing."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._host_end)
+            self._loop = None
+        self.guest_end.close()
+        self._host_end.close()
+        self._stopped.set()
+        if self._listener is not None:
+            # Wakes the accepting thread. macOS refuses this on a listening socket, but there the thread wakes
+            # with the guest's end of the socket.
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener = None
+        self.closed.set()
+
+    def _receive(self) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._host_end, 4096, MAX_FDS)
+        except BlockingIOError:
+            return
+        except OSError as exc:
+            logger.debug("link to the guest failed: %s", exc)
+            data, fds = b"", []
+        for fd in fds:
+            self._take_listener(fd, expected=LISTENER in data)
+        if READY in data:
+            self.ready.set()
+        if not data:
+            self.close()
+
+    def _take_listener(self, fd: int, *, expected: bool) -> None:
+        wanted = expected and self._listener is None and self._on_tool_connection is not None
+        received = _listening_socket(fd) if wanted else None
+        if received is None:
+            logger.warning("closed a descriptor that the guest should not have sent")
+            os.close(fd)
+            return
+        assert self._on_tool_connection is not None
+        self._listener = received
+        threading.Thread(
+            target=_accept_forever,
+            args=(received, self._stopped, self._on_tool_connection, asyncio.get_running_loop()),
+            name="ipybox-accept",
+            daemon=True,
+        ).start()
+
+
+def _listening_socket(fd: int) -> socket.socket | None:
+    """Returns the socket behind `fd` if it is a listening TCP socket; otherwise `fd` stays the caller's."""
+    try:
+        candidate = socket.socket(fileno=fd)
+    except OSError:
+        return None
+    if (
+        candidate.family in (socket.AF_INET, socket.AF_INET6)
+        and candidate.type == socket.SOCK_STREAM
+        and candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    ):
+        return candidate
+    candidate.detach()
+    return None
+
+
+def _accept_forever(
+    listener: socket.socket,
+    stopped: threading.Event,
+    on_connection: AcceptedSocket,
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Accepts until the listener is shut down; runs on its own thread, which may block here at any time."""
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    with listener:
+        while not stopped.is_set():
+            try:
+                poll.poll()
+                connection, _ = listener.accept()
+            except OSError as exc:
+                if exc.errno == errno.EINVAL:  # shut down, by us or by the guest
+                    return
+                if exc.errno != errno.EAGAIN:  # for example out of descriptors: try again, but not at once
+                    logger.warning("can't accept a tool connection: %s", exc)
+                    stopped.wait(ACCEPT_RETRY_INTERVAL)
+                continue
+            connection.setblocking(False)
+            try:
+                loop.call_soon_threadsafe(on_connection, connection)
+            except RuntimeError:  # the loop is closed: nobody will answer
+                connection.close()
+                return

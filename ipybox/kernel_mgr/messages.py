@@ -1,0 +1,107 @@
+"""Jupyter messages on the wire, pure: no I/O happens here.
+
+The format is Jupyter Server's WebSocket protocol `v1.kernel.websocket.jupyter.org`: a little-endian 64-bit count
+of offsets, the offsets, the channel's name, and the message's parts as the kernel made them, which spares the
+gateway from decoding and encoding each message again.
+https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, cast
+
+SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
+
+#: Version of the Jupyter messaging protocol that we speak.
+PROTOCOL_VERSION = "5.3"
+
+_WORD = 8
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message from the kernel; its content is decoded when it is asked for."""
+
+    channel: str
+    header: dict[str, Any]
+    parent_header: dict[str, Any]
+    raw_content: bytes
+
+    @property
+    def type(self) -> str:
+        """The message type, for example `stream`."""
+        return str(self.header.get("msg_type", ""))
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the request that this message belongs to."""
+        return self.parent_header.get("msg_id")
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The message's content."""
+        return _decode_object(self.raw_content)
+
+
+def encode_request(msg_type: str, content: Mapping[str, Any], *, session: str, channel: str) -> tuple[str, bytes]:
+    """Returns the id of a new request and its bytes."""
+    msg_id = uuid.uuid4().hex
+    header = {
+        "msg_id": msg_id,
+        "msg_type": msg_type,
+        "username": "",
+        "session": session,
+        "date": datetime.now(UTC).isoformat(),
+        "version": PROTOCOL_VERSION,
+    }
+    parts = [channel.encode(), _encode(header), b"{}", b"{}", _encode(content)]
+    position = _WORD * (len(parts) + 2)
+    offsets = [position]
+    for part in parts:
+        position += len(part)
+        offsets.append(position)
+    head = b"".join(number.to_bytes(_WORD, "little") for number in (len(offsets), *offsets))
+    return msg_id, head + b"".join(parts)
+
+
+def decode(data: bytes) -> Message:
+    """Returns the message that `data` holds.
+
+    Raises:
+        ValueError: If `data` is no such message.
+    """
+    words = memoryview(data)
+    count = int.from_bytes(words[:_WORD], "little")
+    if not 6 <= count <= 1024 or len(data) < _WORD * (count + 1):
+        raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offset count")
+    offsets = [int.from_bytes(words[_WORD * i : _WORD * (i + 1)], "little") for i in range(1, count + 1)]
+    channel, header, parent_header, _metadata, content, *_ = (data[a:b] for a, b in pairwise(offsets))
+    return Message(channel.decode(), _decode_object(header), _decode_object(parent_header), content)
+
+
+def execute_request(code: str) -> dict[str, Any]:
+    """Returns the content of a request to run `code`, with no input and without an entry in the history."""
+    return {
+        "code": code,
+        "silent": False,
+        "store_history": False,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,
+    }
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _decode_object(data: bytes) -> dict[str, Any]:
+    value: object = json.loads(data.decode(errors="replace"))
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got {type(value).__name__}")
+    return cast(dict[str, Any], value)

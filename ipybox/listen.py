@@ -1,0 +1,25 @@
+"""Listening sockets with errors that people understand."""
+
+import errno
+import socket
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a non-blocking socket that listens at `host` and `port`; port 0 picks a free one.
+
+    Raises:
+        OSError: If it can't listen there; the message names host and port, and says if the port is taken.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.create_server(address[:2], family=family)
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE:
+            reason = "the port is already in use: stop what listens there, or give another port"
+        else:
+            reason = str(exc)
+        raise OSError(exc.errno, f"can't listen on {host} port {port}: {reason}") from exc
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,95 @@
+"""What a JSON Schema says, as far as Python's types can say it: the tree between parser and renderer.
+
+Names in it are the schema's, untouched. Only `naming` makes identifiers of them, only `text` makes literals.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+#: Constraints as keyword arguments of pydantic's `Field`.
+Limits = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyType:
+    """Any JSON value; what the schema says beyond that is left to the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A string, integer, number, boolean or null."""
+
+    kind: Literal["string", "integer", "number", "boolean", "null"]
+    limits: Limits = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnumType:
+    """One of several strings, as an enum class."""
+
+    hint: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralType:
+    """One of several values that `typing.Literal` can hold."""
+
+    values: tuple[str | int | bool | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantType:
+    """One of several JSON values of which `typing.Literal` can't hold at least one."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """An array."""
+
+    item: "Type"
+    limits: Limits = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DictType:
+    """An object without named properties."""
+
+    value: "Type"
+    limits: Limits = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnionType:
+    """One of several types, at least two."""
+
+    options: tuple["Type", ...]
+
+
+@dataclass(eq=False, slots=True)
+class Model:
+    """An object with named properties; it may contain itself, so it is compared by identity."""
+
+    hint: str
+    description: str = ""
+    fields: "list[ModelField]" = field(default_factory=lambda: [])
+    forbid_extra: bool = False
+
+
+Type = AnyType | Scalar | EnumType | LiteralType | ConstantType | ListType | DictType | UnionType | Model
+
+
+@dataclass(frozen=True, slots=True)
+class ModelField:
+    """A property of an object."""
+
+    wire_name: str
+    type: Type
+    required: bool
+    description: str = ""
+
+
+ANY = AnyType()
+NULL = Scalar("null")

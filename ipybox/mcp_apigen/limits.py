@@ -1,0 +1,89 @@
+"""Constraints of a schema that pydantic checks exactly as JSON Schema means them; the others are left out."""
+
+import math
+import re
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from ipybox.mcp_apigen.ir import Limits
+from ipybox.mcp_apigen.values import Schema, is_number
+
+_MAX_LENGTH = 2**31  # pydantic takes lengths as machine words
+_SAFE_INTEGER = 2**53 - 1  # such bounds only say that JSON's numbers are JavaScript's
+_MAX_PATTERN = 500
+
+# Rust's expressions have nested sets and set operations in brackets, groups with flags, and letters after a
+# backslash that mean something else or nothing in ECMA 262, whose expressions JSON Schema's patterns are.
+_DIFFERENT = re.compile(
+    r"""\(\?[^:]                 # anything but a plain non-capturing group
+      | \\[^bBdDwWsStnrfvux\W_]  # letters and digits with another meaning
+      | && | -- | ~~
+      | \[[^\]]*\[               # a bracket within brackets
+      | \[\^?\]                  # in ECMA 262 nothing, or anything
+    """,
+    re.VERBOSE,
+)
+
+
+def string_limits(schema: Schema) -> Limits:
+    """Length and pattern of a string."""
+    pattern = usable_pattern(schema.get("pattern"))
+    return size_limits(schema, "Length") + ((("pattern", pattern),) if pattern else ())
+
+
+def size_limits(schema: Schema, suffix: str) -> Limits:
+    """The sizes that `min…` and `max…` of this suffix allow."""
+    limits: list[tuple[str, int]] = []
+    for name, keyword, least in (("min_length", f"min{suffix}", 1), ("max_length", f"max{suffix}", 0)):
+        value = schema.get(keyword)
+        if is_number(value) and least <= value < _MAX_LENGTH and value == int(value):
+            limits.append((name, int(value)))
+    return tuple(limits)
+
+
+def at_most(limits: Limits, size: int) -> Limits:
+    """The same limits, with no more than `size` elements."""
+    sizes = dict(limits)
+    sizes["max_length"] = min(size, sizes.get("max_length", size))
+    return tuple(sorted(sizes.items(), reverse=True))
+
+
+def number_limits(schema: Schema, *, integral: bool) -> Limits:
+    """The bounds of a number, and the step of an integer."""
+    lower, upper = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    # In draft 4 these are flags that make the other keywords exclusive.
+    above, lower = (lower, None) if above is True else (above, lower)
+    below, upper = (upper, None) if below is True else (below, upper)
+    limits: list[tuple[str, Any]] = []
+    for name, value, rounded in (
+        ("ge", lower, math.ceil),
+        ("gt", above, math.floor),
+        ("le", upper, math.floor),
+        ("lt", below, math.ceil),
+    ):
+        if is_number(value) and abs(value) < _SAFE_INTEGER:
+            limits.append((name, rounded(value) if integral or value == int(value) else value))
+    step = schema.get("multipleOf")
+    # Floats have no exact multiples.
+    if integral and is_number(step) and 1 < step < _SAFE_INTEGER and step == int(step):
+        limits.append(("multiple_of", int(step)))
+    return tuple(limits)
+
+
+def usable_pattern(pattern: Any) -> str | None:
+    """`pattern` if pydantic can check it, else nothing: then the server alone does."""
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= _MAX_PATTERN or not pattern.isprintable():
+        return None
+    return pattern if not _DIFFERENT.search(pattern) and _compiles(pattern) else None
+
+
+@lru_cache(maxsize=1024)
+def _compiles(pattern: str) -> bool:
+    try:
+        SchemaValidator(core_schema.str_schema(pattern=pattern))
+    except SchemaError:
+        return False
+    return True

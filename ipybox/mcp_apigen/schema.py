@@ -1,0 +1,207 @@
+"""JSON Schema (draft 4 to 2020-12) to the intermediate representation.
+
+Types say at most what the schema says: whatever Python's types or pydantic can't express exactly is left out
+here and left to the server, which validates anyway. So what the schema allows is never refused, with one
+exception: a schema with `properties` or `items` but without `type` is meant for an object or an array.
+"""
+
+import json
+from typing import Any
+
+from ipybox.mcp_apigen.ir import ANY, NULL, DictType, ListType, Model, ModelField, Scalar, Type
+from ipybox.mcp_apigen.limits import at_most, number_limits, size_limits, string_limits, usable_pattern
+from ipybox.mcp_apigen.resolve import MAX_DEPTH, Resolver, SchemaError, UnresolvedReference
+from ipybox.mcp_apigen.unions import constants, union
+from ipybox.mcp_apigen.values import Schema, elements, is_object, mapping, objects, strings
+
+_MAX_OPTIONS = 40
+_MAX_STEPS = 20_000
+_MAX_NOTE = 100
+_KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
+
+
+def parse(schema: Any, name: str) -> tuple[Model, list[str]]:
+    """The model of an object schema, and remarks on what in it could not be understood.
+
+    Raises:
+        SchemaError: The schema is too deep, too large, or not one of objects.
+    """
+    if not is_object(schema):
+        raise SchemaError("the schema is not a JSON object")
+    parser = _Parser(schema)
+    return parser.root(name), list(dict.fromkeys(parser.remarks))
+
+
+class _Parser:
+    def __init__(self, schema: Schema):
+        self.remarks: list[str] = []
+        self._schema = schema
+        self._resolver = Resolver(schema)
+        self._models: dict[int, Model] = {}
+        self._alike: dict[tuple[str, str], Model] = {}
+        self._steps = 0
+
+    def root(self, name: str) -> Model:
+        schema = self._resolver.flat(self._schema)
+        kinds = strings(schema.get("type"))
+        if kinds and "object" not in kinds:
+            raise SchemaError("the schema is not one of objects")
+        return self._model(schema, name, 0)
+
+    def _type(self, schema: Any, hint: str, depth: int) -> Type:
+        self._steps += 1
+        if self._steps > _MAX_STEPS or depth > MAX_DEPTH:
+            raise SchemaError("the schema is too deep or too large where it refers to itself")
+        if not is_object(schema):
+            return ANY  # a boolean schema, or none at all
+        flat = self._flat(schema)
+        hint = self._resolver.name_of(flat) or hint
+        result = self._flat_type(flat, hint, depth)
+        if flat.get("nullable") is True:  # OpenAPI, from which many servers derive their schemas
+            result = union([result, NULL], hint)
+        return result
+
+    def _flat(self, schema: Schema) -> Schema:
+        try:
+            return self._resolver.flat(schema)
+        except UnresolvedReference as exc:
+            self.remarks.append(str(exc))
+            return {}
+
+    def _flat_type(self, schema: Schema, hint: str, depth: int) -> Type:
+        kinds = [kind for kind in strings(schema.get("type")) if kind in _KINDS]
+        if "const" in schema:
+            return constants([schema["const"]], kinds, hint)
+        if "enum" in schema:
+            return constants(elements(schema["enum"]), kinds, hint)
+        for keyword in ("anyOf", "oneOf"):
+            if schema.get(keyword) and not mapping(schema.get("properties")):
+                return self._union(schema, keyword, hint, depth)
+        if not kinds:
+            # Whatever else such a schema demands, it demands only of values that happen to be of the type.
+            kinds = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
+        return union([self._of_kind(kind, schema, hint, depth) for kind in kinds], hint)
+
+    def _union(self, schema: Schema, keyword: str, hint: str, depth: int) -> Type:
+        branches = [branch for branch in elements(schema[keyword]) if branch is not False]
+        if len(branches) > _MAX_OPTIONS:
+            return ANY
+        options: list[Type] = []
+        for branch in branches:
+            title = mapping(branch).get("title")
+            narrowed = self._resolver.narrowed(schema, keyword, branch)
+            options.append(self._type(narrowed, title if isinstance(title, str) else hint, depth + 1))
+        return union(options, hint)
+
+    def _of_kind(self, kind: str, schema: Schema, hint: str, depth: int) -> Type:
+        match kind:
+            case "object":
+                return self._object(schema, hint, depth)
+            case "array":
+                return self._array(schema, hint, depth)
+            case "string":
+                return Scalar("string", string_limits(schema))
+            case "integer":
+                return Scalar("integer", number_limits(schema, integral=True))
+            case "number":
+                return Scalar("number", number_limits(schema, integral=False))
+            case "boolean":
+                return Scalar("boolean")
+            case _:
+                return NULL
+
+    def _array(self, schema: Schema, hint: str, depth: int) -> Type:
+        limits = size_limits(schema, "Items")
+        hint = f"{hint} item"
+        positions = elements(schema.get("prefixItems")) or elements(schema.get("items"))
+        if not positions:
+            return ListType(self._type(schema.get("items"), hint, depth + 1), limits)
+        if len(positions) > _MAX_OPTIONS:
+            return ListType(ANY, limits)
+        # A tuple in JSON may be shorter than its description, so it's a list of what occurs at any position.
+        rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
+        options = [self._type(item, hint, depth + 1) for item in positions]
+        if rest is False:
+            return ListType(union(options, hint), at_most(limits, len(positions)))
+        return ListType(union([*options, self._type(rest, hint, depth + 1)], hint), limits)
+
+    def _object(self, schema: Schema, hint: str, depth: int) -> Type:
+        if mapping(schema.get("properties")):
+            return self._model(schema, hint, depth)
+        limits = size_limits(schema, "Properties")
+        rest = schema.get("additionalProperties")
+        if mapping(schema.get("patternProperties")):
+            return DictType(ANY, limits)
+        if rest is False:
+            return DictType(ANY, at_most(limits, 0))
+        return DictType(self._type(rest, f"{hint} value", depth + 1), limits)
+
+    def _model(self, schema: Schema, hint: str, depth: int) -> Model:
+        if model := self._models.get(id(schema)):
+            return model
+        alike = self._resolver.written(schema)
+        # The same object may be written out in several places.
+        if alike and (model := self._alike.get((hint, alike))):
+            return model
+        shared = depth == 0 or self._resolver.name_of(schema)
+        model = self._models[id(schema)] = Model(hint, description_of(schema) if shared else "")
+        if alike:
+            self._alike[hint, alike] = model
+        patterns = mapping(schema.get("patternProperties"))
+        model.forbid_extra = schema.get("additionalProperties") is False and not patterns
+        properties, required = self._properties(schema, open_ended=not model.forbid_extra)
+        for name, value in properties.items():
+            if value is not False:  # `false` says that the property must not be there
+                kind = self._type(value, name, depth + 1)
+                model.fields.append(ModelField(name, kind, name in required, self._documentation(value)))
+        return model
+
+    def _properties(self, schema: Schema, *, open_ended: bool) -> tuple[dict[str, Any], set[str]]:
+        """The properties that a schema names, in its alternatives too, and those it requires in any case."""
+        properties = dict(mapping(schema.get("properties")))
+        required = _required(schema)
+        for keyword in ("anyOf", "oneOf"):
+            branches = [self._flat(branch) for branch in objects(schema.get(keyword))]
+            if not branches:
+                continue
+            required |= set[str].intersection(*map(_required, branches))
+            offered: dict[str, list[Any]] = {}
+            for branch in branches if open_ended else ():
+                for name, value in mapping(branch.get("properties")).items():
+                    if name not in properties:
+                        offered.setdefault(name, []).append(value)
+            properties |= {name: self._resolver.any_of(values) for name, values in offered.items()}
+        if open_ended:
+            properties |= dict.fromkeys(sorted(required - properties.keys()), True)
+        return properties, required
+
+    def _documentation(self, schema: Any) -> str:
+        """The property's description, with the default and the constraints that its type doesn't show."""
+        if not is_object(schema):
+            return ""
+        flat = self._flat(schema)
+        # The description of a shared object is on its class.
+        of_class = self._resolver.name_of(flat) and mapping(flat.get("properties"))
+        text = description_of(schema) or ("" if of_class else description_of(flat))
+        notes: list[str] = []
+        kind, pattern = flat.get("format"), flat.get("pattern")
+        if isinstance(kind, str) and kind.lower() not in text.lower():
+            notes.append(f"format: {kind}")
+        if isinstance(pattern, str) and not usable_pattern(pattern):
+            notes.append(f"pattern: {pattern}")
+        default = schema.get("default", flat.get("default"))
+        if default is not None and "default" not in text.lower():
+            notes.append(f"default: {json.dumps(default, ensure_ascii=False)}")
+        note = "; ".join(note if len(note) <= _MAX_NOTE else note[: _MAX_NOTE - 1] + "…" for note in notes)
+        return f"{text} ({note})" if text and note else text or note[:1].upper() + note[1:]
+
+
+def description_of(schema: Schema) -> str:
+    """The schema's description, or nothing."""
+    text = schema.get("description")
+    return text.strip() if isinstance(text, str) else ""
+
+
+def _required(schema: Schema) -> set[str]:
+    # In draft 3 it was a flag of the property.
+    return set(strings(schema["required"])) if isinstance(schema.get("required"), list) else set()

@@ -1,0 +1,103 @@
+"""Text of a schema as Python source: string literals, other literals, docstrings. Nothing else may carry it."""
+
+import inspect
+import re
+import textwrap
+import unicodedata
+from typing import Any
+
+from ipybox.mcp_apigen.values import is_object
+
+LINE_LENGTH = 110
+_MAX_DOCSTRING = 10_000
+_BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])?\s*")
+
+
+def quote(text: str) -> str:
+    """A string literal, in double quotes where that needs no escapes."""
+    # `repr` escapes whatever is not printable: control characters, lone surrogates, marks of direction.
+    literal = repr(text)
+    if '"' in text or not literal.startswith("'"):
+        return literal
+    return f'"{literal[1:-1]}"'
+
+
+def literal(value: Any) -> str:
+    """A JSON value as a Python literal on one line."""
+    if isinstance(value, str):
+        return quote(value)
+    if is_object(value):
+        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        items: list[Any] = [*value]
+        return "[" + ", ".join(map(literal, items)) + "]"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    raise ValueError(f"{type(value).__name__} is no JSON value")
+
+
+def block(value: Any, prefix: str, suffix: str = ",", indent: int = 0) -> list[str]:
+    """Lines of `prefix`, a JSON value and `suffix`: one, if they fit."""
+    margin = " " * indent
+    line = f"{margin}{prefix}{literal(value)}{suffix}"
+    if len(line) <= LINE_LENGTH or not value or not isinstance(value, dict | list):
+        return [line]
+    if is_object(value):
+        items = [(f"{literal(key)}: ", item) for key, item in value.items()]
+        brackets = "{}"
+    else:
+        items = [("", item) for item in value]
+        brackets = "[]"
+    lines = [f"{margin}{prefix}{brackets[0]}"]
+    for item_prefix, item in items:
+        lines += block(item, item_prefix, ",", indent + 4)
+    return [*lines, f"{margin}{brackets[1]}{suffix}"]
+
+
+def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
+    """Lines of a docstring; none for an empty text."""
+    cut = text if len(text) <= _MAX_DOCSTRING else text[:_MAX_DOCSTRING] + "…"
+    text = inspect.cleandoc(re.sub(r"\r\n?", "\n", cut))
+    margin = " " * indent
+    lines: list[str] = []
+    for line in re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", text).strip().split("\n"):
+        escaped = _escape(line.rstrip())
+        bullet = _BULLET.match(escaped)
+        # One place for the quotes at the beginning, and one for those at the end.
+        width = LINE_LENGTH - indent - 3 if wrap else len(escaped) + 1
+        lines += textwrap.wrap(
+            escaped,
+            width,
+            subsequent_indent=" " * (len(bullet[0]) if bullet and len(bullet[0]) < width // 2 else 0),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    if lines == [""]:
+        return []
+    lines[0] = ('""" ' if lines[0].startswith('"') else '"""') + lines[0]
+    lines[-1] += ' """' if lines[-1].endswith('"') else '"""'
+    return [f"{margin}{line}" if line else "" for line in lines]
+
+
+def summary(text: str, width: int) -> str:
+    """The first sentence of a description on one line of at most `width` characters."""
+    paragraph = " ".join(re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0].split())
+    sentence = re.match(r".+?(?<!e\.g)(?<!i\.e)[.!?](?=\s+[^\sa-z]|$)", paragraph)
+    line = sentence[0] if sentence else paragraph
+    if len(line) > width:
+        line = line[: width - 1].rsplit(" ", 1)[0] + "…"
+    return line
+
+
+def _escape(line: str) -> str:
+    characters: list[str] = []
+    for character in line:
+        if character == "\\":
+            characters.append("\\\\")
+        elif character.isprintable():
+            characters.append(character)
+        elif unicodedata.category(character) == "Zs" or character == "\t":
+            characters.append(" ")
+        else:
+            characters.append(repr(character)[1:-1])
+    return "".join(characters).replace('"""', '\\"\\"\\"')

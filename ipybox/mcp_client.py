@@ -1,0 +1,258 @@
+"""A client of one MCP server: parameters → transport → session.
+
+An owner task per client enters and leaves the SDK's client, because anyio's cancel scopes demand that one
+task does both. So a client may be closed by another task than the one that opened it, and be called from
+any. When the connection ends, by whatever cause (`mcp_connection.py`), the owner leaves the SDK's client by
+itself: calls in flight fail, the server's process and pipes go, and `wait_closed` returns.
+
+Everything that goes wrong surfaces as one of ipybox's exceptions. Stopping is bounded: the guard ends a
+server within `mcp_guard.EXIT_GRACE + TERM_GRACE`, the SDK escalates if even that fails.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable
+from typing import Any, Literal, Self, TypeVar
+
+import anyio
+import mcp_types
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
+from ipybox.mcp_connection import Connection
+from ipybox.mcp_params import parse_params
+
+logger = logging.getLogger(__name__)
+
+#: Pages of `tools/list` after which a server is taken to go on forever.
+PAGE_LIMIT = 1000
+
+# What the SDK and the guard need at worst for a server that resists, and a bit.
+_STOP_TIMEOUT = 6.0
+
+_T = TypeVar("_T")
+
+
+class MCPClient:
+    """A connection to the MCP server that `server_params` describe, open while the context is.
+
+    Args:
+        server_params: `{"command", "args"?, "env"?, "cwd"?}` for a stdio server, which is started, or
+            `{"url", "headers"?, "type"?}`. A URL with `/mcp` in its path means Streamable HTTP, one with
+            `/sse` SSE; `type` ("http" or "sse") overrides. `${NAME}` in any value is replaced by the
+            environment variable when the client is entered.
+        connect_timeout: Seconds until the server must have answered, its start included.
+
+    Raises:
+        ValueError: The parameters have a wrong shape; the message names the key.
+
+    Entering it raises `MissingVariableError` or, for every other failure, `MCPServerError`. It can be
+    entered once.
+    """
+
+    def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10):
+        parse_params(server_params)
+        self._server_params = server_params
+        self._connect_timeout = connect_timeout
+        self._owner: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._error: Exception | None = None
+        self._connection: Connection | None = None
+        self._client: Client | None = None
+        self._learning = asyncio.Lock()
+        self._learned = False
+
+    async def __aenter__(self) -> Self:
+        if self._owner is not None:
+            raise RuntimeError("an MCPClient can be entered only once")
+        self._owner = asyncio.create_task(self._own(), name="ipybox-mcp-client")
+        self._owner.add_done_callback(lambda _: self._settled.set())
+        try:
+            await self._settled.wait()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        if self._error is not None:
+            raise self._error
+        if self._client is None:
+            if not self._owner.cancelled():
+                self._owner.result()  # nothing but a bug of ours
+            raise MCPServerError("the client was closed before it was connected")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone, because it was closed or because the server is."""
+        return self._connection is not None and self._connection.ended.is_set()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection is gone; for a stdio server that is as soon as it dies."""
+        await self._established()[1].ended.wait()
+
+    async def close(self, reason: str = "the client was closed") -> None:
+        """End the connection, and stop the server if it is ours. Calls in flight fail with `reason`."""
+        if self._owner is None:
+            return
+        if self._connection is not None:
+            self._connection.end(reason, deliberate=True)
+        else:
+            self._owner.cancel()  # before its first step
+        await asyncio.wait({self._owner}, timeout=_STOP_TIMEOUT)
+        if not self._owner.done():
+            logger.error("an MCP server could not be stopped within %g s", _STOP_TIMEOUT)
+            self._owner.cancel()
+
+    async def list_tools(self) -> list[mcp_types.Tool]:
+        """Return all tools of the server, from all pages.
+
+        Raises:
+            MCPServerError: The server can't list them, takes longer than the connect timeout for a page,
+                or its pages don't end.
+        """
+        client, connection = self._established()
+        tools: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        cursors: set[str] = set()
+        while len(cursors) < PAGE_LIMIT:
+            try:
+                async with asyncio.timeout(self._connect_timeout):
+                    page = await self._request(client.list_tools(cursor=cursor))
+            except TimeoutError as exc:
+                problem = f"no answer to tools/list within {self._connect_timeout:g} s"
+                raise MCPServerError(connection.complain(problem)) from exc
+            except ToolRunnerError as exc:
+                if client.server_capabilities.tools is None:
+                    return []
+                raise MCPServerError(connection.complain(f"can't list its tools: {exc}")) from exc.__cause__
+            tools += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                self._learned = True
+                return tools
+            if cursor in cursors:
+                raise MCPServerError(connection.complain("tools/list comes back to the same page"))
+            cursors.add(cursor)
+        raise MCPServerError(connection.complain(f"tools/list has more than {PAGE_LIMIT} pages"))
+
+    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> mcp_types.CallToolResult:
+        """Call a tool and return the server's result as it is, `is_error` or not.
+
+        Raises:
+            ToolRunnerError: The server refused the call or its answer isn't valid; with the server's text.
+            MCPConnectionLost: The connection ended before the answer came.
+        """
+        client, _ = self._established()
+        if not self._learned:
+            await self._learn_tools()
+        return await self._request(client.call_tool(tool_name, tool_args))
+
+    async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
+        """Call a tool and return what it is about; see `tool_value`.
+
+        Raises:
+            ToolRunnerError: The tool failed or the server refused the call; with the server's text.
+            MCPConnectionLost: The connection ended before the answer came.
+        """
+        return tool_value(await self.call(tool_name, tool_args))
+
+    async def _own(self) -> None:
+        """Hold the session from its start to its end; the only task that enters and leaves it."""
+        deadline = anyio.current_time() + self._connect_timeout
+        try:
+            failed = await self._hold_session("auto", deadline)
+            if failed is not None and failed.server_exited:
+                # Servers of before 2026 may exit when a message precedes `initialize`, like those made with
+                # rmcp (https://github.com/0xMassi/webclaw/issues/107): leave out the version probe.
+                again = await self._hold_session("legacy", deadline)
+                failed = failed if again is not None and again.timed_out else again
+            if failed is not None:
+                self._error = MCPServerError(failed.explain("can't connect to"))
+                self._error.__cause__ = failed.failure
+        except (MissingVariableError, MCPServerError, ValueError) as exc:
+            self._error = exc
+
+    async def _hold_session(self, mode: Literal["auto", "legacy"], deadline: float) -> Connection | None:
+        """Connect, and stay until the connection ends; return it if there never was one."""
+        connection = Connection(self._server_params, os.environ, self._connect_timeout, deadline)
+        self._connection = connection
+        failure: Exception | None = None
+        with connection.scope:
+            try:
+                async with Client(connection.transport(), mode=mode, cache=None) as client:
+                    connection.establish()
+                    self._client = client
+                    self._settled.set()
+                    await connection.ended.wait()
+            except MCPServerError:
+                raise
+            except Exception as exc:  # the SDK and HTTP raise all sorts, in groups; translated here, once
+                failure = exc
+        connection.finish(failure)
+        return None if connection.established else connection
+
+    async def _request(self, request: Awaitable[_T]) -> _T:
+        """Await an answer of the server and translate what goes wrong."""
+        _, connection = self._established()
+        try:
+            return await request
+        except MCPError as exc:
+            if connection.is_loss(exc):
+                raise await self._loss() from exc
+            raise ToolRunnerError(connection.redact(exc.message) or f"MCP error {exc.code}") from exc
+        except ValidationError as exc:
+            raise ToolRunnerError(connection.redact(f"the server's answer is not valid MCP: {exc}")) from exc
+        except RuntimeError as exc:  # the SDK's, for an answer that doesn't fit the tool's schema
+            if connection.ended.is_set():
+                raise await self._loss() from exc
+            raise ToolRunnerError(connection.redact(str(exc))) from exc
+
+    async def _learn_tools(self) -> None:
+        """List the tools before the first call, because the SDK checks results against their schemas.
+
+        By itself it lists one page after the call, and does so again after every call of a tool that is on
+        another page.
+        """
+        async with self._learning:
+            if self._learned:
+                return
+            try:
+                await self.list_tools()
+            except MCPConnectionLost:
+                raise
+            except MCPServerError:
+                logger.debug("results of tools can't be checked", exc_info=True)
+            self._learned = True
+
+    async def _loss(self) -> MCPConnectionLost:
+        _, connection = self._established()
+        if not connection.deliberate and self._owner is not None:
+            # Its last step is to collect the server's exit code and last words.
+            await asyncio.wait({self._owner}, timeout=_STOP_TIMEOUT)
+        return MCPConnectionLost(connection.explain("lost the connection to"))
+
+    def _established(self) -> tuple[Client, Connection]:
+        if self._client is None or self._connection is None:
+            raise RuntimeError("the MCPClient is not entered")
+        return self._client, self._connection
+
+
+def tool_value(result: mcp_types.CallToolResult) -> dict[str, Any] | str | None:
+    """Return what a tool's result is about.
+
+    That is its structured content if there is any, else its text blocks joined by newlines, None if there
+    are none either.
+
+    Raises:
+        ToolRunnerError: The result is an error; with its text.
+    """
+    texts = [block.text for block in result.content if isinstance(block, mcp_types.TextContent)]
+    text = "\n".join(texts) if texts else None
+    if result.is_error:
+        raise ToolRunnerError(text or "the tool failed without a message")
+    return text if result.structured_content is None else result.structured_content

@@ -1,0 +1,305 @@
+"""The transport below an MCP session, and all that is known about how it ended.
+
+`Connection.transport()` is what the SDK's client runs on. Whatever can end a connection is reported to
+`Connection.end`, where the first cause wins:
+
+    stdio    the server's stdout ended; the guard's last line on stderr says how (`mcp_guard.py`)
+    http     a POST failed, or the server no longer knows the session: shows at the next call only
+    sse      the event stream ended, or a POST failed
+
+Messages name the server as it was written down, with its placeholders, and the values that were filled in
+are taken out of all that servers and libraries say.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import shutil
+import socket
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import httpx2
+from mcp.client import Transport
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, get_default_environment, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
+from pydantic import ValidationError
+
+from ipybox import mcp_guard
+from ipybox.errors import MCPServerError
+from ipybox.mcp_params import RemoteServer, StdioServer, parse_params, public_url
+from ipybox.mcp_watch import LINE_LENGTH, ObservedHTTPClient, StderrTail, WatchedStream
+from ipybox.vars import substitute, variables
+
+logger = logging.getLogger(__name__)
+
+# How much later than the end of stdout the last lines on stderr may come.
+_STDERR_TIMEOUT = 0.5
+_LABEL_LENGTH = 200
+_WRITE_TIMEOUT = 30.0
+# The SDK's default, 1 MiB, is less than many an image.
+_MAX_EVENT_BYTES = 256 * 2**20
+# Shorter values are no secrets, and taking them out would garble the text.
+_SECRET_LENGTH = 4
+
+
+class Connection:
+    """One connection to a server, from the attempt to make it to the reason why it ended.
+
+    Raises:
+        MissingVariableError: A placeholder has no value in `env`.
+        ValueError: The parameters are wrong, which may show only with their placeholders filled in.
+    """
+
+    def __init__(self, server_params: dict[str, Any], env: Mapping[str, str], connect_timeout: float, deadline: float):
+        self.label = _label(parse_params(server_params))
+        self.server = parse_params(substitute(server_params, env))
+        #: Set as soon as the connection is known to be gone.
+        self.ended = asyncio.Event()
+        #: What was raised when it ended, never a group.
+        self.failure: BaseException | None = None
+        #: To be entered around all of it; while it isn't established, its end and the deadline cancel that.
+        self.scope = anyio.CancelScope(deadline=deadline)
+        self.established = False
+        self.timed_out = False
+        #: Whether we ended it.
+        self.deliberate = False
+        self._connect_timeout = connect_timeout
+        self._cause: str | None = None
+        self._stream_error: str | None = None
+        self._noise: str | None = None
+        self._http_status: int | None = None
+        self._session_denied = False
+        self._stderr: StderrTail | None = None
+        # Longest first: a value may contain another.
+        values = {name: env[name] for name in variables(server_params) if len(env[name]) >= _SECRET_LENGTH}
+        self._secrets = sorted(values.items(), key=lambda item: -len(item[1]))
+
+    @property
+    def server_exited(self) -> bool:
+        """Whether this is a stdio server that ended by itself, as far as is known."""
+        return isinstance(self.server, StdioServer) and self.ended.is_set() and not self.deliberate
+
+    def establish(self) -> None:
+        """Note that the server has answered: from now on there is no deadline."""
+        self.established = True
+        self.scope.deadline = math.inf
+
+    def transport(self) -> Transport:
+        """Return the transport for the SDK's client; it starts the server when entered.
+
+        Raises:
+            MCPServerError: The command of a stdio server does not exist.
+        """
+        server = self.server
+        if isinstance(server, StdioServer):
+            self._check_command(server)
+            return self._stdio(server)
+        return self._sse(server) if server.kind == "sse" else self._http(server)
+
+    def end(self, cause: str | None = None, *, deliberate: bool = False) -> None:
+        """Note that the connection is gone, and why if that is known. Only the first call counts."""
+        if self.ended.is_set():
+            return
+        self._cause, self.deliberate = cause, deliberate
+        self.ended.set()
+        if not self.established:
+            self.scope.cancel()
+
+    def finish(self, exc: Exception | None = None) -> None:
+        """Note that the SDK's client is closed, and what it raised; counts unless a better cause is known."""
+        self.timed_out = not self.established and not self.ended.is_set() and exc is None
+        if exc is not None:
+            self.failure = _leaf(exc)
+            if self._cause is None and not self.server_exited:
+                self._cause = self._plain(self.failure)
+        self.end(self._cause)
+
+    def is_loss(self, exc: MCPError) -> bool:
+        """Tell whether an error of the SDK means that the connection is gone, and note it if so.
+
+        The code alone doesn't tell: servers answer with the SDK's CONNECTION_CLOSED (-32000) too.
+        """
+        if exc.code == CONNECTION_CLOSED and exc.message.startswith(("Connection closed", "SSE stream")):
+            self.end(None if exc.message == "Connection closed" else exc.message)
+        elif exc.message in ("Session terminated", "Server returned an error response"):
+            self.end(f"HTTP {self._http_status}")
+        else:
+            return self._session_denied
+        return True
+
+    def explain(self, what: str) -> str:
+        """Return a message that says `what` happened to which server, why, and the server's last words."""
+        text = f"{what} {self.label}: {self._reason()}"
+        if self._noise is not None:
+            text += f"; it wrote {self._noise!r} where an MCP message belongs"
+        if self._stderr is not None and self._stderr.lines and not self.deliberate:
+            text += "".join(["; its last lines on stderr:", *(f"\n    {line}" for line in self._stderr.lines)])
+        return self.redact(text)
+
+    def complain(self, problem: str) -> str:
+        """Return a message about a problem with the server."""
+        return self.redact(f"{self.label}: {problem}")
+
+    def redact(self, text: str) -> str:
+        """Put the placeholders back in where their values appear in a text."""
+        for name, value in self._secrets:
+            text = text.replace(value, f"${{{name}}}")
+        return text
+
+    def _stream_failed(self, item: Exception) -> None:
+        """Note an error that the transport found in the stream and went on after."""
+        if isinstance(item, ValidationError):
+            if self._noise is None:
+                self._noise = str(item.errors()[0]["input"])[:LINE_LENGTH]
+        else:
+            self._stream_error = self._plain(item)
+
+    def _post_answered(self, response: httpx2.Response) -> None:
+        """Note the status with which the server took a message, where the SDK would lose it."""
+        status = response.status_code
+        self._http_status = status if status >= 400 else None
+        if status < 400:
+            return
+        if isinstance(self.server, RemoteServer) and self.server.kind == "sse":
+            # The SDK logs this and leaves the call without an answer.
+            self.end(f"HTTP {status}")
+        elif (
+            # 404 by the specification; 400 by the reference servers
+            status in (400, 404)
+            and "mcp-session-id" in response.request.headers
+            and b'"method":"notifications/' not in response.request.content
+        ):
+            self._session_denied = True
+            self.end(f"the server no longer knows the session (HTTP {status})")
+
+    @asynccontextmanager
+    async def _stdio(self, server: StdioServer) -> AsyncGenerator[tuple[Any, Any]]:
+        command = ["-I", "-S", mcp_guard.__file__, "--", server.command, *server.args]
+        params = StdioServerParameters(
+            command=sys.executable,
+            args=command,
+            env=server.env,
+            cwd=server.cwd,
+            # A stray byte on stdout is noise, no reason to fall over.
+            encoding_error_handler="replace",
+        )
+        with StderrTail(self._log) as self._stderr:
+            async with stdio_client(params, errlog=self._stderr.writer) as (read, write):
+                self._stderr.writer.close()
+                try:
+                    yield self._watched(read), write
+                finally:
+                    if self.server_exited:
+                        # Before stdin is closed, which the guard would take as the order to end the server.
+                        with anyio.move_on_after(_STDERR_TIMEOUT, shield=True):
+                            await self._stderr.ended.wait()
+
+    @asynccontextmanager
+    async def _http(self, server: RemoteServer) -> AsyncGenerator[tuple[Any, Any]]:
+        async with (
+            self._http_client(server.headers) as client,
+            streamable_http_client(server.url, http_client=client, max_sse_event_size=_MAX_EVENT_BYTES) as (
+                read,
+                write,
+            ),
+        ):
+            yield self._watched(read), write
+
+    @asynccontextmanager
+    async def _sse(self, server: RemoteServer) -> AsyncGenerator[tuple[Any, Any]]:
+        def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
+            return self._http_client(server.headers)
+
+        async with sse_client(server.url, httpx_client_factory=client) as (read, write):
+            yield self._watched(read), write
+
+    def _http_client(self, headers: dict[str, str]) -> httpx2.AsyncClient:
+        # No limit on reading: how long a tool may take is the caller's business, and an idle event stream
+        # is none of ours.
+        timeout = httpx2.Timeout(None, connect=self._connect_timeout, write=_WRITE_TIMEOUT)
+        return ObservedHTTPClient(
+            headers, timeout, on_answer=self._post_answered, on_failure=lambda exc: self.end(self._plain(exc))
+        )
+
+    def _watched(self, stream: Any) -> WatchedStream:
+        return WatchedStream(stream, on_end=self.end, on_error=self._stream_failed)
+
+    def _check_command(self, server: StdioServer) -> None:
+        cwd = server.cwd or "."
+        if not Path(cwd).is_dir():
+            raise MCPServerError(self.redact(f"can't start {self.label}: no such directory: {cwd}"))
+        env = get_default_environment() | server.env
+        # A path is relative to the server's directory, a bare name is looked up on the server's PATH.
+        command = str(Path(cwd, server.command)) if os.sep in server.command else server.command
+        if shutil.which(command, path=env.get("PATH", os.defpath)) is None:
+            raise MCPServerError(self.redact(f"can't start {self.label}: command not found: {server.command}"))
+
+    def _reason(self) -> str:
+        if self._cause is not None:
+            return self._cause
+        if self.timed_out:
+            return f"no answer within {self._connect_timeout:g} s"
+        if self._stderr is None:
+            return self._stream_error or "the server closed the connection"
+        before = "" if self.established else " before answering"
+        return f"it {self._stderr.report or 'closed its stdout'}{before}"
+
+    def _plain(self, exc: BaseException) -> str:
+        """Say in plain words what an exception of the SDK or the HTTP library means."""
+        match exc:
+            case httpx2.HTTPStatusError():
+                return f"HTTP {exc.response.status_code}"
+            case httpx2.SSEError():
+                return f"not an MCP server: {exc}"
+            case httpx2.ConnectTimeout():
+                return f"no connection within {self._connect_timeout:g} s"
+            case httpx2.ConnectError():
+                return _connect_error(exc)
+            case MCPError() if exc.message.startswith("Unexpected content type"):
+                return f"not an MCP server: {exc.message[0].lower()}{exc.message[1:]}"
+            case MCPError() if self._http_status is not None:
+                return f"HTTP {self._http_status}: {exc.message}"
+            case MCPError():
+                return f"it answered: {exc.message}"
+            case ValidationError():
+                return f"its answer is not valid MCP: {exc.errors()[0]['msg']}"
+            case _:
+                return str(exc) or type(exc).__name__
+
+    def _log(self, line: str) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s: %s", self.label, self.redact(line))
+
+
+def _label(server: StdioServer | RemoteServer) -> str:
+    if isinstance(server, StdioServer):
+        line = " ".join(" ".join([server.command, *server.args]).split())
+        return f"`{line}`" if len(line) <= _LABEL_LENGTH else f"`{line[:_LABEL_LENGTH]}…`"
+    return public_url(server.url)
+
+
+def _leaf(exc: BaseException) -> BaseException:
+    while isinstance(exc, BaseExceptionGroup):
+        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
+    return exc
+
+
+def _connect_error(exc: httpx2.ConnectError) -> str:
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "connection refused"
+        if isinstance(cause, socket.gaierror):
+            return "unknown host"
+        cause = _leaf(cause)  # a group has one for each address of the host
+        cause = cause.__cause__ or cause.__context__
+    return f"can't connect: {exc}"

@@ -1,0 +1,48 @@
+"""Tokens of the components that listen on a port, kept as Jupyter keeps its own.
+
+A component that listens writes its token to a file in Jupyter's runtime directory that only the same user can
+read; a client on the same machine finds it there by kind and port. This module is used on both sides of the
+trust boundary, so it imports nothing heavy.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Literal
+
+from jupyter_core.paths import jupyter_runtime_dir
+
+Kind = Literal["kernel-gateway", "tool-server"]
+
+
+def new_token() -> str:
+    """Returns a new random token."""
+    return secrets.token_hex(32)
+
+
+def token_file(kind: Kind, port: int) -> Path:
+    """Returns the path of the file that holds the token of the component at `port`."""
+    return Path(jupyter_runtime_dir()) / f"ipybox-{kind}-{port}.json"
+
+
+def publish_token(kind: Kind, port: int, token: str) -> Path:
+    """Writes the token of the component at `port` where clients of the same user find it; returns the path."""
+    path = token_file(kind, port)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"token": token, "pid": os.getpid()}, file)
+    new.replace(path)
+    return path
+
+
+def find_token(kind: Kind, port: int) -> str | None:
+    """Returns the token of the component at `port`, or None if none is published."""
+    try:
+        return str(json.loads(token_file(kind, port).read_text())["token"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

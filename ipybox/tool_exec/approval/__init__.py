@@ -1,0 +1,1 @@
+"""Asking the application to accept or reject tool calls: JSON-RPC over a WebSocket."""

@@ -1,0 +1,149 @@
+"""The application's end of the approval channel."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from ipybox.endpoint import Endpoint
+from ipybox.tool_exec.approval.protocol import APPROVE_METHOD, ApproveRequest, decision, failure
+from ipybox.tool_exec.protocol import APPROVAL_PATH, DEFAULT_PORT
+
+logger = logging.getLogger(__name__)
+
+
+class ApprovalRequest:
+    """A tool call that the application accepts or rejects.
+
+    Attributes:
+        server_name: Name of the MCP server that has the tool.
+        tool_name: Name of the tool.
+        tool_args: The exact arguments of the call.
+        server_params: What starts or reaches the server, with unresolved `${VAR}` placeholders, if known.
+    """
+
+    def __init__(
+        self,
+        server_name: str,
+        tool_name: str,
+        tool_args: dict[str, Any],
+        respond: Callable[[bool], Awaitable[None]],
+        server_params: dict[str, Any] | None = None,
+    ):
+        self.server_name = server_name
+        self.tool_name = tool_name
+        self.tool_args = tool_args
+        self.server_params = server_params
+        self._respond = respond
+
+    async def accept(self) -> None:
+        """Lets the tool run."""
+        await self._respond(True)
+
+    async def reject(self) -> None:
+        """Makes the call fail in the kernel."""
+        await self._respond(False)
+
+    def __str__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
+        return f"{self.server_name}.{self.tool_name}({arguments})"
+
+    def __repr__(self) -> str:
+        return f"ApprovalRequest({self})"
+
+
+ApprovalCallback = Callable[[ApprovalRequest], Awaitable[None]]
+
+
+class ApprovalClient:
+    """Passes approval requests of a tool server to a callback, each in a task of its own.
+
+    The callback must accept or reject its request, then or later. If it raises, the call fails with that reason.
+
+    Args:
+        callback: Asynchronous function that is called with each request.
+        host: Host of the tool server.
+        port: Port of the tool server.
+        endpoint: The tool server's private endpoint (`ToolServer.endpoint`), instead of host and port.
+    """
+
+    def __init__(
+        self,
+        callback: ApprovalCallback,
+        host: str = "localhost",
+        port: int = DEFAULT_PORT,
+        *,
+        endpoint: Endpoint | None = None,
+    ):
+        self._callback = callback
+        self._endpoint = endpoint or Endpoint("tool-server", host, port)
+        self._session: aiohttp.ClientSession | None = None
+        self._websocket: aiohttp.ClientWebSocketResponse | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.disconnect()
+
+    async def connect(self) -> None:
+        """Connects to the tool server.
+
+        Raises:
+            RuntimeError: If already connected, or the tool server can't be reached or refuses.
+        """
+        if self._session is not None:
+            raise RuntimeError("the approval client is already connected")
+        self._session = self._endpoint.session()
+        try:
+            self._websocket = await self._session.ws_connect(APPROVAL_PATH, max_msg_size=0)
+        except (aiohttp.ClientError, OSError) as exc:
+            await self.disconnect()
+            raise RuntimeError(f"can't connect to the approval channel of {self._endpoint.url}: {exc}") from exc
+        self._start_task(self._read(self._websocket))
+
+    async def disconnect(self) -> None:
+        """Disconnects from the tool server; requests without a decision fail."""
+        if self._websocket is not None:
+            websocket, self._websocket = self._websocket, None
+            await websocket.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        async for frame in websocket:
+            if frame.type is aiohttp.WSMsgType.TEXT:
+                message: ApproveRequest = json.loads(frame.data)
+                if message["method"] == APPROVE_METHOD:
+                    self._start_task(self._decide(websocket, message))
+
+    async def _decide(self, websocket: aiohttp.ClientWebSocketResponse, message: ApproveRequest) -> None:
+        async def respond(accepted: bool) -> None:
+            await websocket.send_json(decision(message["id"], accepted))
+
+        params = message["params"]
+        request = ApprovalRequest(
+            params["server_name"], params["tool_name"], params["tool_args"], respond, params["server_params"]
+        )
+        try:
+            await self._callback(request)
+        except Exception as exc:
+            logger.exception("the approval callback failed on %s", request)
+            await websocket.send_json(failure(message["id"], f"{type(exc).__name__}: {exc}"))
+
+    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,138 @@
+"""The tool server's end of the approval channel."""
+
+import asyncio
+import json
+import logging
+import uuid
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from ipybox.tool_exec.approval.protocol import approve_request, parse_answer
+
+logger = logging.getLogger(__name__)
+
+
+class ApprovalChannel:
+    """Asks the one connected `ApprovalClient` to decide on tool calls.
+
+    Decisions may come in any order. A request that is cancelled, or expires, is forgotten: a late answer has no
+    effect.
+
+    Args:
+        approval_required: If False, every call is approved without asking.
+        approval_timeout: Seconds until a request expires; None for never.
+    """
+
+    def __init__(self, approval_required: bool = False, approval_timeout: float | None = 60):
+        self.approval_required = approval_required
+        self.approval_timeout = approval_timeout
+        self._websocket: web.WebSocketResponse | None = None
+        self._pending: dict[str, asyncio.Future[bool]] = {}
+        self._disconnected = asyncio.Event()
+        self._disconnected.set()
+
+    @property
+    def open(self) -> bool:
+        """Whether an approval client is connected."""
+        return self._websocket is not None
+
+    async def connect(self, websocket: web.WebSocketResponse) -> None:
+        """Takes decisions from a prepared WebSocket until it closes.
+
+        A second client is turned away while there is one: it must not take over decisions of the first.
+        """
+        if self._websocket is not None:
+            await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"another approval client is connected")
+            return
+        self._websocket = websocket
+        self._disconnected.clear()
+        try:
+            async for frame in websocket:
+                if frame.type is WSMsgType.TEXT:
+                    self._decide(frame.data)
+        finally:
+            self._websocket = None
+            self._fail_pending()
+            self._disconnected.set()
+
+    async def disconnect(self) -> None:
+        """Closes the connection to the approval client; requests that wait for it fail."""
+        if self._websocket is not None:
+            await self._websocket.close(code=WSCloseCode.GOING_AWAY)
+        self._fail_pending()
+
+    async def join(self, timeout: float = 5) -> None:
+        """Waits until no approval client is connected.
+
+        Raises:
+            TimeoutError: After `timeout` seconds.
+        """
+        async with asyncio.timeout(timeout):
+            await self._disconnected.wait()
+
+    async def request(
+        self,
+        server_name: str,
+        tool_name: str,
+        tool_args: dict[str, Any],
+        server_params: dict[str, Any] | None = None,
+    ) -> bool:
+        """Returns whether the application accepts a tool call.
+
+        Args:
+            server_name: Name of the MCP server.
+            tool_name: Name of the tool.
+            tool_args: The arguments of the call.
+            server_params: What starts the server, for the application to see.
+
+        Raises:
+            RuntimeError: If no approval client is connected, it goes away, or it fails to decide.
+            TimeoutError: If the request expires.
+        """
+        if not self.approval_required:
+            return True
+        websocket = self._websocket
+        if websocket is None:
+            raise RuntimeError("nobody can approve the call: no approval client is connected")
+        request_id = uuid.uuid4().hex
+        answer = self._pending[request_id] = asyncio.get_running_loop().create_future()
+        try:
+            await websocket.send_json(
+                approve_request(
+                    request_id,
+                    {
+                        "server_name": server_name,
+                        "tool_name": tool_name,
+                        "tool_args": tool_args,
+                        "server_params": server_params,
+                    },
+                )
+            )
+            async with asyncio.timeout(self.approval_timeout):
+                return await answer
+        except ConnectionError as exc:
+            raise RuntimeError("nobody can approve the call: the approval client has gone") from exc
+        except TimeoutError:
+            raise TimeoutError(f"the approval request expired after {self.approval_timeout:g} s") from None
+        finally:
+            self._pending.pop(request_id, None)
+
+    def _decide(self, data: str) -> None:
+        try:
+            request_id, outcome = parse_answer(json.loads(data))
+        except ValueError as exc:
+            logger.warning("ignored a message on the approval channel: %s", exc)
+            return
+        answer = self._pending.get(request_id)
+        if answer is None or answer.done():
+            logger.debug("ignored an answer to the approval request %s, which is over", request_id)
+        elif isinstance(outcome, bool):
+            answer.set_result(outcome)
+        else:
+            answer.set_exception(RuntimeError(f"the application failed to decide: {outcome}"))
+
+    def _fail_pending(self) -> None:
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(RuntimeError("nobody can approve the call: the approval client has gone"))

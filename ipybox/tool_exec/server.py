@@ -1,0 +1,303 @@
+"""The tool server: runs tools of MCP servers for code in a kernel, and asks the application before each call.
+
+It has two faces, which are two HTTP servers:
+
+- the *guest* face serves connections that come from kernels (`accept_guest`). It can run a tool, nothing else.
+- the *application* face serves connections of the application: private ones (`endpoint`) and, if a port is given,
+  those that arrive there. It can also reset, tell the status, and open the approval channel.
+
+Each face asks for its own token and refuses what a web page could send: a foreign Host, or any Origin.
+"""
+
+import asyncio
+import hmac
+import logging
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ipybox.endpoint import Endpoint
+from ipybox.errors import IpyboxError
+from ipybox.listen import listen
+from ipybox.tokens import new_token, publish_token
+from ipybox.tool_exec.approval.server import ApprovalChannel
+from ipybox.tool_exec.protocol import (
+    APPROVAL_PATH,
+    RESET_PATH,
+    RUN_PATH,
+    STATUS_PATH,
+    RunReply,
+    RunRequest,
+    is_run_request,
+)
+from ipybox.tool_exec.seal import is_sealed
+from ipybox.tool_exec.sessions import MCPSessions
+
+logger = logging.getLogger(__name__)
+
+#: The largest request that is read: the arguments of one tool call.
+MAX_REQUEST_BYTES = 256 << 20
+
+#: Kernel clients keep their connections, so the server does not close idle ones. Seconds.
+KEEPALIVE = 24 * 3600.0
+
+#: Seconds that calls under way have to end when the server stops.
+SHUTDOWN_GRACE = 1.0
+
+#: Connections that one guest may hold; it gets no more until some are closed.
+MAX_GUEST_CONNECTIONS = 512
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ToolServer:
+    """Runs tools of MCP servers, which start at their first call and are kept.
+
+    It runs in the event loop that starts it and leaves the application's signal handlers alone.
+
+    Args:
+        host: Where to listen if there is a port.
+        port: The port to listen on, or None for no port at all; 0 picks a free one.
+        approval_required: Whether the application has to accept each call.
+        approval_timeout: Seconds until an approval request expires; None for never.
+        connect_timeout: Seconds that an MCP server has to start and answer.
+        log_to_stderr: Whether ipybox's log also goes to this process's stderr.
+        log_level: Level of that log.
+        sealed_only: Whether calls from a guest must carry the seal of their server's parameters: always so where
+            the guest is confined, as it could otherwise start any command outside.
+        guest_token: The token that guests present, by default a new one.
+    """
+
+    def __init__(
+        self,
+        host: str = "localhost",
+        port: int | None = 8900,
+        approval_required: bool = False,
+        approval_timeout: float | None = 60,
+        connect_timeout: float = 30,
+        log_to_stderr: bool = False,
+        log_level: str = "INFO",
+        *,
+        sealed_only: bool = False,
+        guest_token: str | None = None,
+    ):
+        self.host = host
+        self.port = port
+        self.guest_token = guest_token or new_token()
+        self._token = new_token()
+        self._sealed_only = sealed_only
+        self._approvals = ApprovalChannel(approval_required, approval_timeout)
+        self._sessions = MCPSessions(connect_timeout)
+        self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
+        self._log_level = log_level
+        self._guest_face: web.AppRunner | None = None
+        self._application_face: web.AppRunner | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._token_file: Path | None = None
+        self._stopped = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where clients in this process reach the application face: over private sockets."""
+        return Endpoint("tool-server", token=self._token, dial=self._dial)
+
+    async def start(self) -> None:
+        """Starts to serve.
+
+        Raises:
+            RuntimeError: If the server is already running.
+            OSError: If the port is taken.
+        """
+        if self._application_face is not None:
+            raise RuntimeError("the tool server is already running")
+        listener = listen(self.host, self.port) if self.port is not None else None
+        self._stopped.clear()
+        if self._log_handler is not None:
+            root = logging.getLogger("ipybox")
+            root.addHandler(self._log_handler)
+            root.setLevel(self._log_level)
+        self._guest_face = await _face(self.guest_token, {("POST", RUN_PATH): self._run_for_guest})
+        self._application_face = await _face(
+            self._token,
+            {
+                ("POST", RUN_PATH): self._run_for_application,
+                ("PUT", RESET_PATH): self._reset,
+                ("GET", STATUS_PATH): self._status,
+                ("GET", APPROVAL_PATH): self._approval,
+            },
+        )
+        if listener is not None:
+            self.port = int(listener.getsockname()[1])
+            await web.SockSite(self._application_face, listener).start()
+            self._token_file = publish_token("tool-server", self.port, self._token)
+
+    async def stop(self) -> None:
+        """Stops to serve and ends all MCP servers."""
+        if self._token_file is not None:
+            self._token_file.unlink(missing_ok=True)
+            self._token_file = None
+        await self._approvals.disconnect()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sessions.aclose()
+        for face in (self._guest_face, self._application_face):
+            if face is not None:
+                await face.cleanup()
+        self._guest_face = self._application_face = None
+        if self._log_handler is not None:
+            logging.getLogger("ipybox").removeHandler(self._log_handler)
+        self._stopped.set()
+
+    async def join(self) -> None:
+        """Waits until the server is stopped."""
+        await self._stopped.wait()
+
+    async def reset(self) -> None:
+        """Stops all MCP servers; they start again at their next call."""
+        await self._sessions.reset()
+
+    def accept_guest(self, connection: socket.socket) -> None:
+        """Serves a connection that comes from a kernel; takes ownership of the socket."""
+        server = self._guest_face.server if self._guest_face is not None else None
+        if server is None or len(server.connections) >= MAX_GUEST_CONNECTIONS:
+            logger.warning("refused a connection of a kernel: not running, or too many connections")
+            connection.close()
+        else:
+            self._start_task(_serve(server, connection))
+
+    def _dial(self) -> socket.socket:
+        server = self._application_face.server if self._application_face is not None else None
+        if server is None:
+            raise ConnectionRefusedError("the tool server is not running")
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        self._start_task(_serve(server, theirs))
+        return ours
+
+    async def _run_for_guest(self, request: web.Request) -> web.Response:
+        return await self._run(request, seal_required=self._sealed_only)
+
+    async def _run_for_application(self, request: web.Request) -> web.Response:
+        return await self._run(request, seal_required=False)
+
+    async def _run(self, request: web.Request, *, seal_required: bool) -> web.Response:
+        try:
+            call: object = await request.json()
+        except ValueError:
+            call = None
+        if not is_run_request(call):
+            return web.json_response(RunReply(error="not a tool call: see ipybox.tool_exec.protocol"), status=400)
+        if seal_required and not is_sealed(call["server_name"], call["server_params"], call["seal"]):
+            logger.warning("refused a call of %s with parameters that were not registered", call["server_name"])
+            error = (
+                f"the parameters of MCP server {call['server_name']!r} are not the ones it was registered with: "
+                "register it (again) from outside the sandbox"
+            )
+            return web.json_response(RunReply(error=error), status=403)
+        return web.json_response(await self._approve_and_call(call))
+
+    async def _approve_and_call(self, call: RunRequest) -> RunReply:
+        name = f"{call['server_name']}.{call['tool_name']}"
+        try:
+            accepted = await self._approvals.request(
+                call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
+            )
+        except (RuntimeError, TimeoutError) as exc:
+            return RunReply(error=f"call of {name} was not approved: {exc}")
+        if not accepted:
+            return RunReply(error=f"call of {name} was rejected")
+        try:
+            result = await self._sessions.call(
+                call["server_name"], call["server_params"], call["tool_name"], call["tool_args"]
+            )
+        except (IpyboxError, ValueError) as exc:
+            return RunReply(error=str(exc))
+        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+        if result.is_error:
+            text = "\n".join(str(block["text"]) for block in content if block.get("type") == "text")
+            return RunReply(error=text or f"call of {name} failed, the server gave no reason")
+        return RunReply(structured=result.structured_content, content=content)
+
+    async def _reset(self, _request: web.Request) -> web.Response:
+        await self.reset()
+        return web.json_response({})
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        return web.json_response({"servers": self._sessions.status(), "approval_client": self._approvals.open})
+
+    async def _approval(self, request: web.Request) -> web.StreamResponse:
+        websocket = web.WebSocketResponse(max_msg_size=MAX_REQUEST_BYTES)
+        await websocket.prepare(request)
+        await self._approvals.connect(websocket)
+        return websocket
+
+    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _serve(server: web.Server, connection: socket.socket) -> None:
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(server, connection)
+    except OSError as exc:
+        logger.debug("a connection ended before it was served: %s", exc)
+        connection.close()
+
+
+async def _face(token: str, routes: dict[tuple[str, str], Handler]) -> web.AppRunner:
+    """Returns a running HTTP server with these routes, which listens nowhere yet."""
+    app = web.Application(middlewares=[_guard(token)], client_max_size=MAX_REQUEST_BYTES)
+    for (method, path), handler in routes.items():
+        app.router.add_route(method, path, handler)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handler_cancellation=True,  # who hangs up withdraws the call
+        keepalive_timeout=KEEPALIVE,
+        shutdown_timeout=SHUTDOWN_GRACE,
+    )
+    await runner.setup()
+    return runner
+
+
+def _guard(token: str) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """Returns a middleware that lets only requests with the token through, and none that a web page made."""
+    expected = f"token {token}".encode()
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if "Origin" in request.headers or not _is_local(request.host):
+            return web.json_response(RunReply(error="requests of web pages are refused"), status=403)
+        presented = request.headers.get("Authorization", "").encode(errors="replace")
+        if not hmac.compare_digest(presented, expected):
+            return web.json_response(RunReply(error="the tool server's token is missing or wrong"), status=401)
+        return await handler(request)
+
+    return guard
+
+
+def _is_local(host: str) -> bool:
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
