@@ -29,9 +29,7 @@ def union(options: list[Type], hint: str) -> Type:
 def constants(values: list[Any], kinds: list[str], hint: str) -> Type:
     """The type of the values of an `enum` or `const`, as far as they are of the kinds that `type` allows."""
     if len(values) > MAX_VALUES:
-        unlisted = [
-            Scalar(kind) for kind in ("string", "integer", "number", "boolean", "null") if kind in kinds
-        ]
+        unlisted = [Scalar(kind) for kind in ("string", "integer", "number", "boolean", "null") if kind in kinds]
         return union([*unlisted], hint) if len(unlisted) == len(kinds) else ANY
     distinct: list[Any] = []
     for value in values:

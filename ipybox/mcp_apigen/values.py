@@ -35,6 +35,4 @@ def objects(value: Any) -> list[Schema]:
 
 def strings(value: Any) -> list[str]:
     """A string, or those among the elements of an array."""
-    return [
-        item for item in ([value] if isinstance(value, str) else elements(value)) if isinstance(item, str)
-    ]
+    return [item for item in ([value] if isinstance(value, str) else elements(value)) if isinstance(item, str)]

@@ -1,0 +1,102 @@
+"""The command line: the only place that reads arguments, environment, .env files and signals, and sets up logging."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from dotenv import load_dotenv
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+#: A variable KERNEL_ENV_X becomes X in the kernel.
+KERNEL_PREFIX = "KERNEL_ENV_"
+
+
+def kernel_env(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables for the kernel: those with the prefix, without it."""
+    return {
+        name.removeprefix(KERNEL_PREFIX): value
+        for name, value in environment.items()
+        if name.startswith(KERNEL_PREFIX) and name != KERNEL_PREFIX
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    arguments = argparse.ArgumentParser(
+        prog="ipybox",
+        description="Local code-action engine. Without a command, serves code execution over MCP on stdin and stdout.",
+    )
+    arguments.add_argument("--version", action="version", version=version("ipybox"))
+    arguments.add_argument("--workspace", type=Path, default=Path(), help="working directory of the code (default: .)")
+    arguments.add_argument("--tool-server-host", default="localhost", help="host of the tool server's port")
+    arguments.add_argument("--tool-server-port", type=int, help="port of the tool server (default: none)")
+    arguments.add_argument("--kernel-gateway-host", default="localhost", help="host of the kernel gateway's port")
+    arguments.add_argument("--kernel-gateway-port", type=int, help="port of the kernel gateway (default: none)")
+    arguments.add_argument("--log-level", choices=LOG_LEVELS, default="WARNING", help="level of the log on stderr")
+    commands = arguments.add_subparsers(dest="command", metavar="[command]")
+    demo = commands.add_parser("demo", help="show a code action that calls the tools of real MCP servers")
+    demo.add_argument("--directory", type=Path, help="where to make the demo's workspace (default: a temporary one)")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits."""
+    arguments = parser().parse_args(argv)
+    logging.basicConfig(
+        level=arguments.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    if arguments.command == "demo":
+        from ipybox.demo import demo
+
+        sys.exit(_run_until_signal(demo(arguments.directory)))
+
+    workspace: Path = arguments.workspace.resolve()
+    if not workspace.is_dir():
+        sys.exit(f"ipybox: the workspace {workspace} is not a directory")
+    load_dotenv(workspace / ".env")
+    os.chdir(workspace)
+    sys.exit(_run_until_signal(_serve(arguments, workspace)))
+
+
+async def _serve(arguments: argparse.Namespace, workspace: Path) -> None:
+    from ipybox.mcp_server import MCPServer
+
+    server = MCPServer(
+        workspace,
+        tool_server_host=arguments.tool_server_host,
+        tool_server_port=arguments.tool_server_port,
+        kernel_gateway_host=arguments.kernel_gateway_host,
+        kernel_gateway_port=arguments.kernel_gateway_port,
+        kernel_env=kernel_env(os.environ),
+        log_level=arguments.log_level,
+    )
+    await server.run()
+
+
+def _run_until_signal(work: Coroutine[object, object, None]) -> int:
+    """Runs `work`; SIGINT and SIGTERM cancel it, so that it cleans up. Returns the exit status."""
+
+    async def run() -> int:
+        task = asyncio.ensure_future(work)
+        received: list[int] = []
+
+        def stop(number: int) -> None:
+            received.append(number)
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return 128 + received[0] if received else 0
+
+    return asyncio.run(run())

@@ -1,0 +1,230 @@
+"""ipybox as an MCP server: agents register MCP servers and execute code that calls their tools.
+
+It holds one `CodeExecutor` and wires nothing itself. Clients give up on servers that are slow to answer, so the
+executor starts only after the first request was answered, and a cell that comes early waits for it.
+"""
+
+import asyncio
+import logging
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+from mcp.server import mcpserver
+from mcp.server.context import CallNext, ServerRequestContext
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field
+
+from ipybox.code_exec import CodeExecutionResult, CodeExecutor
+from ipybox.errors import IpyboxError
+from ipybox.packages import install
+
+logger = logging.getLogger(__name__)
+
+#: Directory of the workspace in which tool APIs are generated.
+TOOLS_DIR = "mcptools"
+
+INSTRUCTIONS = """\
+Executes Python code that can call the tools of MCP servers.
+1. register_mcp_server generates a typed Python API for a server's tools in mcptools/<server_name>/ of the workspace.
+2. Read mcptools/<server_name>/__init__.py for the list of tools, and the module of a tool for its interface.
+3. execute_ipython_cell runs code that uses it, for example:
+   from mcptools.github import list_commits
+   print(list_commits.run(list_commits.Params(owner="x", repo="y"))[:500])
+State persists between cells. Combine several tool calls in one cell, keep results in variables, and print only what
+is needed."""
+
+
+class MCPServer:
+    """Serves code execution over MCP on stdin and stdout.
+
+    Args:
+        workspace: Directory in which code runs and tool APIs are generated; by default the working directory.
+        tool_server_host: See `CodeExecutor`, as for the parameters that follow.
+        tool_server_port: Port of the tool server, by default none.
+        kernel_gateway_host: Host of the kernel gateway.
+        kernel_gateway_port: Port of the kernel gateway, by default none.
+        kernel_env: Environment variables for the kernel.
+        sandbox: Whether the kernel runs inside a sandbox.
+        sandbox_config: A settings file for the sandbox.
+        log_level: Logging level of the gateway process.
+    """
+
+    def __init__(
+        self,
+        workspace: Path | None = None,
+        *,
+        tool_server_host: str = "localhost",
+        tool_server_port: int | None = None,
+        kernel_gateway_host: str = "localhost",
+        kernel_gateway_port: int | None = None,
+        kernel_env: dict[str, str] | None = None,
+        sandbox: bool = False,
+        sandbox_config: Path | None = None,
+        log_level: str = "WARNING",
+    ):
+        self._workspace = (workspace or Path.cwd()).resolve()
+        self._executor = CodeExecutor(
+            tool_server_host,
+            tool_server_port,
+            kernel_gateway_host,
+            kernel_gateway_port,
+            kernel_env=kernel_env,
+            sandbox=sandbox,
+            sandbox_config=sandbox_config,
+            log_level=log_level,
+            working_dir=self._workspace,
+        )
+        self._start: asyncio.Task[None] | None = None
+        self._server = mcpserver.MCPServer[Any](
+            "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._warm_up_after]
+        )
+        self._add_tools()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Serves until the client closes stdin, then stops the executor."""
+        async with self:
+            await self._server.run_stdio_async()
+
+    async def stop(self) -> None:
+        """Stops the executor and all that belongs to it."""
+        if self._start is not None:
+            self._start.cancel()
+            await asyncio.wait([self._start])
+        await self._executor.stop()
+
+    async def register_mcp_server(
+        self,
+        server_name: Annotated[str, Field(description="Name of the server; a valid Python identifier")],
+        server_params: Annotated[
+            dict[str, Any],
+            Field(
+                description='{"command", "args", "env"} for stdio servers, {"url", "headers"} for HTTP servers. '
+                "${VAR} stands for a variable of ipybox's environment or of the workspace's .env file"
+            ),
+        ],
+    ) -> CallToolResult:
+        """Generates a typed Python API for the tools of an MCP server, in mcptools/<server_name>/.
+
+        Returns the names of the modules, one per tool.
+        """
+        # The SDK is loaded already; the generator is not.
+        from ipybox.mcp_apigen import generate_mcp_sources
+
+        try:
+            names = await generate_mcp_sources(server_name, server_params, self._workspace / TOOLS_DIR)
+        except (IpyboxError, ValueError, OSError) as exc:
+            return _failure(str(exc))
+        return _success("\n".join(names))
+
+    async def execute_ipython_cell(
+        self,
+        code: Annotated[str, Field(description="Python code to execute")],
+        timeout: Annotated[float, Field(description="Maximum execution time in seconds", gt=0)] = 120,
+        max_output_chars: Annotated[int, Field(description="Longer output is cut in its middle", ge=0)] = 5000,
+    ) -> CallToolResult:
+        """Executes Python code in a stateful IPython kernel, in which the generated tool APIs can be imported.
+
+        Returns what the code printed and displayed. Images are saved, their paths returned.
+        """
+        try:
+            await self._started()
+            result = await self._executor.execute(code, timeout)
+        except IpyboxError as exc:
+            printed = getattr(exc, "text", None)
+            return _failure(_cut(f"{printed}\n{exc}" if printed else str(exc), max_output_chars))
+        except (TimeoutError, OSError) as exc:
+            return _failure(str(exc))
+        return _success(_report(result, max_output_chars))
+
+    async def install_package(
+        self,
+        package_name: Annotated[
+            str, Field(description="A package specifier, for example requests, numpy>=2, or git+https://...")
+        ],
+    ) -> CallToolResult:
+        """Installs a Python package with pip, for use in cells."""
+        try:
+            return _success(await install(package_name))
+        except (IpyboxError, ValueError, OSError) as exc:
+            return _failure(str(exc))
+
+    async def reset(self) -> CallToolResult:
+        """Starts a fresh kernel: variables and imports are lost, installed packages and generated APIs stay."""
+        try:
+            await self._started()
+            await self._executor.reset()
+        except (IpyboxError, OSError) as exc:
+            return _failure(str(exc))
+        return _success("The kernel was reset.")
+
+    def _add_tools(self) -> None:
+        for tool, title, annotations in (
+            (self.register_mcp_server, "Register MCP server", ToolAnnotations(open_world_hint=True)),
+            (self.execute_ipython_cell, "Execute code", ToolAnnotations(open_world_hint=True)),
+            (self.install_package, "Install package", ToolAnnotations(open_world_hint=True)),
+            (self.reset, "Reset kernel", ToolAnnotations(destructive_hint=True, open_world_hint=False)),
+        ):
+            self._server.tool(title=title, annotations=annotations, structured_output=False)(tool)
+
+    async def _warm_up_after(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+        """Starts the executor when the first request has been handled (middleware of the SDK's server)."""
+        try:
+            return await call_next(ctx)
+        finally:
+            self._ensure_start()
+
+    def _ensure_start(self) -> asyncio.Task[None]:
+        """Returns the task that starts the executor; one that failed is tried again."""
+        if self._start is None or (self._start.done() and self._start.exception() is not None):
+            self._start = asyncio.create_task(self._executor.start())
+            self._start.add_done_callback(_log_failure)
+        return self._start
+
+    async def _started(self) -> None:
+        await asyncio.shield(self._ensure_start())
+
+
+def _log_failure(start: asyncio.Task[None]) -> None:
+    if not start.cancelled() and (exc := start.exception()) is not None:
+        logger.error("the executor did not start: %s", exc)
+
+
+def _report(result: CodeExecutionResult, max_chars: int) -> str:
+    parts = [_cut(result.text, max_chars)] if result.text else []
+    if result.images:
+        parts.append("Images:\n" + "\n".join(f"- {path}" for path in result.images))
+    return "\n\n".join(parts)
+
+
+def _cut(text: str, max_chars: int) -> str:
+    """Returns `text`, or its head and tail if it is longer than `max_chars`."""
+    if len(text) <= max_chars:
+        return text
+    head = max_chars * 2 // 3
+    tail = max_chars - head
+    left_out = len(text) - max_chars
+    return f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[len(text) - tail :]}"
+
+
+def _success(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)])
+
+
+def _failure(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+if __name__ == "__main__":
+    from ipybox.cli import main
+
+    main()

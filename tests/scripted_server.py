@@ -1,0 +1,117 @@
+"""A stdio MCP server that starts at once and misbehaves on demand. Standard library only.
+
+    python scripted_server.py [--log FILE] [--strict] [--stubborn] [--noisy] [--daemon]
+
+Tools: echo(text), pid(), refuse(), fail(text), block(), crash(code), last_words(), blobs().
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+FLAGS = sys.argv[1:]
+TOOLS = ["echo", "pid", "env", "refuse", "fail", "block", "crash", "last_words", "chatter", "many_blocks"]
+
+
+def log(text: str) -> None:
+    if "--log" in FLAGS:
+        with open(FLAGS[FLAGS.index("--log") + 1], "a") as file:
+            file.write(text + "\n")
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def text(value: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value}], "isError": is_error}
+
+
+def call(id_: Any, name: str, args: dict[str, Any]) -> None:
+    match name:
+        case "echo":
+            send({"id": id_, "result": text(args["text"])})
+        case "pid":
+            send({"id": id_, "result": text(str(os.getpid()))})
+        case "env":
+            send({"id": id_, "result": text(json.dumps(dict(os.environ)))})
+        case "refuse":
+            # The same code as the SDK's CONNECTION_CLOSED.
+            send({"id": id_, "error": {"code": -32000, "message": "no such repository"}})
+        case "fail":
+            send({"id": id_, "result": text(args["text"], is_error=True)})
+        case "block":
+            log("block")
+        case "crash":
+            print("about to crash", file=sys.stderr, flush=True)
+            os._exit(args["code"])
+        case "last_words":
+            send({"id": id_, "error": {"code": -32603, "message": "these are my last words"}})
+            os._exit(0)
+        case "chatter":
+            for number in range(200_000):
+                print(f"line {number}", file=sys.stderr)
+            sys.stderr.flush()
+            send({"id": id_, "result": text("done")})
+        case "many_blocks":
+            image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+            content = [*text("one")["content"], image, *text("two")["content"]]
+            send({"id": id_, "result": {"content": content if args.get("text") else [image]}})
+        case _:
+            send({"id": id_, "error": {"code": -32602, "message": f"Unknown tool: {name}"}})
+
+
+def answer(message: dict[str, Any]) -> None:
+    id_ = message.get("id")
+    match message["method"]:
+        case "initialize":
+            send(
+                {
+                    "id": id_,
+                    "result": {
+                        "protocolVersion": "2025-06-18",
+                        "capabilities": {"tools": {}},
+                        "serverInfo": {"name": "scripted", "version": "1"},
+                    },
+                }
+            )
+        case "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
+            send({"id": id_, "result": {"tools": tools}})
+        case "tools/call":
+            call(id_, message["params"]["name"], message["params"].get("arguments") or {})
+        case "notifications/cancelled":
+            log("cancelled")
+        case method:
+            if "--strict" in FLAGS and method == "server/discover":
+                sys.exit("ExpectedInitializeRequest")
+            if id_ is not None:
+                send({"id": id_, "error": {"code": -32601, "message": "Method not found"}})
+
+
+def main() -> None:
+    log(f"start {os.getpid()}")
+    if "--stubborn" in FLAGS:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    if "--daemon" in FLAGS:
+        # A grandchild in a session of its own, whose parent is gone.
+        subprocess.run(["sh", "-c", "setsid sleep 1000 & echo $! >&2"], stdout=subprocess.DEVNULL, check=True)
+        # ... and one that holds on to the pipes.
+        child = subprocess.Popen(["sleep", "1000"])
+        log(f"start {child.pid}")
+    if "--noisy" in FLAGS:
+        print("Welcome!", flush=True)
+        sys.stdout.buffer.write(b"\xff\xfe\n")
+    for line in sys.stdin:
+        answer(json.loads(line))
+    while "--stubborn" in FLAGS:
+        time.sleep(60)
+
+
+main()
