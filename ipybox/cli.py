@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -56,14 +55,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.command == "demo":
         from ipybox.demo import demo
 
-        sys.exit(_run_until_signal(demo(arguments.directory)))
+        sys.exit(asyncio.run(_show(demo(arguments.directory))))
 
     workspace: Path = arguments.workspace.resolve()
     if not workspace.is_dir():
         sys.exit(f"ipybox: the workspace {workspace} is not a directory")
     load_dotenv(workspace / ".env")
     os.chdir(workspace)
-    sys.exit(_run_until_signal(_serve(arguments, workspace)))
+    asyncio.run(_serve(arguments, workspace))
 
 
 async def _serve(arguments: argparse.Namespace, workspace: Path) -> None:
@@ -78,25 +77,37 @@ async def _serve(arguments: argparse.Namespace, workspace: Path) -> None:
         kernel_env=kernel_env(os.environ),
         log_level=arguments.log_level,
     )
-    await server.run()
+    stopped = _stop_signal()
+    serving = asyncio.create_task(server.run())
+    await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if stopped.done():
+        await server.stop()
+        # The SDK reads stdin on a thread that nothing can wake but the client: an orderly exit would wait for it.
+        os._exit(128 + stopped.result())
+    await serving
 
 
-def _run_until_signal(work: Coroutine[object, object, None]) -> int:
-    """Runs `work`; SIGINT and SIGTERM cancel it, so that it cleans up. Returns the exit status."""
+async def _show(demonstration: Coroutine[object, object, None]) -> int:
+    stopped = _stop_signal()
+    showing = asyncio.ensure_future(demonstration)
+    stopped.add_done_callback(lambda _: showing.cancel())
+    try:
+        await showing
+    except asyncio.CancelledError:
+        if not stopped.done():
+            raise
+    return 128 + stopped.result() if stopped.done() else 0
 
-    async def run() -> int:
-        task = asyncio.ensure_future(work)
-        received: list[int] = []
 
-        def stop(number: int) -> None:
-            received.append(number)
-            task.cancel()
+def _stop_signal() -> asyncio.Future[int]:
+    """Returns a future that gets the number of the first SIGINT or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
 
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        return 128 + received[0] if received else 0
+    def stop(number: int) -> None:
+        if not stopped.done():
+            stopped.set_result(number)
 
-    return asyncio.run(run())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    return stopped

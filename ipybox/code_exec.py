@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ipybox.deadline import Deadline, Turn
-from ipybox.errors import CodeExecutionError, ExecutionError
+from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
@@ -272,12 +272,16 @@ class CodeExecutor:
     async def _renew_kernel(self) -> None:
         async with self._lifecycle:
             if self._client is not None and self._gateway.running:
-                await self._client.reset()
-            else:
-                await self._stop_kernel_side()
-                self._gateway = self._new_gateway()
-                await self._kernel_side.enter_async_context(self._gateway)
-                await self._connect()
+                try:
+                    await self._client.reset()
+                except GatewayError as exc:
+                    logger.warning("the kernel gateway has died, too: %s", exc)
+                else:
+                    return
+            await self._stop_kernel_side()
+            self._gateway = self._new_gateway()
+            await self._kernel_side.enter_async_context(self._gateway)
+            await self._connect()
 
     async def _start_tool_side(self, resources: AsyncExitStack) -> None:
         from ipybox.tool_exec.approval.client import ApprovalClient

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio
 import mcp_types
@@ -165,26 +165,25 @@ class MCPClient:
         """Hold the session from its start to its end; the only task that enters and leaves it."""
         deadline = anyio.current_time() + self._connect_timeout
         try:
-            failed = await self._hold_session("auto", deadline)
-            if failed is not None and failed.server_exited:
-                # Servers of before 2026 may exit when a message precedes `initialize`, like those made with
-                # rmcp (https://github.com/0xMassi/webclaw/issues/107): leave out the version probe.
-                again = await self._hold_session("legacy", deadline)
-                failed = failed if again is not None and again.timed_out else again
+            failed = await self._hold_session(deadline)
+            if failed is not None and failed.refused:
+                failed = await self._hold_session(deadline, probe=True)
             if failed is not None:
                 self._error = MCPServerError(failed.explain("can't connect to"))
                 self._error.__cause__ = failed.failure
         except (MissingVariableError, MCPServerError, ValueError) as exc:
             self._error = exc
 
-    async def _hold_session(self, mode: Literal["auto", "legacy"], deadline: float) -> Connection | None:
+    async def _hold_session(self, deadline: float, *, probe: bool = False) -> Connection | None:
         """Connect, and stay until the connection ends; return it if there never was one."""
         connection = Connection(self._server_params, os.environ, self._connect_timeout, deadline)
         self._connection = connection
         failure: Exception | None = None
         with connection.scope:
             try:
-                async with Client(connection.transport(), mode=mode, cache=None) as client:
+                async with Client(
+                    connection.transport(), mode="auto" if probe or connection.probes else "legacy", cache=None
+                ) as client:
                     connection.establish()
                     self._client = client
                     self._settled.set()

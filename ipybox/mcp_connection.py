@@ -70,6 +70,8 @@ class Connection:
         self.scope = anyio.CancelScope(deadline=deadline)
         self.established = False
         self.timed_out = False
+        #: Whether this is a stdio server that refused to be initialized, as one of a later era may do.
+        self.refused = False
         #: Whether we ended it.
         self.deliberate = False
         self._connect_timeout = connect_timeout
@@ -82,6 +84,16 @@ class Connection:
         # Longest first: a value may contain another.
         values = {name: env[name] for name in variables(server_params) if len(env[name]) >= _SECRET_LENGTH}
         self._secrets = sorted(values.items(), key=lambda item: -len(item[1]))
+
+    @property
+    def probes(self) -> bool:
+        """Whether the protocol's version is asked for first, which came with 2026-07-28.
+
+        Not with stdio: a server that doesn't expect it may exit, as those made with rmcp do
+        (https://github.com/0xMassi/webclaw/issues/107), or fall silent, as those made with the Python SDK 1.2
+        do. Nor with SSE, which is older than the probe. HTTP servers answer, because a request is a request.
+        """
+        return isinstance(self.server, RemoteServer) and self.server.kind == "http"
 
     @property
     def server_exited(self) -> bool:
@@ -119,8 +131,9 @@ class Connection:
         self.timed_out = not self.established and not self.ended.is_set() and exc is None
         if exc is not None:
             self.failure = _leaf(exc)
-            if self._cause is None and not self.server_exited:
-                self._cause = self._plain(self.failure)
+            if not self.server_exited:
+                self.refused = not self.established and isinstance(self.server, StdioServer)
+                self._cause = self._cause or self._plain(self.failure)
         self.end(self._cause)
 
     def is_loss(self, exc: MCPError) -> bool:

@@ -1,6 +1,6 @@
 """A stdio MCP server, made with the SDK's low-level server, that lists its tools in pages of two.
 
-    python paged_server.py PAGES | endless | repeating
+python paged_server.py PAGES | endless | repeating
 """
 
 import asyncio
@@ -28,9 +28,7 @@ async def list_tools(ctx: Any, params: types.PaginatedRequestParams | None) -> t
     page = int(params.cursor) if params is not None and params.cursor is not None else 1
     last = PAGES.isdigit() and page == int(PAGES)
     return types.ListToolsResult(
-        tools=[
-            types.Tool(name=f"tool_{page}_{i}", input_schema=SCHEMA, output_schema=RESULT_SCHEMA) for i in (1, 2)
-        ],
+        tools=[types.Tool(name=f"tool_{page}_{i}", input_schema=SCHEMA, output_schema=RESULT_SCHEMA) for i in (1, 2)],
         next_cursor=None if last else "1" if PAGES == "repeating" else str(page + 1),
     )
 

@@ -1,8 +1,8 @@
 """A stdio MCP server that starts at once and misbehaves on demand. Standard library only.
 
-    python scripted_server.py [--log FILE] [--strict] [--stubborn] [--noisy] [--daemon]
+    python scripted_server.py [--log FILE] [--strict | --modern] [--stubborn] [--noisy] [--daemon]
 
-Tools: echo(text), pid(), refuse(), fail(text), block(), crash(code), last_words(), blobs().
+--strict exits if anything precedes `initialize`, --modern refuses `initialize`.
 """
 
 import json
@@ -15,6 +15,9 @@ from typing import Any
 
 FLAGS = sys.argv[1:]
 TOOLS = ["echo", "pid", "env", "refuse", "fail", "block", "crash", "last_words", "chatter", "many_blocks"]
+
+# What results of 2026-07-28 must have; earlier clients ignore it.
+HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 
 
 def log(text: str) -> None:
@@ -29,7 +32,7 @@ def send(message: dict[str, Any]) -> None:
 
 
 def text(value: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": value}], "isError": is_error}
+    return {"content": [{"type": "text", "text": value}], "isError": is_error, "resultType": "complete"}
 
 
 def call(id_: Any, name: str, args: dict[str, Any]) -> None:
@@ -69,6 +72,17 @@ def call(id_: Any, name: str, args: dict[str, Any]) -> None:
 def answer(message: dict[str, Any]) -> None:
     id_ = message.get("id")
     match message["method"]:
+        case "initialize" if "--modern" in FLAGS:
+            data = {"supported": ["2026-07-28"], "requested": message["params"]["protocolVersion"]}
+            send({"id": id_, "error": {"code": -32022, "message": "Unsupported protocol version", "data": data}})
+        case "server/discover" if "--modern" in FLAGS:
+            capabilities: dict[str, Any] = {"tools": {}}
+            send(
+                {
+                    "id": id_,
+                    "result": {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, **HINTS},
+                }
+            )
         case "initialize":
             send(
                 {
@@ -82,7 +96,7 @@ def answer(message: dict[str, Any]) -> None:
             )
         case "tools/list":
             tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
-            send({"id": id_, "result": {"tools": tools}})
+            send({"id": id_, "result": {"tools": tools, **HINTS}})
         case "tools/call":
             call(id_, message["params"]["name"], message["params"].get("arguments") or {})
         case "notifications/cancelled":

@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -60,9 +60,7 @@ def python(code: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def http_everything(
-    transport: Literal["streamableHttp", "sse"], port: int | None = None
-) -> AsyncIterator[str]:
+async def http_everything(transport: Literal["streamableHttp", "sse"], port: int | None = None) -> AsyncGenerator[str]:
     """Run the everything server behind a URL, which is yielded when it listens."""
     # It can't tell which port it got for 0, so one is picked, and another one if somebody was faster.
     for _ in range(5):
@@ -83,7 +81,7 @@ async def http_everything(
 
 
 @asynccontextmanager
-async def http_page(status: int = 200, body: str = "<html>Hello</html>") -> AsyncIterator[str]:
+async def http_page(status: int = 200, body: str = "<html>Hello</html>") -> AsyncGenerator[str]:
     """Run a web server that answers everything with the same page, and yield its address."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -31,7 +31,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         kernel.raw_input = refuse_input
         kernel.getpass = refuse_input
         atexit.register(finish_control_thread, shell, kernel)
-    shell.set_custom_exc((Exception,), show_user_traceback)
+    cast(Any, shell).set_custom_exc((Exception,), show_user_traceback)
 
 
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
@@ -79,9 +79,9 @@ def show_user_traceback(
 ) -> None:
     """Shows a traceback without the frames of ipybox itself at its end."""
     cut_at_ipybox(traceback)
-    if isinstance(value, BaseExceptionGroup):
+    if issubclass(etype, BaseExceptionGroup):
         # IPython prints these to stderr, and then reports an error without a traceback.
-        lines = "".join(format_exception(etype, value, traceback)).splitlines()
+        lines = "".join(format_exception(None, value, traceback)).splitlines()
         cast(Any, shell)._showtraceback(etype, value, lines)
     else:
         shell.showtraceback((etype, value, traceback), tb_offset=tb_offset)

@@ -19,7 +19,7 @@ from typing import Any
 # jsonschema imports this optional format checker, which compiles a grammar for 1.4 s and is not needed here.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-from kernel_gateway.gatewayapp import KernelGatewayApp
+from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
@@ -67,8 +67,9 @@ class GuestGatewayApp(KernelGatewayApp):
 
     def _end(self) -> None:
         """Ends this process with all its kernels, now: the host is gone or wants it so."""
-        for kernel_id in self.kernel_manager.list_kernel_ids():
-            self.kernel_manager.get_kernel(kernel_id).kill_group()
+        kernels: Any = self.kernel_manager
+        for kernel_id in kernels.list_kernel_ids():
+            kernels.get_kernel(kernel_id).kill_group()
         shutil.rmtree(self.runtime_dir, ignore_errors=True)
         os._exit(0)
 
@@ -134,8 +135,9 @@ def main() -> None:
     app.link = link
     app.runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]
     app.update_config(gateway_config(app.runtime_dir, arguments.log_level))
-    app.initialize([])
-    app.start()
+    run: Any = app  # its methods are not annotated
+    run.initialize([])
+    run.start()
 
 
 if __name__ == "__main__":

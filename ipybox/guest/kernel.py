@@ -41,7 +41,7 @@ def main() -> None:
     die_with_parent(int(parent_pid))
     # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")
-    app = IPKernelApp.instance(config=kernel_config())
+    app: Any = IPKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.initialize(["-f", connection_file])
     app.start()
 

@@ -9,13 +9,16 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
-from kernel_gateway.services.kernels.manager import KernelGatewayIOLoopKernelManager
+from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
+    KernelGatewayIOLoopKernelManager,
+)
 
 #: Settings of the gateway itself that kernels don't inherit.
 GATEWAY_VARIABLES = ("JUPYTER_CONFIG_DIR", "JUPYTER_NO_CONFIG", "IPYBOX_RUNTIME_DIR", "KG_AUTH_TOKEN")
@@ -23,6 +26,9 @@ GATEWAY_VARIABLES = ("JUPYTER_CONFIG_DIR", "JUPYTER_NO_CONFIG", "IPYBOX_RUNTIME_
 
 class WatchedProvisioner(LocalProvisioner):
     """Starts a kernel process in a process group of its own, and kills that whole group when the kernel ends."""
+
+    process: subprocess.Popen[bytes] | None
+    pgid: int | None
 
     def __init__(self, on_exit: Callable[[], None], **kwargs: Any):
         super().__init__(**kwargs)
@@ -33,6 +39,7 @@ class WatchedProvisioner(LocalProvisioner):
         """Starts the kernel process and a thread that waits for its end."""
         info = await super().launch_kernel(cmd, **kwargs)
         self._exited = asyncio.Event()
+        assert self.process is not None
         threading.Thread(target=self._watch, args=(self.process.pid, asyncio.get_running_loop()), daemon=True).start()
         return info
 
@@ -80,12 +87,9 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     async def _async_pre_start_kernel(self, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
         if self.provisioner is None:
-            self.provisioner = WatchedProvisioner(
-                on_exit=self._kernel_ended,
-                kernel_id=self.kernel_id,
-                kernel_spec=self.kernel_spec,
-                parent=self,
-            )
+            # The traits of the manager that the provisioner needs have no types.
+            traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": self.kernel_spec}
+            self.provisioner = WatchedProvisioner(on_exit=self._kernel_ended, parent=self, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:

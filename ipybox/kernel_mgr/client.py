@@ -159,7 +159,10 @@ class KernelClient:
             raise RuntimeError("not connected to a kernel: call connect() first")
         async with self._lifecycle:
             await self._delete_kernel("the kernel was reset while the code ran")
-            await self._create_kernel()
+            try:
+                await self._create_kernel()
+            except (aiohttp.ClientError, OSError) as exc:
+                raise GatewayError(f"the kernel gateway does not answer: {exc}") from exc
 
     async def execute(self, code: str, timeout: float | None = 120) -> ExecutionResult:
         """Executes code and returns what it printed and displayed.

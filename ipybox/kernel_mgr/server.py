@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self
 from ipybox.errors import GatewayError
 from ipybox.kernel_mgr.link import AcceptedSocket, Link
 from ipybox.listen import listen
+from ipybox.tasks import TaskSet
 
 if TYPE_CHECKING:
     from ipybox.endpoint import Endpoint
@@ -86,7 +87,7 @@ class KernelGateway:
         self._link: Link | None = None
         self._private_dir: Path | None = None
         self._token_file: Path | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
 
     async def __aenter__(self) -> Self:
@@ -147,9 +148,7 @@ class KernelGateway:
         if self._process is not None:
             await self._end_process(self._process, timeout)
             self._process = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         if self._private_dir is not None:
             shutil.rmtree(self._private_dir, ignore_errors=True)
             self._private_dir = None
@@ -175,7 +174,7 @@ class KernelGateway:
         assert self.token is not None
         self.port = int(listener.getsockname()[1])
         self._token_file = publish_token("kernel-gateway", self.port, self.token)
-        self._start_task(self._forward_connections(listener))
+        self._tasks.start(self._forward_connections(listener))
 
     async def _forward_connections(self, listener: socket.socket) -> None:
         """Hands connections that arrive at our port to the gateway, which asks for the token."""
@@ -200,14 +199,14 @@ class KernelGateway:
             *command,
             env=self._environment(self._private_dir),
             cwd=self._working_dir,
-            stdin=self._link.guest_end,
+            stdin=self._link.guest_end.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=None if self._log_to_stderr else asyncio.subprocess.PIPE,
             start_new_session=True,
         )
         self._link.open(self._on_tool_connection)
         if self._process.stderr is not None:
-            self._start_task(self._read_stderr(self._process.stderr))
+            self._tasks.start(self._read_stderr(self._process.stderr))
 
     def _environment(self, private_dir: Path) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in SAFE_VARIABLES if name in os.environ}
@@ -239,8 +238,7 @@ class KernelGateway:
             raise GatewayError(f"the kernel gateway did not answer in {START_TIMEOUT:g} s{await self._last_words()}")
 
     async def _last_words(self) -> str:
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1)
+        await self._tasks.wait(timeout=1)
         return f":\n{chr(10).join(self._stderr)}" if self._stderr else ""
 
     async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
@@ -248,11 +246,6 @@ class KernelGateway:
             for line in chunk.decode(errors="replace").splitlines():
                 self._stderr.append(line)
                 logger.debug("gateway: %s", line)
-
-    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _end_process(self, process: asyncio.subprocess.Process, timeout: float) -> None:
         for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):

@@ -101,7 +101,7 @@ class Annotator:
                 options = [self._parts(option).joined() for option in kind.options]
                 return _Parts(
                     " | ".join(option.text for option in options),
-                    uses=frozenset().union(*(option.uses for option in options)),
+                    uses=frozenset[str]().union(*(option.uses for option in options)),
                     forward=any(option.forward for option in options),
                 )
             case EnumType() | Model():

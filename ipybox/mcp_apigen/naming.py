@@ -17,7 +17,8 @@ _IN_MODULES = {"CLIENT", "Choice", "ToolModel", "ToolParams", "run", "run_async"
 
 _RESERVED_FIELDS = frozenset({*dir(ToolParams), *_IN_CLASS_BODIES, "self"})
 _RESERVED_CLASSES = frozenset({*dir(builtins), *_IN_CLASS_BODIES, *_IN_MODULES})
-_RESERVED_MEMBERS = frozenset({*dir(Choice), "mro"})
+# `dir` of an enum leaves out what only its members have.
+_RESERVED_MEMBERS = frozenset({*dir(Choice), "mro", "name", "value"})
 _RESERVED_FILES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 _MAX_NAME = 80
 

@@ -26,7 +26,9 @@ def render_tool(tool_name: str, description: str, params: Model, result: Model |
     }
     # A class that has the name of a field would be shadowed by it in the body of the field's class.
     taken = {"Params", "Result"}.union(*(names.values() for names in fields.values()))
-    classes: dict[Definition, str] = {params: "Params"} | ({result: "Result"} if result else {})
+    classes: dict[Definition, str] = {params: "Params"}
+    if result:
+        classes[result] = "Result"
     for prefix, definitions in (("", sent), ("Result", received)):
         for each in definitions:
             if each not in classes:

@@ -17,7 +17,6 @@ _MAX_CHAIN = 32
 _MAX_MERGED = 200_000
 
 _DEFINITIONS = ("$defs", "definitions", "schemas")
-_REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANNOTATIONS = {
     "$anchor", "$comment", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "default",
     "definitions", "deprecated", "description", "examples", "id", "readOnly", "title", "writeOnly",
@@ -74,7 +73,8 @@ class Resolver:
 
     def _flatten(self, schema: Schema, trail: tuple[int, ...]) -> Schema:
         parts: list[Schema] = []
-        for reference in (schema[name] for name in _REFS if isinstance(schema.get(name), str)):
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
             part = self.flat(self._target(reference), trail)
             path, _, name = reference.rpartition("/")
             if path.endswith(_DEFINITIONS):
@@ -85,7 +85,7 @@ class Resolver:
         if parts and self._ref_alone:
             return parts[0]
         parts += [self.flat(part, trail) for part in objects(schema.get("allOf"))]
-        own = {name: value for name, value in schema.items() if name not in _REFS and name != "allOf"}
+        own = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
         if own.keys() <= _ANNOTATIONS and len(parts) == 1:
             return parts[0]
         return reduce(self._merge, [own, *parts])

@@ -6,7 +6,7 @@ import textwrap
 import unicodedata
 from typing import Any
 
-from ipybox.mcp_apigen.values import is_object
+from ipybox.mcp_apigen.values import elements, is_object, mapping
 
 LINE_LENGTH = 110
 _MAX_DOCSTRING = 10_000
@@ -40,14 +40,11 @@ def block(value: Any, prefix: str, suffix: str = ",", indent: int = 0) -> list[s
     """Lines of `prefix`, a JSON value and `suffix`: one, if they fit."""
     margin = " " * indent
     line = f"{margin}{prefix}{literal(value)}{suffix}"
-    if len(line) <= LINE_LENGTH or not value or not isinstance(value, dict | list):
+    if len(line) <= LINE_LENGTH or not (mapping(value) or elements(value)):
         return [line]
-    if is_object(value):
-        items = [(f"{literal(key)}: ", item) for key, item in value.items()]
-        brackets = "{}"
-    else:
-        items = [("", item) for item in value]
-        brackets = "[]"
+    items: list[tuple[str, Any]] = [(f"{literal(key)}: ", item) for key, item in mapping(value).items()]
+    brackets = "{}" if items else "[]"
+    items += (("", item) for item in elements(value))
     lines = [f"{margin}{prefix}{brackets[0]}"]
     for item_prefix, item in items:
         lines += block(item, item_prefix, ",", indent + 4)

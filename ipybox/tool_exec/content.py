@@ -48,10 +48,11 @@ def _show_or_save(data: str, mime_type: str) -> str | None:
     raw = base64.b64decode(data)
     if mime_type in SHOWN_IMAGES and "IPython" in sys.modules:
         from IPython.core.getipython import get_ipython
-        from IPython.display import Image, display
+        from IPython import display
 
         if get_ipython() is not None:
-            display(Image(raw, format=mime_type.removeprefix("image/")))
+            module: Any = display  # not annotated
+            module.display(module.Image(raw, format=mime_type.removeprefix("image/")))
             return None
     FILES_DIR.mkdir(exist_ok=True)
     path = FILES_DIR / f"{uuid.uuid4().hex}{mimetypes.guess_extension(mime_type) or '.bin'}"

@@ -22,10 +22,12 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from ipybox.endpoint import Endpoint
 from ipybox.errors import IpyboxError
 from ipybox.listen import listen
+from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token, publish_token
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.protocol import (
@@ -99,7 +101,7 @@ class ToolServer:
         self._log_level = log_level
         self._guest_face: web.AppRunner | None = None
         self._application_face: web.AppRunner | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._token_file: Path | None = None
         self._stopped = asyncio.Event()
 
@@ -153,9 +155,7 @@ class ToolServer:
             self._token_file.unlink(missing_ok=True)
             self._token_file = None
         await self._approvals.disconnect()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self._sessions.aclose()
         for face in (self._guest_face, self._application_face):
             if face is not None:
@@ -180,7 +180,7 @@ class ToolServer:
             logger.warning("refused a connection of a kernel: not running, or too many connections")
             connection.close()
         else:
-            self._start_task(_serve(server, connection))
+            self._tasks.start(_serve(server, connection))
 
     def _dial(self) -> socket.socket:
         server = self._application_face.server if self._application_face is not None else None
@@ -189,7 +189,7 @@ class ToolServer:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(False)
-        self._start_task(_serve(server, theirs))
+        self._tasks.start(_serve(server, theirs))
         return ours
 
     async def _run_for_guest(self, request: web.Request) -> web.Response:
@@ -249,11 +249,6 @@ class ToolServer:
         await self._approvals.connect(websocket)
         return websocket
 
-    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
 
 async def _serve(server: web.Server, connection: socket.socket) -> None:
     try:
@@ -279,7 +274,7 @@ async def _face(token: str, routes: dict[tuple[str, str], Handler]) -> web.AppRu
     return runner
 
 
-def _guard(token: str) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def _guard(token: str) -> Middleware:
     """Returns a middleware that lets only requests with the token through, and none that a web page made."""
     expected = f"token {token}".encode()
 

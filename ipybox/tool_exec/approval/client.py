@@ -1,6 +1,5 @@
 """The application's end of the approval channel."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -10,6 +9,7 @@ from typing import Any, Self
 import aiohttp
 
 from ipybox.endpoint import Endpoint
+from ipybox.tasks import TaskSet
 from ipybox.tool_exec.approval.protocol import APPROVE_METHOD, ApproveRequest, decision, failure
 from ipybox.tool_exec.protocol import APPROVAL_PATH, DEFAULT_PORT
 
@@ -83,7 +83,7 @@ class ApprovalClient:
         self._endpoint = endpoint or Endpoint("tool-server", host, port)
         self._session: aiohttp.ClientSession | None = None
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -108,16 +108,14 @@ class ApprovalClient:
         except (aiohttp.ClientError, OSError) as exc:
             await self.disconnect()
             raise RuntimeError(f"can't connect to the approval channel of {self._endpoint.url}: {exc}") from exc
-        self._start_task(self._read(self._websocket))
+        self._tasks.start(self._read(self._websocket))
 
     async def disconnect(self) -> None:
         """Disconnects from the tool server; requests without a decision fail."""
         if self._websocket is not None:
             websocket, self._websocket = self._websocket, None
             await websocket.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
@@ -127,7 +125,7 @@ class ApprovalClient:
             if frame.type is aiohttp.WSMsgType.TEXT:
                 message: ApproveRequest = json.loads(frame.data)
                 if message["method"] == APPROVE_METHOD:
-                    self._start_task(self._decide(websocket, message))
+                    self._tasks.start(self._decide(websocket, message))
 
     async def _decide(self, websocket: aiohttp.ClientWebSocketResponse, message: ApproveRequest) -> None:
         async def respond(accepted: bool) -> None:
@@ -142,8 +140,3 @@ class ApprovalClient:
         except Exception as exc:
             logger.exception("the approval callback failed on %s", request)
             await websocket.send_json(failure(message["id"], f"{type(exc).__name__}: {exc}"))
-
-    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
