@@ -132,7 +132,8 @@ class Connection:
         if exc is not None:
             self.failure = _leaf(exc)
             if not self.server_exited:
-                self.refused = not self.established and isinstance(self.server, StdioServer)
+                answered = isinstance(self.failure, (MCPError, RuntimeError)) and not self.established
+                self.refused = answered and isinstance(self.server, StdioServer)
                 self._cause = self._cause or self._plain(self.failure)
         self.end(self._cause)
 

@@ -98,8 +98,8 @@ def class_name(hint: str, taken: set[str], prefix: str = "") -> str:
 
 
 def _module_name(tool_name: str) -> str:
-    ascii_name = unicodedata.normalize("NFKD", tool_name).encode("ascii", "ignore").decode().lower()
-    name = re.sub(r"[^a-z0-9_]", "_", ascii_name)
+    plain = unicodedata.normalize("NFKD", tool_name.casefold()).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^a-z0-9_]", "_", plain)
     if name.startswith("_"):
         name = name.strip("_")
     name = name[:_MAX_NAME] or "tool"

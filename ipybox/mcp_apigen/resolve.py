@@ -162,7 +162,7 @@ class Resolver:
             sides = mapping(left), mapping(right)
             shared = sides[0].keys() & sides[1].keys()
             self._spend(len(sides[0]) + len(sides[1]))
-            return sides[1] | sides[0] | {key: self._conjunction(sides[0][key], sides[1][key]) for key in shared}
+            return sides[0] | sides[1] | {key: self._conjunction(sides[0][key], sides[1][key]) for key in shared}
         if name == "required":
             return list(dict.fromkeys([*strings(left), *strings(right)]))
         if name == "type":

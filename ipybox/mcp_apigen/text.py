@@ -52,9 +52,10 @@ def block(value: Any, prefix: str, suffix: str = ",", indent: int = 0) -> list[s
 
 
 def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
-    """Lines of a docstring; none for an empty text."""
-    cut = text if len(text) <= _MAX_DOCSTRING else text[:_MAX_DOCSTRING] + "…"
-    text = inspect.cleandoc(re.sub(r"\r\n?", "\n", cut))
+    """Lines of a docstring; none for an empty text. Only what is wrapped is bounded."""
+    if wrap and len(text) > _MAX_DOCSTRING:
+        text = text[:_MAX_DOCSTRING] + "…"
+    text = inspect.cleandoc(re.sub(r"\r\n?", "\n", text))
     margin = " " * indent
     lines: list[str] = []
     for line in re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", text).strip().split("\n"):

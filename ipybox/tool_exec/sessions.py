@@ -135,6 +135,8 @@ class _Session:
             raise MCPServerError(self._named(exc)) from exc
         except MissingVariableError as exc:
             raise MissingVariableError(self._named(exc)) from exc
+        except ValueError as exc:
+            raise ValueError(self._named(exc)) from exc
 
     async def stop(self, reason: str) -> None:
         """Stop the server, whatever state it is in. Returns when it is gone; bounded by `MCPClient.close`."""

@@ -1,0 +1,52 @@
+# Every target sets itself up: a virtual environment in .venv, npm's packages in .npm, nothing global.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test format lint typecheck bench clean
+
+demo: .venv/demo.stamp .npm/demo.stamp
+	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
+
+test: .venv/dev.stamp .npm/dev.stamp
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: .venv/dev.stamp .npm/dev.stamp
+	$(NODE_BIN)/pyright
+
+bench: .venv/dev.stamp .npm/dev.stamp
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf .venv .npm
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	@touch $@
+
+.venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@ .venv/demo.stamp
+
+# The demo goes without node where there is none.
+.npm/demo.stamp: tests/package.json
+	@mkdir -p .npm
+	@if command -v npm >/dev/null; then tests/install-npm.sh @modelcontextprotocol/server-filesystem; fi
+	@touch $@
+
+.npm/dev.stamp: tests/package.json
+	@mkdir -p .npm
+	tests/install-npm.sh
+	@touch $@ .npm/demo.stamp

@@ -1,0 +1,138 @@
+"""The processes that are measured, as the benchmark sees them.
+
+A subject is a script in `subjects/` that runs in a fresh interpreter and a directory of its own. It writes a line
+when it has started, and then answers each line that it is sent (`subjects/channel.py`).
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+SUBJECTS = Path(__file__).parent / "subjects"
+
+#: Seconds that anything may take before it counts as hung.
+LIMIT = 120.0
+
+
+class SubjectError(Exception):
+    """A process that was to be measured failed; the message has its last words."""
+
+
+class Subject:
+    """A process that speaks in lines of JSON on its standard input and output.
+
+    Args:
+        command: What to run, the interpreter first.
+        directory: Its working directory.
+    """
+
+    def __init__(self, command: list[str], directory: Path):
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._began = time.perf_counter()
+        self._process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=environment(command[0]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(LIMIT if exc is None else 5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._stderr.close()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the process was spawned."""
+        return time.perf_counter() - self._began
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends one message."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def receive(self) -> Any:
+        """Returns the next message.
+
+        Raises:
+            SubjectError: If there is none within `LIMIT`.
+        """
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(LIMIT, self._process.kill)
+        watchdog.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            raise SubjectError(f"{self._process.args} ended or hung:\n{self._last_words()}")
+        return json.loads(line)
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        """Has the subject do something and returns its answer.
+
+        Raises:
+            SubjectError: If it fails.
+        """
+        self.send({"operation": operation, "arguments": arguments})
+        answer = self.receive()
+        if "error" in answer:
+            raise SubjectError(f"{operation} failed: {answer['error']}")
+        return answer["value"]
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._stderr.seek(0)
+        return "\n".join(self._stderr.read().decode(errors="replace").splitlines()[-20:])
+
+
+@contextmanager
+def started(script: str, *arguments: str, python: str = sys.executable) -> Generator[tuple[Subject, float]]:
+    """Runs a script of `subjects/`; yields it, and the seconds from its spawn to its first word."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ipybox-bench-", ignore_cleanup_errors=True) as directory,
+        Subject([python, str(SUBJECTS / script), *arguments], Path(directory)) as subject,
+    ):
+        subject.receive()
+        yield subject, subject.age
+
+
+def start_seconds(script: str, *arguments: str, python: str = sys.executable) -> list[float]:
+    """Runs a script of `subjects/` to its first word and returns the seconds that took."""
+    with started(script, *arguments, python=python) as (_, seconds):
+        return [seconds]
+
+
+def environment(python: str) -> dict[str, str]:
+    """Returns the environment for processes of an interpreter: its own programs come first on the path.
+
+    Variables that change how Python works (for example PYTHONDONTWRITEBYTECODE) are no part of what is measured.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return inherited | {"PATH": f"{Path(python).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}

@@ -1,0 +1,35 @@
+"""Connects to an MCP server with the SDK's client and lists its tools: the floor of API generation.
+
+Usage: tool_listing.py SERVER_PARAMS
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+import channel
+
+PARAMS = StdioServerParameters(**json.loads(sys.argv[1]))
+
+
+async def list_tools() -> float:
+    """Times a session from the server's start to its end."""
+    began = time.perf_counter()
+    async with Client(PARAMS) as client:
+        await client.list_tools()
+    return time.perf_counter() - began
+
+
+async def main() -> None:
+    """Lists the tools, reports it, and does it again when asked to."""
+    await list_tools()
+    channel.say_started()
+    await channel.serve({"again": list_tools})
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

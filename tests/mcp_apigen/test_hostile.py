@@ -1,0 +1,262 @@
+"""Nothing of a schema is executed, whatever it contains; and no schema keeps the others from being generated."""
+
+import ast
+import json
+import logging
+import random
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ipybox.mcp_apigen.naming import module_names
+from ipybox.mcp_apigen.package import ToolSpec, render_package
+from ipybox.tool_exec.models import wire
+from tests.mcp_apigen.conftest import Loader
+
+PAYLOADS = [
+    '"""\nimport os; os.abort()\n"""', "'''\nraise SystemExit\n'''", '"; raise SystemExit; "', "'); raise SystemExit #",
+    '\\"""\nraise SystemExit\n', "\\", "\\\\", '"', '""', '"""', "'", "''", '\\"', "\n", "\r", "\r\n    raise SystemExit", "\0",
+    "\x0b", "\x0c", "\x85raise SystemExit", "\u2028raise SystemExit", "\u2029", "\u202e\u2066evil\u2069", "\ud800", "\udfff\ud800",
+    "${HOME}", "{{ 7*7 }}", "{0.__class__}", "%s%n", "$(id)", "`id`", "__import__('os').abort()", "lambda: 0", "*", "...",
+    "__init__", "__class__", "__builtins__", "__annotations__", "__pydantic_extra__", "__get_pydantic_core_schema__",
+    "model_config", "model_post_init", "CLIENT", "Params", "Result", "run", "wire", "UNSET", "Field", "Any", "str", "self", "cls",
+    "None", "True", "class", "async", "../../evil", "..", "/etc/passwd", "C:\\x", "a" * 5000, " " * 300, "# type: ignore",
+    "-*- coding: utf-7 -*-", "\N{CYRILLIC SMALL LETTER IE}val", "ﬁ", "２", "٣", "ª", "\u200b", "\N{PILE OF POO}", "(?i)x", "[[a]", "(",
+]  # fmt: skip
+
+# Every keyword that carries text, a name or a value is somewhere in here.
+SEED: dict[str, Any] = {
+    "$schema": "S",
+    "$id": "S",
+    "type": "object",
+    "title": "S",
+    "description": "S",
+    "required": ["S", "b"],
+    "default_factory": "S",
+    "customTypePath": "S",
+    "x-python-import": {"module": "S", "name": "S"},
+    "properties": {
+        "S": {"type": "string", "description": "S", "default": "S", "pattern": "S", "format": "S", "examples": ["S"]},
+        "b": {"enum": ["S", "x", "y"], "title": "S", "default": {"S": "S"}},
+        "c": {"const": "S"},
+        "d": {"enum": [1.5, ["S"], {"S": "S"}]},
+        "e": {"type": "array", "items": {"type": "object", "title": "S", "properties": {"S": {"pattern": "S"}}}},
+        "f": {"$ref": "S"},
+        "g": {"$ref": "#/$defs/S"},
+        "h": {"oneOf": [{"title": "S", "properties": {"k": {"const": "S"}}}, {"const": "S"}, {"$ref": "#/$defs/r"}]},
+        "i": {"type": "S", "minimum": "S", "items": "S", "anyOf": "S", "additionalProperties": "S"},
+        "j": {"type": ["string", "S"], "maxLength": "S", "$comment": "S"},
+        "k": {"enum": [1, "S", None]},
+    },
+    "$defs": {
+        "S": {"type": "object", "description": "S", "properties": {"S": {"$ref": "#/$defs/r"}}},
+        "r": {"type": "object", "description": "S", "properties": {"n": {"$ref": "#/$defs/r"}, "S": {"const": "S"}}},
+    },
+}
+
+MODULE_NODES = (ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+CLASS_NODES = (ast.AnnAssign, ast.Assign, ast.Pass)
+SOURCES = {("typing", 0), ("pydantic", 0), ("ipybox.tool_exec.models", 0), (None, 1)}
+CALLED = {"Field", "Among", "Params", "wire"}
+METHODS = {"run_text", "run_structured", "arun_text", "arun_structured", "model_validate"}
+
+
+def assert_harmless(source: str) -> None:
+    """Fails for a module that holds anything but models and calls of the runner."""
+    tree = ast.parse(source)
+    names = {"int", "str", "float", "bool", "list", "dict", "CLIENT", "params"}
+    for node in tree.body:
+        assert isinstance(node, MODULE_NODES)
+        if isinstance(node, ast.ImportFrom):
+            assert (node.module, node.level) in SOURCES
+            names |= {alias.name for alias in node.names}
+        else:
+            names.add(node.name)
+            assert not node.decorator_list
+        if isinstance(node, ast.ClassDef):
+            assert all(isinstance(base, ast.Name) for base in node.bases)
+            assert [(key.arg, ast.unparse(key.value)) for key in node.keywords] in ([], [("extra", "'forbid'")])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.name in {"run", "run_async"}
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(body=body):
+                for item in body:
+                    docstring = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
+                    assert docstring or isinstance(item, CLASS_NODES)
+                    if isinstance(item, ast.AnnAssign):
+                        assert_plain_strings(item.annotation, names)
+            case ast.Assign(value=value):  # the members of enums
+                assert isinstance(value, ast.Constant)
+            case ast.Call(func=ast.Name(id=called)):
+                assert called in CALLED
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=attribute)):
+                assert owner in {"CLIENT", "Result"}
+                assert attribute in METHODS
+            case ast.Call() | ast.Lambda() | ast.JoinedStr() | ast.NamedExpr() | ast.comprehension():
+                raise AssertionError(ast.unparse(node))
+            case ast.Name(id=name, ctx=ast.Load()):
+                assert name in names
+            case _:
+                pass
+
+
+def assert_plain_strings(annotation: ast.expr, names: set[str]) -> None:
+    """Fails if the string of a deferred annotation holds more than types."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
+        assert isinstance(annotation.slice, ast.Tuple)
+        annotation = annotation.slice.elts[0]
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        for node in ast.walk(ast.parse(annotation.value, mode="eval")):
+            assert not isinstance(node, ast.Attribute | ast.Lambda | ast.BinOp) or isinstance(
+                getattr(node, "op", None), ast.BitOr
+            )
+            if isinstance(node, ast.Call):
+                assert isinstance(node.func, ast.Name)
+                assert node.func.id in CALLED
+            if isinstance(node, ast.Name):
+                assert node.id in names | {"Node", "None"} or node.id[0].isupper()
+
+
+def infested(value: Any, choose: Callable[[], str]) -> Any:
+    """A copy in which some of the strings, and of the names, are payloads."""
+    if isinstance(value, dict):
+        items: dict[Any, Any] = value
+        return {(choose() if key == "S" else key): infested(item, choose) for key, item in items.items()}
+    if isinstance(value, list):
+        elements: list[Any] = value
+        return [infested(item, choose) for item in elements]
+    return choose() if value == "S" else value
+
+
+def infested_tools(seed: int, count: int) -> list[ToolSpec]:
+    dice = random.Random(seed)  # noqa: S311 - not for secrets
+
+    def choose() -> str:
+        payload = dice.choice(PAYLOADS)
+        return payload if dice.random() < 0.7 else dice.choice(PAYLOADS) + payload
+
+    return [
+        ToolSpec(choose(), choose(), infested(SEED, choose), infested(SEED, choose) if dice.random() < 0.3 else None)
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:  # pyright: ignore[reportUnusedFunction] - pytest calls it
+    caplog.set_level(logging.CRITICAL)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_generated_code_holds_nothing_but_models_and_calls(seed: int) -> None:
+    # 60 schemas of 60 places each, on top of tool names and descriptions.
+    tools = infested_tools(seed, 60)
+    files = render_package("hostile", {"command": "x"}, tools, "seal")
+    modules = module_names([tool.name for tool in tools])
+    assert {f"{module}.py" for module in modules} == files.keys() - {"__init__.py", ".ipybox.json"}
+    assert len({name.casefold() for name in files}) == len(tools) + 2
+    for module in modules:
+        assert_harmless(files[f"{module}.py"])
+        assert module.isidentifier()
+        assert module.isascii()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_hostile_modules_can_be_imported(seed: int, load: Loader) -> None:
+    for module in load(infested_tools(100 + seed, 20)):
+        assert module.Params.__name__ == "Params"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: ascii(payload)[:40])
+def test_strings_arrive_as_they_are(payload: str, load: Loader) -> None:
+    schema = {
+        "type": "object",
+        "description": payload,
+        "properties": {payload: {"const": payload, "description": payload}, "e": {"enum": [payload, "x"]}},
+    }
+    (module,) = load([ToolSpec(payload, payload, schema)])
+    module.run(module.Params(**{payload: payload, "e": payload}))
+    assert module.CLIENT.calls == [("run_text", payload, {payload: payload, "e": payload})]
+
+
+def test_server_params_and_name_are_literals() -> None:
+    params = {"command": PAYLOADS[0], "args": PAYLOADS, "env": {payload: payload for payload in PAYLOADS}}
+    tree = ast.parse(render_package("x", params, [], PAYLOADS[0])["__init__.py"])
+    assert [type(node) for node in tree.body] == [ast.Expr, ast.ImportFrom, ast.Assign]
+    (assignment,) = [node for node in tree.body if isinstance(node, ast.Assign)]
+    assert isinstance(assignment.value, ast.Call)
+    values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in assignment.value.keywords}
+    assert values == {"server_name": "x", "server_params": params, "seal": PAYLOADS[0]}
+
+
+def _nested(depth: int, keyword: str) -> Any:
+    schema: Any = {"type": "object"}
+    for _ in range(depth):
+        schema = {keyword: {"a": schema} if keyword == "properties" else [schema]}
+    return schema
+
+
+def _doubling(levels: int, keyword: str) -> Any:
+    """A small document that is enormous where its references are followed."""
+    definitions: dict[str, Any] = {f"d{levels}": {"type": "string"}}
+    for level in range(levels):
+        below = {"$ref": f"#/$defs/d{level + 1}"}
+        definitions[f"d{level}"] = {keyword: [below, {"properties": {"p": below, "q": below}}, below]}
+    return {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
+
+
+HEAVY = {
+    "10,000 levels of properties": _nested(10_000, "properties"),
+    "10,000 levels of anyOf": _nested(10_000, "anyOf"),
+    "60 levels of properties": _nested(30, "properties"),
+    "60 levels of allOf": _nested(30, "allOf"),
+    "doubling anyOf": _doubling(30, "anyOf"),
+    "doubling allOf": _doubling(30, "allOf"),
+    "enum of a megabyte": {
+        "type": "object",
+        "properties": {"a": {"enum": ["x" * 100 + str(n) for n in range(10_000)]}},
+    },
+    "string of two megabytes": {"type": "object", "properties": {"a": {"description": "x" * 2_000_000}}},
+    "9,000 properties": {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(9_000)}},
+    "300 references in a row": {
+        "properties": {"a": {"$ref": "#/$defs/d0"}},
+        "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(300)},
+    },
+    "300 objects in a row": {
+        "properties": {"a": {"$ref": "#/$defs/d0"}},
+        "$defs": {f"d{n}": {"properties": {"n": {"$ref": f"#/$defs/d{n + 1}"}}} for n in range(300)},
+    },
+    "same property 40 times over": {
+        "allOf": [{"properties": {"a": {"allOf": [{"properties": {"b": {"type": "string"}}}] * 40}}}] * 40
+    },
+    "long integers": {"properties": {"a": {"enum": [10**4299]}, "b": {"minimum": 10**4299, "type": "number"}}},
+    "infinity": {"properties": {"a": {"enum": [float("inf")], "default": float("nan")}}},
+}
+
+
+@pytest.mark.parametrize("schema", HEAVY.values(), ids=HEAVY.keys())
+def test_heavy_schema_costs_one_tool_at_most_its_types(schema: Any, load: Loader) -> None:
+    started = time.perf_counter()
+    heavy, light = load(
+        [
+            ToolSpec("heavy", "Heavy.", schema, schema),
+            ToolSpec("light", "Light.", {"type": "object", "properties": {"a-b": {"type": "integer"}}}),
+        ]
+    )
+    assert time.perf_counter() - started < 10
+    assert json.dumps(wire(heavy.Params(z=[1]))) == '{"z": [1]}'
+    assert wire(light.Params(a_b=1)) == {"a-b": 1}
+
+
+def test_nothing_is_fetched(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr("socket.socket", refuse)
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    schema = {"properties": {"a": {"$ref": "https://example.com/s.json"}, "b": {"$ref": "file:///etc/passwd"}}}
+    (module,) = load([ToolSpec("remote", "", schema)])
+    assert wire(module.Params(a=1, b=None)) == {"a": 1, "b": None}

@@ -1,0 +1,124 @@
+import keyword
+from itertools import permutations
+
+import pytest
+
+from ipybox.mcp_apigen.naming import check_package_name, class_name, field_names, member_names, module_names
+
+BAD_PACKAGE_NAMES = [
+    "", "..", ".", "/abs", "a/b", "a\\b", "has-dash", "1abc", "class", "None", "Sp ace", "__init__", "__pycache__",
+    "a.b", "a\n", "a\0", "ﬁx", "$(x)", "\ud800",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_PACKAGE_NAMES, ids=ascii)
+def test_bad_package_name_is_refused_and_named(name: str) -> None:
+    with pytest.raises(ValueError, match="server name") as caught:
+        check_package_name(name)
+    assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["github", "_x", "my_server2", "größe", "match"])
+def test_identifiers_are_package_names(name: str) -> None:
+    check_package_name(name)
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [
+        (["search_issues"], ["search_issues"]),
+        (["a-b", "a_b", "A_B"], ["a_b_3", "a_b", "a_b_2"]),
+        (["a-b", "a_b", "a_b_2"], ["a_b_3", "a_b", "a_b_2"]),
+        (["class", "class_"], ["class__2", "class_"]),
+        (["2fa", "", "---", "..", "../x"], ["tool_2fa", "tool", "tool_2", "tool_3", "x"]),
+        (["__init__", "__main__", "_private"], ["init", "main", "private"]),
+        (["run", "Params", "Result", "CLIENT", "ToolRunner"], ["run", "params", "result", "client", "toolrunner"]),
+        (["größe", "日本", "ﬁx"], ["grosse", "tool", "fix"]),
+        (["con", "NUL", "com1"], ["con_", "nul_", "com1_"]),
+        (["same", "same"], ["same", "same_2"]),
+    ],
+    ids=lambda value: ascii(value)[:60],
+)
+def test_module_names_are_distinct_and_deterministic(tools: list[str], expected: list[str]) -> None:
+    assert module_names(tools) == expected
+
+
+def test_module_names_do_not_depend_on_the_order_of_the_tools() -> None:
+    tools = ["a-b", "a_b", "A_B", "a.b", "a_b_2"]
+    expected = dict(zip(tools, module_names(tools), strict=True))
+    for order in permutations(tools):
+        assert dict(zip(order, module_names(list(order)), strict=True)) == expected
+
+
+def test_long_tool_names_become_distinct_file_names() -> None:
+    names = module_names(["x" * 300, "x" * 301])
+    assert len(set(names)) == 2
+    assert all(len(name) < 100 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("wire_names", "expected"),
+    [
+        (["query", "perPage", "größe", "match"], ["query", "perPage", "größe", "match"]),
+        (["from", "class", "None"], ["from_", "class_", "None_"]),
+        (["max-results", "$id", "2fa", "_id"], ["max_results", "id", "field_2fa", "id_2"]),
+        (["_id", "id"], ["id_2", "id"]),
+        (["from", "from_"], ["from__2", "from_"]),
+        (["schema", "json", "copy", "validate", "dict"], ["schema_", "json_", "copy_", "validate_", "dict_"]),
+        (["model_config", "model_dump", "model_x"], ["model_config_", "model_dump_", "model_x"]),
+        (["self", "str", "list", "Any", "UNSET", "Params"], ["self_", "str_", "list_", "Any_", "UNSET_", "Params_"]),
+        (["", "-", "\0", "日本", "a\nb"], ["field", "field_2", "field_3", "日本", "a_b"]),
+        (["__class__", "__init__"], ["class_", "init"]),
+        (["ﬁ", "fi"], ["fi_2", "fi"]),
+        (["\u202eevil", "\ud800"], ["evil", "field"]),
+    ],
+    ids=lambda value: ascii(value)[:60],
+)
+def test_field_names(wire_names: list[str], expected: list[str]) -> None:
+    assert list(field_names(wire_names).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["asc", "DESC", "created-at"], ["asc", "DESC", "created_at"]),
+        (["name", "value", "mro", "title", "count"], ["name_", "value_", "mro_", "title_", "count_"]),
+        (["", " ", "+1", "-1", "2fa"], ["empty", "empty_2", "value_1", "value_1_2", "value_2fa"]),
+        (["a b", "a_b"], ["a_b_2", "a_b"]),
+        (["__x__", "_y", "None", "class", "_missing_"], ["x", "y", "None_", "class_", "missing"]),
+    ],
+    ids=lambda value: ascii(value)[:60],
+)
+def test_member_names(values: list[str], expected: list[str]) -> None:
+    assert list(member_names(values).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        ("sort", "Sort"),
+        ("order_by", "OrderBy"),
+        ("fieldFilters item", "FieldFiltersItem"),
+        ("any", "Any_"),
+        ("List", "List"),
+        ("exception", "Exception_"),
+        ("2fa", "Model2fa"),
+        ("", "Model"),
+        ("none", "None_"),
+        ("'); import os", "ImportOs"),
+        ("\ud800", "Model"),
+    ],
+    ids=ascii,
+)
+def test_class_names(hint: str, expected: str) -> None:
+    name = class_name(hint, set())
+    assert name == expected
+    assert name.isidentifier()
+    assert not keyword.iskeyword(name)
+
+
+def test_taken_class_names_get_the_prefix_then_a_number() -> None:
+    taken = {"Filter"}
+    assert class_name("filter", taken, "Result") == "ResultFilter"
+    assert class_name("filter", taken, "Result") == "ResultFilter2"
+    assert class_name("filter", taken) == "Filter2"
