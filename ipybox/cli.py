@@ -52,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(
         level=arguments.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # These say at INFO and ERROR what ipybox reports itself, URLs with their secrets included.
+    for library in ("httpx2", "mcp"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     if arguments.command == "demo":
         from ipybox.demo import demo
 

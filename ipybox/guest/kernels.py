@@ -59,9 +59,12 @@ class WatchedProvisioner(LocalProvisioner):
                 os.killpg(self.pgid, signal.SIGKILL)
 
     def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
-        # The process stays a zombie here, so that its group id can't be taken by another one before the group
-        # is killed.
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if sys.platform == "darwin":  # which has no waitid() before Python 3.13
+            assert self.process is not None
+            self.process.wait()
+        else:
+            # The process stays a zombie, so that its group id can't be taken before the group is killed.
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self.kill_group()
         with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
             loop.call_soon_threadsafe(self._ended)

@@ -12,7 +12,7 @@ from ipybox.mcp_apigen.ir import ANY, NULL, DictType, ListType, Model, ModelFiel
 from ipybox.mcp_apigen.limits import at_most, number_limits, size_limits, string_limits, usable_pattern
 from ipybox.mcp_apigen.resolve import MAX_DEPTH, Resolver, SchemaError, UnresolvedReference
 from ipybox.mcp_apigen.unions import constants, union
-from ipybox.mcp_apigen.values import Schema, elements, is_object, mapping, objects, strings
+from ipybox.mcp_apigen.values import Schema, elements, is_object, is_text, mapping, objects, strings
 
 _MAX_OPTIONS = 40
 _MAX_STEPS = 20_000
@@ -151,7 +151,7 @@ class _Parser:
         model.forbid_extra = schema.get("additionalProperties") is False and not patterns
         properties, required = self._properties(schema, open_ended=not model.forbid_extra)
         for name, value in properties.items():
-            if value is not False:  # `false` says that the property must not be there
+            if value is not False and is_text(name):  # `false` says that the property must not be there
                 kind = self._type(value, name, depth + 1)
                 model.fields.append(ModelField(name, kind, name in required, self._documentation(value)))
         return model

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from ipybox.mcp_apigen.ir import ANY, NULL, ConstantType, EnumType, LiteralType, Scalar, Type, UnionType
+from ipybox.mcp_apigen.values import is_text
 
 #: Enums with more values are left to the server: nobody reads them.
 MAX_VALUES = 256
@@ -36,12 +37,12 @@ def constants(values: list[Any], kinds: list[str], hint: str) -> Type:
         known = any(type(value) is type(other) and value == other for other in distinct)
         if not known and (not kinds or _is_of_kind(value, kinds)):
             distinct.append(value)
-    if not distinct:
+    if not distinct or not _can_be_written(distinct):
         return ANY
     if distinct == [None]:
         return NULL
     if not all(isinstance(value, str | int | None) for value in distinct):
-        return ConstantType(tuple(distinct)) if _have_literals(distinct) else ANY
+        return ConstantType(tuple(distinct))
     texts = [value for value in distinct if isinstance(value, str)]
     others = [value for value in distinct if not isinstance(value, str)]
     if len(texts) > 1 and others in ([], [None]):
@@ -87,10 +88,9 @@ def _is_of_kind(value: Any, kinds: list[str]) -> bool:
             return ("array" if isinstance(value, list) else "object") in kinds
 
 
-def _have_literals(values: list[Any]) -> bool:
-    """Whether Python can write down all the values: it can't write infinity and NaN."""
+def _can_be_written(values: list[Any]) -> bool:
+    """Whether Python and pydantic can hold all the values: not infinity, NaN and lone surrogates."""
     try:
-        json.dumps(values, allow_nan=False)
+        return is_text(json.dumps(values, allow_nan=False, ensure_ascii=False))
     except ValueError:
         return False
-    return True

@@ -18,6 +18,15 @@ def is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def is_text(value: str) -> bool:
+    """Whether a string has a UTF-8 form: one with lone surrogates has none, and pydantic can't hold it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def mapping(value: Any) -> Schema:
     """`value`, if it is a JSON object."""
     return value if is_object(value) else {}

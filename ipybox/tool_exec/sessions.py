@@ -53,13 +53,13 @@ class MCPSessions:
 
         Raises:
             ToolRunnerError: The server refused the call; with the server's text.
-            MCPConnectionLost: The session ended before the answer came.
+            MCPConnectionLost: The session ended before the answer came, or all sessions are closed.
             MCPServerError: The server could not be started or reached. The next call tries again.
             MissingVariableError: A placeholder in the parameters has no value.
             ValueError: The parameters have a wrong shape.
         """
         if self._closed:
-            raise RuntimeError("the MCP sessions are closed")
+            raise MCPConnectionLost(f"MCP server {server_name!r}: the tool server was stopped")
         key = json.dumps(server_params, sort_keys=True)
         session = self._sessions.get(server_name)
         if session is None or session.key != key or session.ended:

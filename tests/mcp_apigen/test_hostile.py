@@ -6,25 +6,27 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from ipybox.mcp_apigen.naming import module_names
 from ipybox.mcp_apigen.package import ToolSpec, render_package
+from ipybox.mcp_apigen.values import is_text
 from ipybox.tool_exec.models import wire
 from tests.mcp_apigen.conftest import Loader
 
 PAYLOADS = [
-    '"""\nimport os; os.abort()\n"""', "'''\nraise SystemExit\n'''", '"; raise SystemExit; "', "'); raise SystemExit #",
-    '\\"""\nraise SystemExit\n', "\\", "\\\\", '"', '""', '"""', "'", "''", '\\"', "\n", "\r", "\r\n    raise SystemExit", "\0",
-    "\x0b", "\x0c", "\x85raise SystemExit", "\u2028raise SystemExit", "\u2029", "\u202e\u2066evil\u2069", "\ud800", "\udfff\ud800",
-    "${HOME}", "{{ 7*7 }}", "{0.__class__}", "%s%n", "$(id)", "`id`", "__import__('os').abort()", "lambda: 0", "*", "...",
-    "__init__", "__class__", "__builtins__", "__annotations__", "__pydantic_extra__", "__get_pydantic_core_schema__",
-    "model_config", "model_post_init", "CLIENT", "Params", "Result", "run", "wire", "UNSET", "Field", "Any", "str", "self", "cls",
-    "None", "True", "class", "async", "../../evil", "..", "/etc/passwd", "C:\\x", "a" * 5000, " " * 300, "# type: ignore",
-    "-*- coding: utf-7 -*-", "\N{CYRILLIC SMALL LETTER IE}val", "ﬁ", "２", "٣", "ª", "\u200b", "\N{PILE OF POO}", "(?i)x", "[[a]", "(",
+    '"""\nimport os; os.abort()\n"""', "'''\nraise SystemExit\n'''", '"; raise SystemExit; "',
+    "'); raise SystemExit #", '\\"""\nraise SystemExit\n', "\\", "\\\\", '"', '""', '"""', "'", "''", '\\"',
+    "\n", "\r", "\r\n    raise SystemExit", "\0", "\x0b", "\x0c", "\x85raise SystemExit",
+    "\u2028raise SystemExit", "\u2029", "\u202e\u2066evil\u2069", "\ud800", "\udfff\ud800", "${HOME}",
+    "{{ 7*7 }}", "{0.__class__}", "%s%n", "$(id)", "`id`", "__import__('os').abort()", "lambda: 0", "*", "...",
+    "__init__", "__class__", "__builtins__", "__annotations__", "__pydantic_extra__",
+    "__get_pydantic_core_schema__", "model_config", "model_post_init", "CLIENT", "Params", "Result", "run",
+    "wire", "UNSET", "Field", "Any", "str", "self", "cls", "None", "True", "class", "async", "../../evil", "..",
+    "/etc/passwd", "C:\\x", "a" * 5000, " " * 300, "# type: ignore", "-*- coding: utf-7 -*-",
+    "\N{CYRILLIC SMALL LETTER IE}val", "ﬁ", "２", "٣", "ª", "\u200b", "\N{PILE OF POO}", "(?i)x", "[[a]", "(",
 ]  # fmt: skip
 
 # Every keyword that carries text, a name or a value is somewhere in here.
@@ -133,7 +135,7 @@ def infested(value: Any, choose: Callable[[], str]) -> Any:
 
 
 def infested_tools(seed: int, count: int) -> list[ToolSpec]:
-    dice = random.Random(seed)  # noqa: S311 - not for secrets
+    dice = random.Random(seed)
 
     def choose() -> str:
         payload = dice.choice(PAYLOADS)
@@ -178,8 +180,10 @@ def test_strings_arrive_as_they_are(payload: str, load: Loader) -> None:
         "properties": {payload: {"const": payload, "description": payload}, "e": {"enum": [payload, "x"]}},
     }
     (module,) = load([ToolSpec(payload, payload, schema)])
-    module.run(module.Params(**{payload: payload, "e": payload}))
-    assert module.CLIENT.calls == [("run_text", payload, {payload: payload, "e": payload})]
+    # A lone surrogate has no wire form, and so no place among the fields.
+    values = {payload: payload, "e": payload} if is_text(payload) else {"e": "x"}
+    module.run(module.Params(**values))
+    assert module.CLIENT.calls == [("run_text", payload, values)]
 
 
 def test_server_params_and_name_are_literals() -> None:
@@ -220,7 +224,7 @@ HEAVY = {
         "properties": {"a": {"enum": ["x" * 100 + str(n) for n in range(10_000)]}},
     },
     "string of two megabytes": {"type": "object", "properties": {"a": {"description": "x" * 2_000_000}}},
-    "9,000 properties": {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(9_000)}},
+    "2,000 properties": {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2_000)}},
     "300 references in a row": {
         "properties": {"a": {"$ref": "#/$defs/d0"}},
         "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(300)},

@@ -75,7 +75,9 @@ CASES = {
     "array of anything": Case({"type": "array"}, [[], [1, "x", None]], ["x"]),
     "array bounds": Case({"type": "array", "minItems": 1, "maxItems": 2}, [[1], [1, 2]], [[], [1, 2, 3]]),
     "nested constraint": Case({"type": "array", "items": {"type": "string", "minLength": 1}}, [["a"]], [[""]]),
-    "tuple": Case({"type": "array", "prefixItems": [{"type": "string"}], "items": False}, [["a"], []], [[1], ["a", "b"]]),
+    "tuple": Case(
+        {"type": "array", "prefixItems": [{"type": "string"}], "items": False}, [["a"], []], [[1], ["a", "b"]]
+    ),
     "tuple of draft 7": Case({"type": "array", "items": [{"type": "string"}]}, [["a", 1]], ["a"]),
     "open object": Case({"type": "object"}, [{}, {"a": 1, "from": None}], [[], "x"]),
     "dictionary": Case({"type": "object", "additionalProperties": {"type": "integer"}}, [{"a": 1}], [{"a": "1"}]),
@@ -103,7 +105,11 @@ CASES = {
     "one of objects": Case(
         {
             "oneOf": [
-                {"type": "object", "properties": {"kind": {"const": "a"}, "x": {"type": "integer"}}, "required": ["kind"]},
+                {
+                    "type": "object",
+                    "properties": {"kind": {"const": "a"}, "x": {"type": "integer"}},
+                    "required": ["kind"],
+                },
                 {"type": "object", "properties": {"kind": {"const": "b"}, "y-y": {}}, "required": ["kind"]},
             ]
         },
@@ -169,10 +175,18 @@ CASES = {
         {"$ref": "#/$defs/n"},
         [{"n": "a"}, {"n": {"n": "a"}}],
         [{"n": "b"}],
-        {"n": {"type": "object", "properties": {"n": {"anyOf": [{"const": "a"}, {"$ref": "#/$defs/n"}]}}, "required": ["n"]}},
+        {
+            "n": {
+                "type": "object",
+                "properties": {"n": {"anyOf": [{"const": "a"}, {"$ref": "#/$defs/n"}]}},
+                "required": ["n"],
+            }
+        },
     ),
     "self reference": Case({"$ref": "#/properties/v"}, [1, "x"]),
-    "circular reference": Case({"$ref": "#/$defs/a"}, [1], [], {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}),
+    "circular reference": Case(
+        {"$ref": "#/$defs/a"}, [1], [], {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
+    ),
     "recursive alias": Case(
         {"$ref": "#/$defs/list"}, [[], [[]]], ["x"], {"list": {"type": "array", "items": {"$ref": "#/$defs/other"}}}
     ),
@@ -180,7 +194,7 @@ CASES = {
     "dangling reference": Case({"$ref": "#/$defs/nothing"}, [1, None]),
     "malformed": Case({"type": 5, "enum": "x", "anyOf": {}, "items": 1, "minimum": "1", "required": 3}, [1, None]),
     "malformed object": Case({"type": "object", "properties": [], "required": "x"}, [{"a": 1}]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -1,0 +1,57 @@
+"""The command line: `python -m benchmarks`."""
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.measurement import Setting, Side
+from benchmarks.report import Result, record, table
+from benchmarks.suite import SUITE
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    arguments = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures ipybox beside its floors.")
+    arguments.add_argument("--rounds", type=int, default=5, metavar="N", help="how often the sides take turns")
+    names = [measurement.name for measurement in SUITE]
+    arguments.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
+    arguments.add_argument("--peer", metavar="PYTHON", help="an interpreter that has an earlier ipybox, see README.md")
+    arguments.add_argument("--json", type=Path, metavar="FILE", help="where to write all samples")
+    return arguments
+
+
+def main() -> None:
+    """Measures, and prints the table."""
+    arguments = parser().parse_args()
+    if arguments.rounds < 1:
+        sys.exit("benchmarks: --rounds has to be at least 1")
+    interpreters: dict[Side, str] = {"ipybox": sys.executable}
+    if arguments.peer is not None:
+        peer = shutil.which(arguments.peer)
+        if peer is None:
+            sys.exit(f"benchmarks: no such interpreter: {arguments.peer}")
+        interpreters["peer"] = str(Path(peer).absolute())
+
+    setting = Setting(arguments.rounds, interpreters)
+    progress = Console(stderr=True)
+    results: list[Result] = []
+    for measurement in SUITE:
+        if arguments.only is None or measurement.name in arguments.only:
+            with progress.status(f"{measurement.name}: {measurement.what}"):
+                results.append((measurement, measurement.measure(setting)))
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table(results))
+    for measurement, samples in results:
+        for remark in samples.remarks:
+            console.print(f"{measurement.name}: {remark}", highlight=False)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(record(results), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""All measurements, in the order of the table."""
+
+from benchmarks import kernel, mcp_mode, tools
+from benchmarks.measurement import Measurement
+
+SUITE: list[Measurement] = [*kernel.measurements(), *tools.measurements(), *mcp_mode.measurements()]

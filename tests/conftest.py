@@ -1,0 +1,128 @@
+"""What all tests have: directories of their own for keys and tokens, and a check that nothing is left behind."""
+
+import asyncio
+import gc
+import os
+import select
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from ipybox import CodeExecutor
+from tests import servers
+
+#: Seconds that processes have to be gone after their owner was stopped.
+GRACE = 2.0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def private_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps the key of seals and the files of tokens away from those of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared() -> None:
+    """Requested by fixtures of a wider scope that hold processes, sockets or tasks: what they leave behind shows at
+    the end of the module, as a test may rightly leave a connection with them."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def module_leaves_nothing_behind() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def test_leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "shared" in request.fixturenames:
+        yield
+        return
+    marker = request.node.get_closest_marker("asyncio")
+    if marker is not None:
+        of_module = marker.kwargs.get("loop_scope") == "module"
+        request.getfixturevalue("module_loop_keeps_its_tasks" if of_module else "loop_keeps_its_tasks")
+    with nothing_left():
+        yield
+
+
+@pytest_asyncio.fixture
+async def loop_keeps_its_tasks() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    assert not (left := asyncio.all_tasks() - before - _own_task()), f"tasks were left: {left}"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def module_loop_keeps_its_tasks() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    assert not (left := asyncio.all_tasks() - before - _own_task()), f"tasks were left: {left}"
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of `executor`: a module to import, and names that the kernel's start imports, too."""
+    directory = tmp_path_factory.mktemp("workspace")
+    (directory / "helpers.py").write_text("def double(x): return 2 * x\n")
+    for name in ("json", "random", "logging", "zmq", "IPython", "ipykernel"):
+        (directory / f"{name}.py").write_text("raise ImportError('imported from the working directory')\n")
+    return directory
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def executor(workspace: Path, shared: None) -> AsyncIterator[CodeExecutor]:
+    """An executor that the tests of a module share, each leaving the kernel usable."""
+    async with CodeExecutor(
+        working_dir=workspace, images_dir=workspace / "pictures", kernel_env={"GREETING": "hello"}
+    ) as running:
+        yield running
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fails if processes, descriptors or accepting threads are there in the end that were not before."""
+    processes, files, threads = servers.descendants(), _open_files(), set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - threads:
+        if thread.name == "ipybox-accept":  # it closes its listener by itself
+            thread.join(GRACE)
+    assert not (left := _still_alive(servers.descendants() - processes)), f"processes were left: {left}"
+    if len(_open_files()) > len(files):
+        gc.collect()
+    after = _open_files()
+    assert len(after) <= len(files), f"descriptors were left, these are new: {sorted(after.items() - files.items())}"
+
+
+def _own_task() -> set[asyncio.Task[object]]:
+    task = asyncio.current_task()
+    return set() if task is None else {task}
+
+
+def _open_files() -> dict[str, str]:
+    files: dict[str, str] = {}
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            files[fd] = os.readlink(f"/proc/self/fd/{fd}")
+    return files
+
+
+def _still_alive(pids: set[int]) -> dict[int, str]:
+    """Returns the command lines of those processes that do not end within the grace time."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            fd = os.pidfd_open(pid)
+            try:
+                poll = select.poll()
+                poll.register(fd, select.POLLIN)
+                poll.poll(GRACE * 1000)
+            finally:
+                os.close(fd)
+    return {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in pids if servers.is_alive(pid)}

@@ -1,0 +1,292 @@
+"""What a real kernel puts out, and how ipybox sets it up."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutionError, CodeExecutor
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+
+
+async def text(executor: CodeExecutor, code: str) -> str | None:
+    result = await executor.execute(code, timeout=60)
+    assert result.images == []
+    return result.text
+
+
+async def failure(executor: CodeExecutor, code: str) -> CodeExecutionError:
+    with pytest.raises(CodeExecutionError) as error:
+        await executor.execute(code, timeout=60)
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param("pass", None, id="nothing"),
+        pytest.param("print()", "", id="an_empty_line"),
+        pytest.param("print(end='')", None, id="an_empty_write"),
+        pytest.param("print('a'); print('b')", "a\nb", id="lines"),
+        pytest.param("print('a', end='')", "a", id="no_final_newline"),
+        pytest.param("print('a\\n\\n')", "a\n\n", id="only_one_final_newline_goes"),
+        pytest.param("1 + 1", "2", id="a_value"),
+        pytest.param("1 + 1;", None, id="a_value_that_is_not_wanted"),
+        pytest.param("display(1); display(2); 3", "1\n2\n3", id="displays_and_a_value"),
+        pytest.param("print('a', end=''); display('b'); print('c')", "a\n'b'\nc", id="a_display_has_its_own_line"),
+        pytest.param("print('ä€\\U0001f600')", "ä€\U0001f600", id="unicode"),
+        pytest.param("print('a\\ud800b')", "a\N{REPLACEMENT CHARACTER}b", id="a_lone_surrogate_in_a_stream"),
+        pytest.param(
+            "display({'text/plain': 'a\\udfffb'}, raw=True)",
+            "a\N{REPLACEMENT CHARACTER}b",
+            id="a_lone_surrogate_in_a_display",
+        ),
+        pytest.param("print('\\x1b[1;31mred\\x1b[0m')", "red", id="colours"),
+        pytest.param("print('\\x1b]8;;http://x\\x1b\\\\link\\x1b]8;;\\x07')", "link", id="links"),
+        pytest.param("display({'text/plain': '\\x1b[31mred\\x1b[0m'}, raw=True)", "red", id="colours_in_a_display"),
+    ],
+)
+async def test_text_is_what_was_printed_and_displayed(executor: CodeExecutor, code: str, expected: str | None):
+    assert await text(executor, code) == expected
+
+
+async def test_stdout_stderr_and_displays_keep_their_order(executor: CodeExecutor):
+    code = """
+import sys
+for number in range(200):
+    print("out", number)
+    print("err", number, file=sys.stderr)
+    if number % 10 == 0:
+        display(number)
+"""
+    expected = [
+        line
+        for number in range(200)
+        for line in (f"out {number}", f"err {number}", *([str(number)] if number % 10 == 0 else []))
+    ]
+    assert await text(executor, code) == "\n".join(expected)
+
+
+async def test_output_of_child_processes_is_in_order_and_belongs_to_its_cell(executor: CodeExecutor):
+    code = "import subprocess\nfor i in range(5): print('print', i); subprocess.run(['echo', f'child {i}'], check=True)"
+    expected = "\n".join(f"{who} {i}" for i in range(5) for who in ("print", "child"))
+
+    assert [await text(executor, code) for _ in range(5)] == [expected] * 5
+    assert await text(executor, "!echo one; echo two") == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param("h = display(1, display_id=True); print('x'); h.update(2)", "2\nx", id="update_in_place"),
+        pytest.param("h = display(1, display_id='i'); h2 = h.display(3); h.update(2)", "2\n2", id="update_all_places"),
+        pytest.param("print('a'); clear_output(); print('b')", "b", id="clear_at_once"),
+        pytest.param("print('a'); clear_output()", None, id="clear_all"),
+        pytest.param("print('a'); clear_output(wait=True); print('b')", "b", id="clear_with_the_next_output"),
+        pytest.param("print('a'); clear_output(wait=True)", "a", id="clear_that_waits_in_vain"),
+        pytest.param("display(1); clear_output(wait=True); display(2); print(3)", "2\n3", id="clear_displays"),
+    ],
+)
+async def test_displays_are_updated_and_cleared_as_in_jupyter(executor: CodeExecutor, code: str, expected: str | None):
+    assert await text(executor, f"from IPython.display import clear_output\n{code}") == expected
+
+
+async def test_an_update_of_a_display_of_an_earlier_cell_shows_where_it_happens(executor: CodeExecutor):
+    assert await text(executor, "earlier = display('old', display_id=True)") == "'old'"
+    assert await text(executor, "print('a'); earlier.update('new')") == "a\n'new'"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param("HTML('<b>x</b>')", "<b>x</b>", id="HTML"),
+        pytest.param("Markdown('# x')", "# x", id="Markdown"),
+        pytest.param("Latex('$x$')", "$x$", id="LaTeX"),
+        pytest.param("JSON({'ä': [1, None]})", '{"ä": [1, null]}', id="JSON"),
+        pytest.param(f"SVG('''{SVG}''')", SVG, id="SVG"),
+        pytest.param("Pretty('pretty')", "pretty", id="text_that_says_more_than_its_class"),
+    ],
+)
+async def test_rich_displays_give_their_text_form(executor: CodeExecutor, code: str, expected: str):
+    assert await text(executor, f"from IPython.display import *\n{code}") == expected
+
+
+async def test_pictures_become_files_and_leave_no_text(executor: CodeExecutor, workspace: Path):
+    jpeg = b"\xff\xd8\xff\xe0 not much of a picture"
+    code = f"""
+from IPython.display import Image
+print("before")
+display(Image({PNG!r}))
+print("between")
+display(Image({jpeg!r}, format="jpeg"))
+"""
+    result = await executor.execute(code)
+
+    assert result.text == "before\nbetween"
+    assert [path.suffix for path in result.images] == [".png", ".jpg"]
+    assert [path.read_bytes() for path in result.images] == [PNG, jpeg]
+    assert {path.parent for path in result.images} == {workspace / "pictures"}
+
+
+async def test_a_figure_is_saved_as_png_without_being_asked_for(executor: CodeExecutor):
+    shown = await executor.execute("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()")
+    left = await executor.execute("plt.plot([1, 2]);")
+
+    for result in (shown, left):
+        assert result.text is None
+        assert [path.read_bytes()[:8] for path in result.images] == [PNG[:8]]
+
+
+async def test_cleared_pictures_are_not_saved(executor: CodeExecutor):
+    code = f"""
+from IPython.display import Image, clear_output
+display(Image({PNG!r}))
+clear_output()
+handle = display(Image({PNG!r}), display_id=True)
+handle.update("no picture")
+"""
+    assert await text(executor, code) == "'no picture'"
+
+
+async def test_control_sequences_that_are_split_over_writes_are_removed_from_chunks(executor: CodeExecutor):
+    code = """
+import sys
+for piece in ("a\\x1b", "[3", "1mred", "\\x1b[0", "mb", "\\x1b]0;ti", "tle\\x07c"):
+    sys.stdout.write(piece)
+    sys.stdout.flush()
+"""
+    chunks: list[str] = []
+    async for item in executor.stream(code, chunks=True):
+        chunks.append(item.text or "" if hasattr(item, "text") else "")
+
+    assert "".join(chunks[:-1]) == chunks[-1] == "aredbc"
+
+
+async def test_the_pager_is_output(executor: CodeExecutor):
+    shown = await text(executor, "print('before')\nlen?")
+
+    assert shown is not None
+    assert shown.startswith("before\n")
+    assert "Return the number of items in a container." in shown
+
+
+@pytest.mark.parametrize("call", ["input('name? ')", "import getpass; getpass.getpass()", "breakpoint()"])
+async def test_asking_for_input_fails_at_once_and_says_why(executor: CodeExecutor, call: str):
+    error = await failure(executor, f"print('before')\n{call}")
+
+    assert "input() is not available: this code runs without a user who could answer." in str(error)
+    assert error.text is not None
+    assert error.text.startswith("before")
+    assert await text(executor, "1") == "1"
+
+
+async def test_an_exception_has_the_traceback_of_the_code_only(executor: CodeExecutor):
+    error = await failure(executor, "print('so far')\ndef divide(): return 1 / 0\ndivide()")
+
+    assert str(error).splitlines()[1].startswith("ZeroDivisionError")
+    assert "----> 3 divide()" in str(error)
+    assert str(error).endswith("ZeroDivisionError: division by zero")
+    assert "site-packages" not in str(error)
+    assert "\x1b" not in str(error)
+    assert error.text == "so far"
+
+
+async def test_a_syntax_error_names_its_line(executor: CodeExecutor):
+    error = str(await failure(executor, "a = 1\nb = = 2"))
+
+    assert "line 2" in error
+    assert "b = = 2" in error
+    assert error.rstrip().endswith("SyntaxError: invalid syntax")
+
+
+async def test_an_exception_group_shows_all_its_exceptions(executor: CodeExecutor):
+    code = "def fail():\n    raise ExceptionGroup('both', [ValueError('one'), KeyError('two')])\nfail()"
+    error = await failure(executor, code)
+
+    for part in ("ExceptionGroup: both (2 sub-exceptions)", "ValueError: one", "KeyError: 'two'", "in fail"):
+        assert part in str(error)
+    assert "site-packages" not in str(error)
+    assert error.text is None
+
+
+async def test_a_chained_exception_shows_its_cause(executor: CodeExecutor):
+    error = str(await failure(executor, "try: 1 / 0\nexcept ZeroDivisionError as e: raise ValueError('bad') from e"))
+
+    assert "ZeroDivisionError: division by zero" in error
+    assert "direct cause" in error
+    assert error.endswith("ValueError: bad")
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(3)", "import sys; sys.exit(3)", "exit()", "quit()"])
+async def test_an_exit_ends_the_cell_but_not_the_kernel(executor: CodeExecutor, code: str):
+    error = await failure(executor, f"kept = 1\n{code}\nkept = 2")
+
+    assert "SystemExit" in str(error)
+    assert await text(executor, "import time; time.sleep(0.2); kept") == "1"
+
+
+async def test_nothing_is_left_in_the_namespace(workspace: Path):
+    async with CodeExecutor(working_dir=workspace) as fresh:
+        names = await fresh.execute("print(*sorted(globals()))")
+
+    assert names.text is not None
+    assert set(names.text.split()) == {
+        *("In", "Out", "_", "__", "___", "_dh", "_i", "_ih", "_ii", "_iii", "_oh", "exit", "get_ipython", "open", "quit"),
+        *("__builtin__", "__builtins__", "__doc__", "__loader__", "__name__", "__package__", "__spec__"),
+    }
+
+
+async def test_modules_of_the_working_directory_can_be_imported(executor: CodeExecutor, workspace: Path):
+    assert await text(executor, "import helpers; helpers.double(21)") == "42"
+    assert await text(executor, "import os; print(os.getcwd())") == str(workspace)
+
+
+async def test_modules_of_the_working_directory_do_not_shadow_those_the_kernel_has_started_with(executor: CodeExecutor):
+    # The fixture's executor could not have started otherwise.
+    assert await text(executor, "import json, random, logging; json.dumps(1)") == "'1'".replace("'", "'")
+
+
+async def test_the_kernel_has_the_given_environment_and_not_that_of_its_parent(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SECRET_OF_THE_PARENT", "secret")
+    monkeypatch.setenv("KERNEL_ENV_NOT_MINE", "the command line's job")
+    async with CodeExecutor(working_dir=workspace, kernel_env={"GREETING": "hello", "EMPTY": ""}) as fresh:
+        result = await fresh.execute("import os\nfor name in sorted(os.environ): print(name, os.environ[name])")
+
+    assert result.text is not None
+    environment = dict(line.partition(" ")[::2] for line in result.text.splitlines())
+    assert environment["GREETING"] == "hello"
+    assert environment["EMPTY"] == ""
+    assert "secret" not in result.text
+    assert not {"KERNEL_ENV_NOT_MINE", "KG_AUTH_TOKEN", "IPYBOX_RUNTIME_DIR"} & environment.keys()
+
+
+async def test_malformed_messages_of_a_hostile_kernel_do_no_harm(executor: CodeExecutor):
+    send = "kernel = get_ipython().kernel\ndef send(type, content, parent=None):\n    kernel.session.send("
+    send += "kernel.iopub_socket, type, content, parent=parent or kernel.get_parent())\n"
+    contents = (
+        ("stream", {}),
+        ("stream", {"text": [1]}),
+        ("display_data", {}),
+        ("display_data", {"data": 1}),
+        ("display_data", {"data": {"text/plain": {"a": 1}, "image/png": 5}, "transient": 7}),
+        ("display_data", {"data": {"image/png": "no base64"}}),
+        ("update_display_data", {"data": {"text/plain": "replaces everything?"}}),
+        ("update_display_data", {"data": {}, "transient": {"display_id": []}}),
+        ("clear_output", []),
+        ("status", {"execution_state": {}}),
+        ("nonsense", None),
+    )
+    for type_, content in contents:
+        await executor.execute(f"{send}print('x')\nsend({type_!r}, {content!r})", timeout=20)
+    await executor.execute(f"{send}send('stream', {{'text': 'x'}}, parent={{'msg_id': []}})", timeout=20)
+    await executor.execute(f"{send}send('stream', {{'text': 'x'}}, parent={{'msg_id': 'unknown'}})", timeout=20)
+
+    assert await text(executor, "print('fine')") == "fine"

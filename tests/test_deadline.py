@@ -1,0 +1,82 @@
+import asyncio
+
+import pytest
+
+from ipybox.deadline import Deadline, Turn
+from tests.servers import WAIT
+
+
+async def test_a_deadline_covers_all_waits_together():
+    deadline = Deadline(0.1)
+    with pytest.raises(TimeoutError):
+        while True:
+            async with deadline.limit():
+                await asyncio.sleep(0.03)  # each wait for itself is within the limit
+
+
+async def test_a_deadline_that_is_over_ends_the_next_wait_at_once():
+    deadline = Deadline(0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(WAIT), deadline.limit():
+            await asyncio.Event().wait()
+
+
+async def test_no_seconds_mean_no_limit():
+    async with Deadline(None).limit() as limit:
+        assert limit.when() is None
+
+
+async def test_a_deadline_is_kept_and_seconds_become_one():
+    deadline = Deadline(5)
+    assert Deadline.of(deadline) is deadline
+    assert Deadline.of(7).seconds == 7
+    assert Deadline.of(None).seconds is None
+
+
+async def test_turns_are_taken_one_at_a_time_and_in_order():
+    turn = Turn()
+    events: list[str] = []
+
+    async def execute(name: str) -> None:
+        async with turn.take(Deadline(None)):
+            events.append(f"{name} begins")
+            await asyncio.sleep(0)
+            events.append(f"{name} ends")
+
+    await asyncio.gather(*(execute(name) for name in "abc"))
+
+    assert events == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
+
+
+async def test_a_turn_that_does_not_come_in_time_fails_and_the_next_one_comes():
+    turn = Turn()
+    async with turn.take(Deadline(None)):
+        with pytest.raises(TimeoutError, match=r"did not start within 0\.05 s: an earlier one is still running"):
+            async with turn.take(Deadline(0.05)):
+                pytest.fail("two turns at once")
+    async with asyncio.timeout(WAIT), turn.take(Deadline(1)):
+        pass
+
+
+async def test_a_turn_is_given_back_after_an_exception_and_after_a_cancellation():
+    turn = Turn()
+    with pytest.raises(ZeroDivisionError):
+        async with turn.take(Deadline(None)):
+            raise ZeroDivisionError
+    entered = asyncio.Event()
+
+    async def hold() -> None:
+        async with turn.take(Deadline(None)):
+            entered.set()
+            await asyncio.Event().wait()
+
+    holder = asyncio.create_task(hold())
+    await entered.wait()
+    waiter = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    for task in (waiter, holder):
+        task.cancel()
+    await asyncio.wait([holder, waiter])
+
+    async with asyncio.timeout(WAIT), turn.take(Deadline(1)):
+        pass

@@ -1,0 +1,54 @@
+"""Executes the README's Python, each block as a script of its own in one directory."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutor
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+SCRIPTS = [block for block in BLOCKS if "asyncio.run" in block]
+CELLS = [block for block in BLOCKS if "asyncio.run" not in block]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
+
+
+@pytest.mark.parametrize("number", range(len(SCRIPTS)))
+def test_script_of_the_readme_runs(number: int, directory: Path):
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPTS[number]],
+        cwd=directory,
+        env={"PATH": path, "HOME": str(directory), "PAGER": "cat"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    if number == 0:
+        assert done.stdout.count("calls clock.get_current_time(timezone=") == 2
+        assert "Asia/Tokyo" in done.stdout
+
+
+@pytest.mark.parametrize("number", range(len(CELLS)))
+async def test_cell_of_the_readme_runs(number: int, directory: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PAGER", "cat")
+    assert (directory / "mcptools" / "git").is_dir(), "the README generates the package before it uses it"
+    repository = directory / "repository"
+    if not repository.exists():
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(repository)]
+        await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(repository)], check=True)
+        await asyncio.to_thread(subprocess.run, [*git, "commit", "-qm", "first", "--allow-empty"], check=True)
+    code = CELLS[number].replace('repo_path="."', f"repo_path={str(repository)!r}")
+    async with CodeExecutor(working_dir=directory) as executor:
+        result = await executor.execute(code)
+    assert "first" in (result.text or "")
