@@ -1,6 +1,7 @@
 """Executes the README's Python, each block as a script of its own in one directory."""
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 from ipybox import CodeExecutor
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+#: As in an activated environment.
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 SCRIPTS = [block for block in BLOCKS if "asyncio.run" in block]
 CELLS = [block for block in BLOCKS if "asyncio.run" not in block]
@@ -23,11 +26,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("number", range(len(SCRIPTS)))
 def test_script_of_the_readme_runs(number: int, directory: Path):
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = subprocess.run(
         [sys.executable, "-c", SCRIPTS[number]],
         cwd=directory,
-        env={"PATH": path, "HOME": str(directory), "PAGER": "cat"},
+        env={"PATH": PATH, "HOME": str(directory), "PAGER": "cat"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -42,6 +44,7 @@ def test_script_of_the_readme_runs(number: int, directory: Path):
 @pytest.mark.parametrize("number", range(len(CELLS)))
 async def test_cell_of_the_readme_runs(number: int, directory: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setenv("PATH", PATH)
     assert (directory / "mcptools" / "git").is_dir(), "the README generates the package before it uses it"
     repository = directory / "repository"
     if not repository.exists():

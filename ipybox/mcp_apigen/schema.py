@@ -191,7 +191,8 @@ class _Parser:
             notes.append(f"pattern: {pattern}")
         default = schema.get("default", flat.get("default"))
         if default is not None and "default" not in text.lower():
-            notes.append(f"default: {json.dumps(default, ensure_ascii=False)}")
+            plain = isinstance(default, str) and default.strip()
+            notes.append(f"default: {default if plain else json.dumps(default, ensure_ascii=False)}")
         note = "; ".join(note if len(note) <= _MAX_NOTE else note[: _MAX_NOTE - 1] + "…" for note in notes)
         return f"{text} ({note})" if text and note else text or note[:1].upper() + note[1:]
 

@@ -12,7 +12,7 @@ import pytest
 
 from ipybox.mcp_apigen.naming import module_names
 from ipybox.mcp_apigen.package import ToolSpec, render_package
-from ipybox.mcp_apigen.values import is_text
+from ipybox.mcp_apigen.values import elements, is_object, is_text
 from ipybox.tool_exec.models import wire
 from tests.mcp_apigen.conftest import Loader
 
@@ -125,12 +125,10 @@ def assert_plain_strings(annotation: ast.expr, names: set[str]) -> None:
 
 def infested(value: Any, choose: Callable[[], str]) -> Any:
     """A copy in which some of the strings, and of the names, are payloads."""
-    if isinstance(value, dict):
-        items: dict[Any, Any] = value
-        return {(choose() if key == "S" else key): infested(item, choose) for key, item in items.items()}
+    if is_object(value):
+        return {(choose() if key == "S" else key): infested(item, choose) for key, item in value.items()}
     if isinstance(value, list):
-        elements: list[Any] = value
-        return [infested(item, choose) for item in elements]
+        return [infested(item, choose) for item in elements(value)]
     return choose() if value == "S" else value
 
 

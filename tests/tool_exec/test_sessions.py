@@ -227,7 +227,7 @@ async def test_stopping_stubborn_servers_is_bounded_and_parallel(sessions: MCPSe
     await sessions.aclose()
 
     assert time.monotonic() - started < 2
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(MCPConnectionLost, match="stopped"):
         await run(sessions, stubborn, "pid")
 
 

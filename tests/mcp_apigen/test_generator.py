@@ -1,0 +1,240 @@
+"""Packages on disk: nothing is replaced by half, and nothing that was not generated."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import mcp_types
+import pytest
+
+from ipybox import mcp_client
+from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError
+from ipybox.mcp_apigen import generate_mcp_sources
+from ipybox.mcp_apigen.generator import STALE_AFTER, write_package
+from ipybox.mcp_apigen.package import MANIFEST
+from tests.mcp_apigen.test_naming import BAD_PACKAGE_NAMES
+
+PARAMS = {"command": "server", "env": {"TOKEN": "${TOKEN}"}}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+class FakeClient:
+    """Stands for `MCPClient`: a server with two tools, or one that fails."""
+
+    connected: list[tuple[dict[str, Any], float]]
+    failure: Exception | None = None
+    meanwhile: Callable[[], None] | None = None
+
+    def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10):
+        self.connected.append((server_params, connect_timeout))
+
+    async def __aenter__(self) -> Self:
+        if self.failure:
+            raise self.failure
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def list_tools(self) -> list[mcp_types.Tool]:
+        if self.meanwhile:
+            self.meanwhile()
+        return [
+            mcp_types.Tool(name="get-a", description="Gets A.", input_schema=SCHEMA, output_schema=SCHEMA),
+            mcp_types.Tool(name="Run", input_schema=SCHEMA),
+        ]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[FakeClient]:
+    class Fake(FakeClient):
+        connected: list[tuple[dict[str, Any], float]] = []  # noqa: RUF012 - one per test
+
+    monkeypatch.setattr(mcp_client, "MCPClient", Fake)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Fake
+
+
+def tree(root: Path) -> dict[str, str]:
+    """All that is below a directory, with the text of the files."""
+    return {str(p.relative_to(root)): p.read_text() if p.is_file() else "" for p in sorted(root.rglob("*"))}
+
+
+async def test_package_is_written_and_its_modules_are_named(fake: type[FakeClient], tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "mcptools"
+    assert await generate_mcp_sources("srv", PARAMS, root) == ["get_a", "run"]
+    assert tree(root).keys() == {"srv", *(f"srv/{name}" for name in ("__init__.py", "get_a.py", "run.py", MANIFEST))}
+    assert '"TOKEN": "${TOKEN}"' in (root / "srv" / "__init__.py").read_text()
+    assert "-> Result:" in (root / "srv" / "get_a.py").read_text()
+    assert "-> str:" in (root / "srv" / "run.py").read_text()
+    assert fake.connected == [(PARAMS, 30)]
+
+
+async def test_other_connect_timeout_is_passed_on(fake: type[FakeClient], tmp_path: Path) -> None:
+    await generate_mcp_sources("srv", PARAMS, tmp_path, connect_timeout=3)
+    assert fake.connected == [(PARAMS, 3)]
+
+
+async def test_generating_again_replaces_the_package(fake: type[FakeClient], tmp_path: Path) -> None:
+    root = tmp_path / "mcptools"
+    await generate_mcp_sources("srv", PARAMS, root)
+    before = tree(root)
+    (root / "srv" / "old_tool.py").write_text("")
+    await generate_mcp_sources("srv", PARAMS, root)
+    assert tree(root) == before
+
+
+@pytest.mark.parametrize("name", BAD_PACKAGE_NAMES, ids=ascii)
+async def test_bad_name_changes_nothing(name: str, fake: type[FakeClient], tmp_path: Path) -> None:
+    root = tmp_path / "mcptools"
+    root.mkdir()
+    (tmp_path / "precious").touch()
+    before = tree(tmp_path)
+    with pytest.raises(ValueError, match="server name"):
+        await generate_mcp_sources(name, PARAMS, root)
+    assert tree(tmp_path) == before
+    assert fake.connected == []
+
+
+async def test_bad_parameters_change_nothing(fake: type[FakeClient], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="command"):
+        await generate_mcp_sources("srv", {}, tmp_path / "mcptools")
+    assert fake.connected == []
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("kind", ["directory", "empty directory", "file", "link", "dangling link"])
+async def test_what_was_not_generated_is_refused(kind: str, fake: type[FakeClient], tmp_path: Path) -> None:
+    root = tmp_path / "mcptools"
+    await generate_mcp_sources("real", PARAMS, root)
+    fake.connected.clear()
+    match kind:
+        case "directory":
+            (root / "srv").mkdir()
+            (root / "srv" / "__init__.py").touch()
+        case "empty directory":
+            (root / "srv").mkdir()
+        case "file":
+            (root / "srv").touch()
+        case "link":
+            (root / "srv").symlink_to(root / "real")
+        case _:
+            (root / "srv").symlink_to(root / "nowhere")
+    before = tree(root)
+    with pytest.raises(FileExistsError, match="srv was not generated by ipybox"):
+        await generate_mcp_sources("srv", PARAMS, root)
+    assert tree(root) == before
+    assert fake.connected == []
+
+
+async def test_directory_that_appears_meanwhile_is_refused(fake: type[FakeClient], tmp_path: Path) -> None:
+    root = tmp_path / "mcptools"
+    fake.meanwhile = staticmethod(lambda: (root / "srv").mkdir(parents=True))
+    with pytest.raises(FileExistsError):
+        await generate_mcp_sources("srv", PARAMS, root)
+    assert tree(root) == {"srv": ""}
+
+
+@pytest.mark.parametrize("kind", [MCPServerError, MCPConnectionLost, MissingVariableError])
+async def test_failing_server_is_named_and_the_package_kept(
+    kind: type[Exception], fake: type[FakeClient], tmp_path: Path
+) -> None:
+    root = tmp_path / "mcptools"
+    await generate_mcp_sources("srv", PARAMS, root)
+    before = tree(root)
+    fake.failure = kind("it is down")
+    with pytest.raises(kind) as caught:
+        await generate_mcp_sources("srv", PARAMS, root)
+    assert str(caught.value) == "MCP server 'srv': it is down"
+    assert tree(root) == before
+
+
+def test_failing_write_keeps_the_package_and_leaves_nothing(tmp_path: Path) -> None:
+    write_package(tmp_path / "srv", {"__init__.py": "old", MANIFEST: ""})
+    before = tree(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        write_package(tmp_path / "srv", {"__init__.py": "new", "no/such/directory.py": ""})
+    assert tree(tmp_path) == before
+
+
+def test_failing_rename_puts_the_old_package_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_package(tmp_path / "srv", {"__init__.py": "old", MANIFEST: ""})
+    before = tree(tmp_path)
+    rename = os.rename
+
+    def failing(source: Path, target: Path) -> None:
+        if source.name == "new":
+            raise PermissionError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(PermissionError):
+        write_package(tmp_path / "srv", {"__init__.py": "new", MANIFEST: ""})
+    assert tree(tmp_path) == before
+
+
+def test_abandoned_directories_are_removed_and_fresh_ones_kept(tmp_path: Path) -> None:
+    abandoned, fresh, foreign = (tmp_path / name for name in (".srv.1.tmp", ".srv.2.tmp", ".other.1.tmp"))
+    for directory in (abandoned, fresh, foreign):
+        directory.mkdir()
+        (directory / "new").mkdir()
+    past = fresh.stat().st_mtime - STALE_AFTER - 10
+    for directory in (abandoned, foreign):
+        os.utime(directory, (past, past))
+    write_package(tmp_path / "srv", {MANIFEST: ""})
+    assert not abandoned.exists()
+    assert fresh.exists()
+    assert foreign.exists()
+
+
+async def test_concurrent_generations_of_the_same_package_succeed(fake: type[FakeClient], tmp_path: Path) -> None:
+    root = tmp_path / "mcptools"
+    results = await asyncio.gather(*(generate_mcp_sources("srv", PARAMS, root) for _ in range(8)))
+    assert results == [["get_a", "run"]] * 8
+    assert len(tree(root)) == 5
+
+
+def test_nobody_sees_half_a_package(tmp_path: Path) -> None:
+    place = tmp_path / "srv"
+    names = [f"tool_{number}.py" for number in range(10)]
+    done = threading.Event()
+    errors: list[object] = []
+
+    def write(version: str) -> None:
+        try:
+            for _ in range(40):
+                write_package(place, dict.fromkeys([MANIFEST, *names], version))
+        except OSError as exc:
+            errors.append(exc)
+
+    def read() -> None:
+        while not done.is_set():
+            try:
+                directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                continue
+            try:
+                listed = os.listdir(directory)
+                in_place = os.fstat(directory).st_ino == place.stat().st_ino
+            except FileNotFoundError:
+                continue
+            finally:
+                os.close(directory)
+            if in_place and len(listed) != len(names) + 1:
+                errors.append(listed)
+
+    writers = [threading.Thread(target=write, args=(version,)) for version in "abc"]
+    reader = threading.Thread(target=read)
+    for thread in (reader, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join(60)
+    done.set()
+    reader.join(60)
+    assert errors == []
+    texts = {path.read_text() for path in place.iterdir()}
+    assert len(texts) == 1
+    assert os.listdir(tmp_path) == ["srv"]
