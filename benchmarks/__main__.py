@@ -31,10 +31,7 @@ def main() -> None:
         sys.exit("benchmarks: --rounds has to be at least 1")
     interpreters: dict[Side, str] = {"ipybox": sys.executable}
     if arguments.peer is not None:
-        peer = shutil.which(arguments.peer)
-        if peer is None:
-            sys.exit(f"benchmarks: no such interpreter: {arguments.peer}")
-        interpreters["peer"] = str(Path(peer).absolute())
+        interpreters["peer"] = _interpreter(arguments.peer)
 
     setting = Setting(arguments.rounds, interpreters)
     progress = Console(stderr=True)
@@ -51,6 +48,13 @@ def main() -> None:
             console.print(f"{measurement.name}: {remark}", highlight=False)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(record(results), indent=1) + "\n", encoding="utf-8")
+
+
+def _interpreter(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        sys.exit(f"benchmarks: no such interpreter: {name}")
+    return str(Path(path).absolute())  # not resolved: the link is what makes it that of its venv
 
 
 if __name__ == "__main__":

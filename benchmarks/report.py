@@ -17,6 +17,7 @@ def table(results: Sequence[Result]) -> Table:
     """Returns a table with a row for each result; figures are medians."""
     peer = any("peer" in samples.values for _, samples in results)
     view = Table(box=box.SIMPLE_HEAD, caption=machine(), caption_justify="left", title_justify="left")
+    view.add_column("name", style="cyan")
     view.add_column("what")
     for heading in ("floor", "ipybox", "beside it", "target"):
         view.add_column(heading, justify="right")
@@ -29,7 +30,8 @@ def table(results: Sequence[Result]) -> Table:
         ours, floor = samples.median("ipybox"), samples.median("floor")
         met = verdict(measurement, samples)
         cells = [
-            f"{measurement.what} [dim]{measurement.name}[/]",
+            measurement.name,
+            measurement.what,
             figure(floor, unit),
             f"[bold]{figure(ours, unit)}[/]",
             comparison(measurement, ours, floor),

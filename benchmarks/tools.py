@@ -56,7 +56,7 @@ def measurements() -> list[Measurement]:
             "threads", f"tool calls of {THREADS} threads", "mcp.Client, tasks", measure_threads, unit="calls/s"
         ),
         Measurement(
-            "tool-import", "first import of a tool", "import of pydantic", measure_first_import, Target(seconds=0.2)
+            "tool-import", "first import of a tool", "import pydantic", measure_first_import, Target(seconds=0.2)
         ),
         Measurement(
             "generate",
@@ -156,5 +156,8 @@ def running(setting: Setting) -> Generator[tuple[Subject, dict[Side, Subject]]]:
 
 
 def _generators(setting: Setting) -> dict[Side, tuple[str, str]]:
-    floor: dict[Side, tuple[str, str]] = {"floor": ("tool_listing.py", sys.executable)}
-    return floor | {side: ("generation.py", python) for side, python in setting.interpreters.items()}
+    """Returns each side's script and interpreter."""
+    generators: dict[Side, tuple[str, str]] = {"floor": ("tool_listing.py", sys.executable)}
+    for side, python in setting.interpreters.items():
+        generators[side] = ("generation.py", python)
+    return generators

@@ -147,25 +147,27 @@ class CodeExecutor:
             OSError: If a given port is taken.
             GatewayError: If the kernel gateway or the kernel does not start.
         """
-        if self._state is _State.STARTED:
-            raise RuntimeError("the code executor is already running")
-        async with AsyncExitStack() as resources:
-            # Importing aiohttp takes about as long as the gateway process needs to start.
-            loading = asyncio.create_task(asyncio.to_thread(_load_components))
-            resources.push_async_callback(asyncio.wait, [loading])
-            self._gateway = self._new_gateway()
-            await self._kernel_side.enter_async_context(self._gateway)
-            resources.push_async_callback(self._stop_kernel_side)
-            await loading
-            await self._start_tool_side(resources)
-            await self._connect()
-            self._resources = resources.pop_all()
-        self._state = _State.STARTED
+        async with self._lifecycle:
+            if self._state is _State.STARTED:
+                raise RuntimeError("the code executor is already running")
+            async with AsyncExitStack() as resources:
+                # Importing aiohttp takes about as long as the gateway process needs to start.
+                loading = asyncio.create_task(asyncio.to_thread(_load_components))
+                resources.push_async_callback(asyncio.wait, [loading])
+                self._gateway = self._new_gateway()
+                await self._kernel_side.enter_async_context(self._gateway)
+                resources.push_async_callback(self._stop_kernel_side)
+                await loading
+                await self._start_tool_side(resources)
+                await self._connect()
+                self._resources = resources.pop_all()
+            self._state = _State.STARTED
 
     async def stop(self) -> None:
         """Stops all that `start` has started; code that is being executed fails. Stopping twice does nothing."""
-        self._state = _State.STOPPED if self._state is _State.STARTED else self._state
-        await self._resources.aclose()
+        async with self._lifecycle:  # what is being started is stopped, too
+            self._state = _State.STOPPED if self._state is _State.STARTED else self._state
+            await self._resources.aclose()
 
     async def reset(self) -> None:
         """Replaces the kernel by a fresh one and stops the MCP servers, which start again at their next call.
@@ -247,6 +249,7 @@ class CodeExecutor:
     ) -> "AsyncGenerator[str | CodeExecutionResult]":
         self._check_running()
         async with self._turn.take(deadline):
+            self._check_running()
             notice = await self._revive()
             assert self._client is not None
             self._on_approval = on_approval
@@ -262,15 +265,18 @@ class CodeExecutor:
 
     async def _revive(self) -> str | None:
         """Gives the executor a kernel again if it has lost it; returns what to tell then."""
-        assert self._client is not None
-        if self._client.alive:
+        if self._client is not None and self._client.alive:
             return None
         logger.warning("the kernel has died: starting a fresh one")
-        await self._renew_kernel()
+        try:
+            await self._renew_kernel()
+        except (GatewayError, OSError) as exc:
+            raise CodeExecutionError(f"the kernel had died, and a fresh one can't be started: {exc}") from exc
         return STATE_LOST
 
     async def _renew_kernel(self) -> None:
         async with self._lifecycle:
+            self._check_running()
             if self._client is not None and self._gateway.running:
                 try:
                     await self._client.reset()

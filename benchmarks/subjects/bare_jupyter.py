@@ -4,13 +4,17 @@ import asyncio
 import time
 from typing import Any
 
-from jupyter_client.manager import AsyncKernelManager
-
 import channel
+from jupyter_client.manager import AsyncKernelManager
 
 
 class Subject:
     """A kernel, and the operations that can be asked for."""
+
+    def __init__(self) -> None:
+        # Both are annotated in part only.
+        self._manager: Any = None
+        self._client: Any = None
 
     async def start(self) -> None:
         """Starts a kernel and waits until it is ready."""

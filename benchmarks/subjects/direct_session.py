@@ -9,10 +9,9 @@ import sys
 import time
 from typing import Any
 
+import channel
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
-
-import channel
 
 
 class Subject:

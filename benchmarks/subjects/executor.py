@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ipybox import CodeExecutor, generate_mcp_sources
-
 import channel
+
+from ipybox import CodeExecutor, generate_mcp_sources
 
 #: The peer loses output now and then.
 ATTEMPTS = 10

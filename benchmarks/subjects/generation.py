@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from ipybox import generate_mcp_sources
-
 import channel
+
+from ipybox import generate_mcp_sources
 
 PARAMS = json.loads(sys.argv[1])
 

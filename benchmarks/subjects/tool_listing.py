@@ -8,10 +8,9 @@ import json
 import sys
 import time
 
+import channel
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
-
-import channel
 
 PARAMS = StdioServerParameters(**json.loads(sys.argv[1]))
 

@@ -2,14 +2,15 @@
 
 import atexit
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from traceback import format_exception
 from types import TracebackType
 from typing import Any, NoReturn, cast
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
+
+from ipybox.guest.streams import keep_order
 
 PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
 
@@ -31,7 +32,10 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         kernel.raw_input = refuse_input
         kernel.getpass = refuse_input
         atexit.register(finish_control_thread, shell, kernel)
+    # `exit()` would let the cell go on and end the kernel a moment later, under the feet of another cell.
+    cast(Any, shell).ask_exit = sys.exit
     cast(Any, shell).set_custom_exc((Exception,), show_user_traceback)
+    honour_semicolon(shell)
 
 
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
@@ -49,25 +53,22 @@ def refuse_input(*_: object, **__: object) -> NoReturn:
     raise StdinNotImplementedError(NO_INPUT)
 
 
-def keep_order(*streams: Any) -> None:
-    """Makes a write to one of the streams flush the one written to before it.
+def honour_semicolon(shell: Any) -> None:
+    """Keeps quiet about the value of a cell that ends with a semicolon.
 
-    ipykernel buffers stdout and stderr apart from each other, so that what was printed alternately would arrive
-    as all of one and then all of the other.
+    IPython looks for it in its history, where our cells are not stored.
     """
-    last: list[Any] = [streams[0]]
+    cell = ""
 
-    def ordered(stream: Any, write: Callable[[str], int | None]) -> Callable[[str], int | None]:
-        def write_in_order(text: str) -> int | None:
-            if last[0] is not stream:
-                last[0].flush()
-                last[0] = stream
-            return write(text)
+    def note(info: ExecutionInfo) -> None:
+        nonlocal cell
+        cell = info.raw_cell
 
-        return write_in_order
+    def quiet() -> bool:
+        return shell.displayhook.semicolon_at_end_of_expression(shell.transform_cell(cell))
 
-    for stream in streams:
-        stream.write = ordered(stream, stream.write)
+    shell.events.register("pre_run_cell", note)
+    shell.displayhook.quiet = quiet
 
 
 def show_user_traceback(
@@ -81,7 +82,9 @@ def show_user_traceback(
     cut_at_ipybox(traceback)
     if issubclass(etype, BaseExceptionGroup):
         # IPython prints these to stderr, and then reports an error without a traceback.
-        lines = "".join(format_exception(None, value, traceback)).splitlines()
+        # The first frame is IPython's own.
+        user_traceback = traceback.tb_next if traceback is not None else None
+        lines = "".join(format_exception(None, value, user_traceback)).splitlines()
         cast(Any, shell)._showtraceback(etype, value, lines)
     else:
         shell.showtraceback((etype, value, traceback), tb_offset=tb_offset)

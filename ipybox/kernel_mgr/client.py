@@ -10,10 +10,11 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import aiohttp
 
@@ -177,9 +178,10 @@ class KernelClient:
             KernelDiedError: If the kernel ends.
             TimeoutError: If the time is over; the message says what became of the kernel.
         """
-        async for item in self.stream(code, timeout):
-            if isinstance(item, ExecutionResult):
-                return item
+        async with aclosing(self.stream(code, timeout)) as items:
+            async for item in items:
+                if isinstance(item, ExecutionResult):
+                    return item
         raise AssertionError("unreachable: a stream ends with its result")
 
     async def stream(self, code: str, timeout: float | Deadline | None = 120) -> AsyncGenerator[str | ExecutionResult]:
@@ -327,14 +329,16 @@ class KernelClient:
             async for frame in websocket:
                 if frame.type is not aiohttp.WSMsgType.BINARY:
                     continue
-                message = messages.decode(frame.data)
+                try:
+                    message = messages.decode(frame.data)
+                except ValueError as exc:
+                    logger.warning("ignored a message of the kernel gateway that can't be understood: %s", exc)
+                    continue
                 if message.type == "status" and message.content.get("execution_state") == "dead":
                     return
                 queue = self._queues.get(message.parent_id or "")
                 if queue is not None:
                     queue.put_nowait(message)
-        except ValueError as exc:
-            logger.error("the kernel gateway sent a message that can't be understood: %s", exc)
         finally:
             for queue in self._queues.values():
                 queue.put_nowait(None)
@@ -381,6 +385,7 @@ class _Cell:
         content = self._reply.content if self._reply is not None else {}
         if content.get("status", "ok") == "ok":
             return
-        traceback = "\n".join(map(str, content.get("traceback") or []))
+        lines = content.get("traceback")
+        traceback = "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""
         summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
         raise ExecutionError(plain(traceback or summary), self.outputs.text())

@@ -40,12 +40,16 @@ class Message:
     @property
     def parent_id(self) -> str | None:
         """The id of the request that this message belongs to."""
-        return self.parent_header.get("msg_id")
+        msg_id = self.parent_header.get("msg_id")
+        return msg_id if isinstance(msg_id, str) else None
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """The message's content."""
-        return _decode_object(self.raw_content)
+        """The message's content; empty if it is no JSON object, as kernel code can send messages itself."""
+        try:
+            return _decode_object(self.raw_content)
+        except ValueError:
+            return {}
 
 
 def encode_request(msg_type: str, content: Mapping[str, Any], *, session: str, channel: str) -> tuple[str, bytes]:
@@ -101,7 +105,10 @@ def _encode(value: Mapping[str, Any]) -> bytes:
 
 
 def _decode_object(data: bytes) -> dict[str, Any]:
-    value: object = json.loads(data.decode(errors="replace"))
+    try:
+        value: object = json.loads(data.decode(errors="replace"))
+    except RecursionError as exc:
+        raise ValueError("a JSON object is nested too deeply") from exc
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object, got {type(value).__name__}")
     return cast(dict[str, Any], value)

@@ -5,7 +5,6 @@ removes what there is. Images become files; of everything else the text form is 
 """
 
 import base64
-import binascii
 import json
 import re
 import uuid
@@ -27,14 +26,20 @@ _UNINFORMATIVE = re.compile(r"<(IPython\.core\.display\.\w+ object|Figure size .
 
 # ECMA-48 control sequences: CSI, OSC (titles, links) and two-character escapes.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-_ANSI_BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,4096}\x1b?|[ -/]*)?\Z")
+# The beginning of one, or of a line's end, at the end of a text.
+_BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,4096}\x1b?|[ -/]*)?|\r)\Z")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """Returns `text` without terminal control sequences and without lone surrogates."""
+    """Returns `text` without terminal control sequences and lone surrogates, and with `\\n` for a line's end.
+
+    A `!command` has a terminal for its output, which ends lines with `\\r\\n`.
+    """
     if "\x1b" in text:
         text = _ANSI.sub("", text)
+    if "\r\n" in text:
+        text = text.replace("\r\n", "\n")
     return text if text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -65,7 +70,7 @@ class CellOutputs:
         content = message.content
         match message.type:
             case "stream":
-                return self._add_stream(str(content["text"]))
+                return self._add_stream(_joined(content.get("text", "")))
             case "display_data" | "execute_result":
                 return self._add_display(content)
             case "update_display_data":
@@ -117,7 +122,7 @@ class CellOutputs:
         self._outputs[-1].parts.append(text)
         # A control sequence may be spread over messages: its beginning waits for the rest.
         text = self._held_back + text
-        begun = _ANSI_BEGUN.search(text) if "\x1b" in text else None
+        begun = _BEGUN.search(text) if "\x1b" in text or text.endswith("\r") else None
         self._held_back = text[begun.start() :] if begun else ""
         return plain(text[: begun.start()] if begun else text)
 
@@ -130,7 +135,8 @@ class CellOutputs:
     def _update_display(self, content: Mapping[str, Any]) -> str:
         self._clear_if_due()
         update = _display(content)
-        places = [i for i, output in enumerate(self._outputs) if output.display_id == update.display_id]
+        wanted = update.display_id
+        places = [i for i, output in enumerate(self._outputs) if wanted is not None and output.display_id == wanted]
         for i in places:
             self._outputs[i] = update
         if not places:  # it was displayed by an earlier cell, whose result is gone
@@ -148,12 +154,17 @@ class CellOutputs:
 
 
 def _display(content: Mapping[str, Any]) -> Output:
-    data = cast(dict[str, Any], content["data"])
+    data = _object(content.get("data"))
     images = [(suffix, image) for mime, suffix in IMAGE_TYPES.items() if (image := _image(data.get(mime)))]
     text = _text_form(data, has_image=bool(images))
-    display_id = cast(dict[str, Any], content.get("transient") or {}).get("display_id")
+    display_id = _object(content.get("transient")).get("display_id")
     # Several formats of one picture are one picture.
-    return Output("display", [f"{text.rstrip(chr(10))}\n"] if text else [], images[:1], display_id)
+    return Output(
+        "display",
+        [f"{text.rstrip(chr(10))}\n"] if text else [],
+        images[:1],
+        display_id if isinstance(display_id, str) else None,
+    )
 
 
 def _text_form(data: Mapping[str, Any], *, has_image: bool) -> str:
@@ -167,9 +178,15 @@ def _text_form(data: Mapping[str, Any], *, has_image: bool) -> str:
     return "" if has_image else plain(text)
 
 
+def _object(value: object) -> dict[str, Any]:
+    # What the kernel sends may be anything: kernel code can send messages itself.
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
 def _joined(value: object) -> str:
     # The notebook format allows a list of lines.
-    return "".join(map(str, cast(list[object], value))) if isinstance(value, list) else str(value)
+    lines = cast(list[object], value) if isinstance(value, list) else [value]
+    return "".join(line for line in lines if isinstance(line, str))
 
 
 def _image(value: object) -> bytes | None:
@@ -177,12 +194,13 @@ def _image(value: object) -> bytes | None:
         return None
     try:
         return base64.b64decode(_joined(value))
-    except binascii.Error:
+    except ValueError:  # binascii's error, and that of characters beyond ASCII
         return None
 
 
 def _pages(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields what the kernel wants shown in a pager, for example by `len?`."""
-    for payload in cast(list[dict[str, Any]], content.get("payload") or []):
+    payloads = content.get("payload")
+    for payload in map(_object, cast(list[object], payloads) if isinstance(payloads, list) else []):
         if payload.get("source") == "page" and "data" in payload:
             yield payload

@@ -56,7 +56,11 @@ class Choice(StrEnum):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:
-        return _lenient(handler(source), "enum")
+        def member_of(value: Any) -> Any:
+            return cls._value2member_map_.get(value, value) if isinstance(value, str) else value
+
+        # Within strict unions pydantic before 2.11 takes nothing but members, whatever the enum itself allows.
+        return core_schema.no_info_before_validator_function(member_of, _lenient(handler(source), "enum"))
 
 
 class Among:

@@ -176,7 +176,7 @@ async def test_the_pager_is_output(executor: CodeExecutor):
     assert "Return the number of items in a container." in shown
 
 
-@pytest.mark.parametrize("call", ["input('name? ')", "import getpass; getpass.getpass()", "breakpoint()"])
+@pytest.mark.parametrize("call", ["input('name? ')", "import getpass; getpass.getpass()"])
 async def test_asking_for_input_fails_at_once_and_says_why(executor: CodeExecutor, call: str):
     error = await failure(executor, f"print('before')\n{call}")
 
@@ -237,7 +237,7 @@ async def test_nothing_is_left_in_the_namespace(workspace: Path):
 
     assert names.text is not None
     assert set(names.text.split()) == {
-        *("In", "Out", "_", "__", "___", "_dh", "_i", "_ih", "_ii", "_iii", "_oh", "exit", "get_ipython", "open", "quit"),
+        *("In", "Out", "_", "__", "___", "_dh", "_ih", "_oh", "exit", "get_ipython", "open", "quit"),
         *("__builtin__", "__builtins__", "__doc__", "__loader__", "__name__", "__package__", "__spec__"),
     }
 
@@ -249,7 +249,7 @@ async def test_modules_of_the_working_directory_can_be_imported(executor: CodeEx
 
 async def test_modules_of_the_working_directory_do_not_shadow_those_the_kernel_has_started_with(executor: CodeExecutor):
     # The fixture's executor could not have started otherwise.
-    assert await text(executor, "import json, random, logging; json.dumps(1)") == "'1'".replace("'", "'")
+    assert await text(executor, "import json, random, logging; json.dumps([1])") == "'[1]'"
 
 
 async def test_the_kernel_has_the_given_environment_and_not_that_of_its_parent(
@@ -280,9 +280,13 @@ async def test_malformed_messages_of_a_hostile_kernel_do_no_harm(executor: CodeE
         ("display_data", {"data": {"image/png": "no base64"}}),
         ("update_display_data", {"data": {"text/plain": "replaces everything?"}}),
         ("update_display_data", {"data": {}, "transient": {"display_id": []}}),
-        ("clear_output", []),
+        ("stream", b"[]"),
+        ("stream", b"[" * 100_000),
+        ("stream", b"no JSON \xff"),
+        ("display_data", b""),
         ("status", {"execution_state": {}}),
-        ("nonsense", None),
+        ("status", b"[]"),
+        ("nonsense", {}),
     )
     for type_, content in contents:
         await executor.execute(f"{send}print('x')\nsend({type_!r}, {content!r})", timeout=20)

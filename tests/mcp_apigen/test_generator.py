@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +26,7 @@ class FakeClient:
 
     connected: list[tuple[dict[str, Any], float]]
     failure: Exception | None = None
-    meanwhile: Callable[[], None] | None = None
+    meanwhile: Sequence[Callable[[], object]] = ()
 
     def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10):
         self.connected.append((server_params, connect_timeout))
@@ -40,8 +40,8 @@ class FakeClient:
         pass
 
     async def list_tools(self) -> list[mcp_types.Tool]:
-        if self.meanwhile:
-            self.meanwhile()
+        for act in self.meanwhile:
+            act()
         return [
             mcp_types.Tool(name="get-a", description="Gets A.", input_schema=SCHEMA, output_schema=SCHEMA),
             mcp_types.Tool(name="Run", input_schema=SCHEMA),
@@ -132,7 +132,7 @@ async def test_what_was_not_generated_is_refused(kind: str, fake: type[FakeClien
 
 async def test_directory_that_appears_meanwhile_is_refused(fake: type[FakeClient], tmp_path: Path) -> None:
     root = tmp_path / "mcptools"
-    fake.meanwhile = staticmethod(lambda: (root / "srv").mkdir(parents=True))
+    fake.meanwhile = [lambda: (root / "srv").mkdir(parents=True)]
     with pytest.raises(FileExistsError):
         await generate_mcp_sources("srv", PARAMS, root)
     assert tree(root) == {"srv": ""}

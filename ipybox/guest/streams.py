@@ -1,0 +1,101 @@
+"""The order of a kernel's output.
+
+ipykernel buffers stdout and stderr apart from each other, and a thread of its own reads what child processes and
+C libraries write to the file descriptors. So what was written alternately would arrive as all of one and then all
+of the other, and the output of a child process, in one of fifty cells, after the end of its cell.
+"""
+
+import codecs
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import Any
+
+#: No pipe holds more, so that one read takes all that was there.
+PIPE_BYTES = 1 << 16
+
+Write = Callable[[str], int | None]
+
+
+def keep_order(*streams: Any) -> None:
+    """Makes all output, that to the streams' file descriptors included, arrive in the order of writing.
+
+    A write to one of the streams first takes what child processes have written, and flushes the stream that was
+    written to before it.
+    """
+    last: list[Any] = [streams[0]]
+    flushes = {id(stream): stream.flush for stream in streams}
+
+    def ordered(stream: Any, write: Write) -> Write:
+        def write_in_order(text: str) -> int | None:
+            if last[0] is not stream:
+                flushes[id(last[0])]()
+                last[0] = stream
+            return write(text)
+
+        return write_in_order
+
+    writes = {id(stream): ordered(stream, stream.write) for stream in streams}
+    children = DescriptorOutput({stream: writes[id(stream)] for stream in streams if stop_reader(stream)})
+    for stream in streams:
+        stream.write = children.drained_before(writes[id(stream)])
+        stream.flush = children.drained_before(flushes[id(stream)])
+    children.start()
+
+
+def stop_reader(stream: Any) -> bool:
+    """Ends ipykernel's own thread that reads the stream's descriptor; returns whether there was one."""
+    if not getattr(stream, "_should_watch", False):
+        return False
+    stream._should_watch = False
+    os.write(stream._original_stdstream_fd, b"\0")  # wakes the thread, which drops it
+    stream.watch_fd_thread.join()
+    return True
+
+
+class DescriptorOutput:
+    """Takes what is written to the file descriptors of streams into the streams."""
+
+    def __init__(self, writes: dict[Any, Write]):
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._ready = select.poll()
+        self._sinks: dict[int, tuple[Any, codecs.IncrementalDecoder, Write]] = {}
+        for stream, write in writes.items():
+            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+            self._sinks[stream._fid] = (stream, decoder, write)
+            self._ready.register(stream._fid, select.POLLIN)
+
+    def start(self) -> None:
+        """Starts to take output that comes while no code runs that writes or flushes, on a thread."""
+        if self._sinks:
+            threading.Thread(target=self._watch, name="ipybox-output", daemon=True).start()
+
+    def drained_before(self, action: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `action`, preceded by taking what is there."""
+
+        def drain_and_act(*args: Any) -> Any:
+            self._drain()
+            return action(*args)
+
+        return drain_and_act
+
+    def _drain(self) -> None:
+        if os.getpid() != self._pid:  # a forked child, whose lock may be held for ever
+            return
+        with self._lock:
+            for fd, _ in self._ready.poll(0):
+                stream, decoder, write = self._sinks[fd]
+                data = os.read(fd, PIPE_BYTES)
+                write(decoder.decode(data))
+                # ipykernel's thread does this, too: it is the only trace of a crash in native code.
+                os.write(stream._original_stdstream_copy, data)
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        for fd in self._sinks:
+            poll.register(fd, select.POLLIN)
+        while True:
+            poll.poll()
+            self._drain()

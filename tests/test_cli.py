@@ -1,0 +1,59 @@
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from ipybox.cli import kernel_env, parser
+from tests.servers import NODE_MODULES, ROOT
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ipybox", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env or None)
+
+
+def test_prefixed_variables_are_for_the_kernel():
+    environment = {"KERNEL_ENV_A": "1", "A": "2", "KERNEL_ENV_": "3", "XKERNEL_ENV_B": "4"}
+    assert kernel_env(environment) == {"A": "1"}
+
+
+def test_version_is_that_of_the_package():
+    assert run("--version").stdout.strip() == version("ipybox")
+
+
+def test_workspace_that_is_no_directory_is_an_error(tmp_path: Path):
+    done = run("--workspace", str(tmp_path / "missing"))
+    assert done.returncode == 1
+    assert "missing is not a directory" in done.stderr
+    assert done.stdout == ""
+
+
+def test_options_of_the_contract_exist():
+    options = set(re.findall(r"--[a-z-]+", parser().format_help()))
+    assert options >= {
+        "--workspace",
+        "--tool-server-host",
+        "--tool-server-port",
+        "--kernel-gateway-host",
+        "--kernel-gateway-port",
+        "--log-level",
+    }
+
+
+def test_demo_shows_the_main_job(tmp_path: Path):
+    path = f"{NODE_MODULES / '.bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    done = run("demo", "--directory", str(tmp_path), PATH=path, HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "approve git.git_log(" in done.stdout
+    assert "approve filesystem.write_file(" in done.stdout
+    assert "5 subjects are still here from the cell before" in done.stdout
+    (plot,) = (tmp_path / "images").glob("*.png")
+    assert str(plot) in done.stdout.replace("\n", "")
+    assert (tmp_path / "report.txt").read_text().startswith("1. Add the parser\n")
+
+
+def test_readme_names_the_commands_that_exist():
+    readme = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z]+)", readme, re.MULTILINE)) <= targets

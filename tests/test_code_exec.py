@@ -1,0 +1,567 @@
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
+from ipybox.code_exec import STATE_LOST
+from ipybox.kernel_mgr import client as kernel_client
+from tests import servers
+from tests.servers import WAIT
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SWALLOWS_INTERRUPTS = """
+import time
+print("begun", flush=True)
+while True:
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+"""
+SLEEPS = "import time\nprint('begun', flush=True)\ntime.sleep(60)"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def approver(tmp_path_factory: pytest.TempPathFactory, shared: None) -> AsyncIterator[CodeExecutor]:
+    """An executor whose approvals expire soon, and whose kernel has `call(text)` and `background(text)`."""
+    async with CodeExecutor(working_dir=tmp_path_factory.mktemp("approver"), approval_timeout=1) as running:
+        await running.execute(f"""
+from ipybox.tool_exec.client import ToolRunner
+runner = ToolRunner.from_env("scripted", {servers.scripted()!r})
+def call(text): return runner.run_sync("echo", {{"text": text}})
+""")
+        yield running
+
+
+@pytest.fixture
+def short_interrupt_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_client, "INTERRUPT_GRACE", 0.5)
+
+
+async def begun(executor: CodeExecutor, code: str, timeout: float | None = WAIT) -> "asyncio.Task[CodeExecutionResult]":
+    """Executes code in a task, which is returned when the code has printed something."""
+    printed = asyncio.Event()
+
+    async def run() -> CodeExecutionResult:
+        async for item in executor.stream(code, timeout, chunks=True):
+            printed.set()
+            if isinstance(item, CodeExecutionResult):
+                return item
+        raise AssertionError
+
+    task = asyncio.create_task(run())
+    printing = asyncio.create_task(printed.wait())
+    async with asyncio.timeout(WAIT):
+        await asyncio.wait([task, printing], return_when=asyncio.FIRST_COMPLETED)
+    printing.cancel()
+    return task
+
+
+async def text(executor: CodeExecutor, code: str) -> str | None:
+    async with asyncio.timeout(WAIT):
+        return (await executor.execute(code)).text
+
+
+async def decide(executor: CodeExecutor, code: str, *decisions: str) -> CodeExecutionResult:
+    """Executes code and accepts, rejects or ignores each of its calls."""
+    pending = list(decisions)
+    async for item in executor.stream(code, timeout=WAIT):
+        match item:
+            case ApprovalRequest():
+                match pending.pop(0):
+                    case "accept":
+                        await item.accept()
+                    case "reject":
+                        await item.reject()
+                    case _:
+                        pass
+            case CodeExecutionResult():
+                assert pending == []
+                return item
+            case CodeExecutionChunk():
+                pytest.fail("a chunk that was not asked for")
+    raise AssertionError
+
+
+# Output
+
+
+async def test_a_thousand_executions_each_return_their_own_output(executor: CodeExecutor):
+    texts = [(await executor.execute(f"print({i})")).text for i in range(1000)]
+
+    assert texts == [str(i) for i in range(1000)]
+
+
+async def test_ten_megabytes_in_one_write_arrive_whole(executor: CodeExecutor):
+    assert await text(executor, "import sys; sys.stdout.write('äx' * 5_000_000);") == "äx" * 5_000_000
+
+
+async def test_ten_megabytes_in_short_lines_arrive_whole(executor: CodeExecutor):
+    expected = "\n".join(f"{i:099}" for i in range(100_000))
+    pieces: list[str] = []
+    async for item in executor.stream("for i in range(100_000): print(f'{i:099}')", chunks=True):
+        if isinstance(item, CodeExecutionResult):
+            assert item.text == expected
+        elif isinstance(item, CodeExecutionChunk):
+            pieces.append(item.text)
+
+    assert len(pieces) > 1
+    assert "".join(pieces) == expected + "\n"
+
+
+async def test_a_display_of_fifty_megabytes_arrives_whole(executor: CodeExecutor):
+    assert await text(executor, "display({'text/plain': '0123456789' * 5_000_000}, raw=True)") == "0123456789" * 5_000_000
+
+
+async def test_a_hundred_images_of_one_cell_arrive_in_order(executor: CodeExecutor, workspace: Path):
+    code = """
+from IPython.display import Image
+for i in range(100):
+    display(Image(b"\\x89PNG %d " % i + bytes(10_000), format="png"))
+"""
+    result = await executor.execute(code)
+
+    assert result.text is None
+    assert [path.read_bytes() for path in result.images] == [b"\x89PNG %d " % i + bytes(10_000) for i in range(100)]
+    assert {path.parent for path in result.images} == {workspace / "pictures"}
+
+
+async def test_a_thousand_displays_and_alternating_writes_are_not_dropped(executor: CodeExecutor):
+    code = """
+import sys
+for i in range(1000):
+    print(i); print(i, file=sys.stderr); display(i)
+"""
+    assert await text(executor, code) == "\n".join(f"{i}\n{i}\n{i}" for i in range(1000))
+
+
+async def test_chunks_come_while_the_code_runs_and_only_if_asked_for(executor: CodeExecutor):
+    code = "print('one', flush=True)\nimport time; time.sleep(0.3)\nprint('two')"
+    with_chunks = [item async for item in executor.stream(code, chunks=True)]
+    without = [item async for item in executor.stream(code)]
+
+    assert with_chunks == [
+        CodeExecutionChunk("one\n"),
+        CodeExecutionChunk("two\n"),
+        CodeExecutionResult("one\ntwo", []),
+    ]
+    assert without == [CodeExecutionResult("one\ntwo", [])]
+
+
+async def test_images_are_saved_below_the_working_directory_by_default(approver: CodeExecutor):
+    code = "from IPython.display import Image; import os; print(os.getcwd()); display(Image(b'x', format='png'))"
+    result = await approver.execute(code)
+
+    assert result.text is not None
+    assert [path.parent for path in result.images] == [Path(result.text) / "images"]
+
+
+# Time limits, turns and cancellation
+
+
+async def test_a_timeout_interrupts_the_code_and_keeps_the_state(executor: CodeExecutor):
+    with pytest.raises(TimeoutError, match=r"exceeded 0\.5 s: the kernel was interrupted and keeps its state"):
+        await executor.execute(f"kept = 'kept'\n{SLEEPS}", timeout=0.5)
+
+    assert await text(executor, "kept") == "'kept'"
+
+
+async def test_a_timeout_ends_a_flood_of_output(executor: CodeExecutor):
+    with pytest.raises(TimeoutError, match="interrupted and keeps its state"):
+        await executor.execute("while True: print('x' * 1000)", timeout=0.5)
+
+    assert await text(executor, "print('quiet')") == "quiet"
+
+
+@pytest.mark.usefixtures("short_interrupt_grace")
+async def test_code_that_swallows_the_interrupt_loses_its_kernel(executor: CodeExecutor):
+    await executor.execute("lost = 1")
+    with pytest.raises(TimeoutError, match=r"exceeded 0\.5 s: .* did not yield .* restarted, its state is lost"):
+        await executor.execute(SWALLOWS_INTERRUPTS, timeout=0.5)
+
+    assert await text(executor, "'lost' in globals()") == "False"
+
+
+async def test_no_timeout_means_no_limit(executor: CodeExecutor):
+    assert (await executor.execute("1", timeout=None)).text == "1"
+    assert [item async for item in executor.stream("2", timeout=None)] == [CodeExecutionResult("2", [])]
+
+
+async def test_waiting_for_a_turn_counts_to_the_timeout(executor: CodeExecutor):
+    first = await begun(executor, "print('begun', flush=True)\nimport time; time.sleep(1)\nprint('done')")
+    with pytest.raises(TimeoutError, match=r"did not start within 0\.2 s: an earlier one is still running"):
+        await executor.execute("never = 1", timeout=0.2)
+
+    assert (await first).text == "begun\ndone"
+    assert await text(executor, "'never' in globals()") == "False"
+
+
+async def test_executions_at_once_wait_for_each_other_and_do_not_mix_their_outputs(executor: CodeExecutor):
+    async def run(name: str) -> list[Any]:
+        code = f"import time\nfor i in range(5): print('{name}', i, flush=True); time.sleep(0.02)"
+        return [item async for item in executor.stream(code, chunks=True)]
+
+    runs = await asyncio.gather(*(run(name) for name in "abc"), executor.execute("print('d')"))
+
+    for name, items in zip("abc", runs[:3], strict=True):
+        expected = "".join(f"{name} {i}\n" for i in range(5))
+        assert "".join(item.text for item in items[:-1]) == expected
+        assert items[-1] == CodeExecutionResult(expected.removesuffix("\n"), [])
+    assert runs[3].text == "d"
+
+
+async def test_leaving_a_stream_early_interrupts_the_code_and_keeps_the_state(executor: CodeExecutor):
+    async with aclosing(executor.stream(f"state = 5\n{SLEEPS}", chunks=True)) as items:  # pyright: ignore[reportArgumentType]  # the contract types it as an iterator
+        async for item in items:
+            assert item == CodeExecutionChunk("begun\n")
+            break
+
+    assert await text(executor, "state") == "5"
+
+
+async def test_cancelling_an_execution_interrupts_the_code_and_keeps_the_state(executor: CodeExecutor):
+    task = await begun(executor, f"state = 6\n{SLEEPS}")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert await text(executor, "state") == "6"
+
+
+async def test_an_execution_that_is_cancelled_while_it_waits_never_runs(executor: CodeExecutor):
+    first = await begun(executor, "print('begun', flush=True)\nimport time; time.sleep(0.5)")
+    second = asyncio.create_task(executor.execute("cancelled = 1"))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+
+    await first
+    assert await text(executor, "'cancelled' in globals()") == "False"
+
+
+@pytest.mark.usefixtures("short_interrupt_grace")
+async def test_cancelling_code_that_swallows_the_interrupt_leaves_a_usable_kernel(executor: CodeExecutor):
+    task = await begun(executor, SWALLOWS_INTERRUPTS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert await text(executor, "print('usable')") == "usable"
+
+
+# Death and reset
+
+
+async def test_a_kernel_that_exits_is_an_error_and_the_next_execution_says_that_state_is_lost(executor: CodeExecutor):
+    await executor.execute("gone = 1")
+    async with asyncio.timeout(5):
+        with pytest.raises(CodeExecutionError, match="the kernel died") as error:
+            await executor.execute("print('last words', flush=True)\nimport os; os._exit(1)")
+    assert error.value.text == "last words"
+
+    assert await text(executor, "print('gone' in globals())") == f"{STATE_LOST}\nFalse"
+    assert await text(executor, "1") == "1"
+
+
+@pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"], ids=["kernel", "gateway"])
+async def test_a_killed_kernel_or_gateway_is_an_error_at_once_and_replaced(executor: CodeExecutor, victim: str):
+    pid = int(await text(executor, f"import os; print({victim})") or "")
+    task = await begun(executor, SLEEPS)
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(2):
+        with pytest.raises(CodeExecutionError, match="the kernel died"):
+            await task
+
+    assert await text(executor, "pass") == STATE_LOST
+    assert await text(executor, f"print({victim} == {pid})".replace("os.", "__import__('os').")) == "False"
+
+
+@pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"], ids=["kernel", "gateway"])
+async def test_a_kernel_or_gateway_that_is_killed_between_executions_is_replaced(executor: CodeExecutor, victim: str):
+    pid = int(await text(executor, f"import os; print({victim})") or "")
+    os.kill(pid, signal.SIGKILL)
+    try:
+        shown = await text(executor, "print('fresh')")
+    except CodeExecutionError as exc:  # it was not yet known
+        assert str(exc) == "the kernel died"
+        shown = await text(executor, "print('fresh')")
+
+    assert shown == f"{STATE_LOST}\nfresh"
+
+
+async def test_a_kernel_that_can_not_be_replaced_yet_is_replaced_later(
+    executor: CodeExecutor, monkeypatch: pytest.MonkeyPatch
+):
+    gateway = int(await text(executor, "import os; print(os.getppid())") or "")
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", "/bin/false")
+        os.kill(gateway, signal.SIGKILL)
+        messages: list[str] = []
+        for _ in range(3):
+            with pytest.raises(CodeExecutionError) as error:
+                await executor.execute("1")
+            messages.append(str(error.value))
+
+    assert messages[1:] == ["the kernel had died, and a fresh one can't be started: the kernel gateway ended at its start"] * 2
+
+    assert await text(executor, "print('fresh')") == f"{STATE_LOST}\nfresh"
+
+
+async def test_reset_gives_a_fresh_kernel_without_saying_that_one_died(executor: CodeExecutor):
+    await executor.execute("gone = 1")
+    await executor.reset()
+
+    assert await text(executor, "print('gone' in globals())") == "False"
+
+
+async def test_reset_ends_the_code_that_is_being_executed(executor: CodeExecutor):
+    task = await begun(executor, SLEEPS)
+    await executor.reset()
+    with pytest.raises(CodeExecutionError, match="the kernel was reset while the code ran"):
+        await task
+
+    assert await text(executor, "1") == "1"
+
+
+# States
+
+
+async def test_an_executor_can_be_used_between_start_and_stop_only(tmp_path: Path):
+    executor = CodeExecutor(working_dir=tmp_path)
+    not_started = "the code executor has not been started: call start(), or use `async with`"
+    stopped = "the code executor has been stopped"
+
+    async def refuses(message: str) -> None:
+        for use in (executor.execute("1"), anext(aiter(executor.stream("1"))), executor.reset()):
+            with pytest.raises(RuntimeError) as error:
+                await use
+            assert str(error.value) == message
+
+    await refuses(not_started)
+    await executor.stop()
+    await refuses(not_started)
+    await executor.start()
+    with pytest.raises(RuntimeError, match="the code executor is already running"):
+        await executor.start()
+    assert await text(executor, "x = 1; x") == "1"
+    await executor.stop()
+    await executor.stop()
+    await refuses(stopped)
+    await executor.start()
+    assert await text(executor, "'x' in globals()") == "False"
+    await executor.stop()
+    await refuses(stopped)
+
+
+async def test_stopping_ends_executions_and_those_that_wait(tmp_path: Path):
+    executor = CodeExecutor(working_dir=tmp_path)
+    await executor.start()
+    running = await begun(executor, SLEEPS)
+    waiting = asyncio.create_task(executor.execute("1"))
+    await asyncio.sleep(0)
+    await executor.stop()
+
+    async with asyncio.timeout(WAIT):
+        for task in (running, waiting):
+            with pytest.raises(RuntimeError, match="the code executor has been stopped"):
+                await task
+
+
+async def test_stopping_while_a_dead_kernel_is_replaced_leaves_nothing(tmp_path: Path):
+    executor = CodeExecutor(working_dir=tmp_path)
+    await executor.start()
+    gateway = int(await text(executor, "import os; print(os.getppid())") or "")
+    running = await begun(executor, SLEEPS)
+    os.kill(gateway, signal.SIGKILL)
+    with pytest.raises(CodeExecutionError, match="the kernel died"):
+        await running
+    replacing = asyncio.create_task(executor.execute("1"))
+    for _ in range(20):  # until the gateway is starting again
+        await asyncio.sleep(0)
+    await executor.stop()
+
+    async with asyncio.timeout(WAIT):
+        with pytest.raises(RuntimeError, match="the code executor has been stopped"):
+            await replacing
+
+
+async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for options in ({"kernel_gateway_port": port}, {"tool_server_port": port}):
+            with pytest.raises(OSError, match=f"can't listen on localhost port {port}: the port is already in use"):
+                await CodeExecutor(working_dir=tmp_path, **options).start()
+
+
+async def test_an_exception_of_the_application_stops_the_executor(tmp_path: Path):
+    with pytest.raises(ZeroDivisionError):
+        async with CodeExecutor(working_dir=tmp_path):
+            raise ZeroDivisionError
+
+
+# Approvals
+
+
+async def test_execute_accepts_all_calls(approver: CodeExecutor):
+    assert await text(approver, "call('a') + call('b')") == "'ab'"
+
+
+async def test_a_request_shows_exactly_what_will_be_called(approver: CodeExecutor):
+    requests: list[ApprovalRequest] = []
+    async for item in approver.stream("runner.run_sync('echo', {'text': 'ä', 'more': [1, None]})"):
+        if isinstance(item, ApprovalRequest):
+            requests.append(item)
+            await item.accept()
+
+    assert [(request.server_name, request.tool_name) for request in requests] == [("scripted", "echo")]
+    assert requests[0].tool_args == {"text": "ä", "more": [1, None]}
+    assert requests[0].server_params == servers.scripted()
+    assert str(requests[0]) == "scripted.echo(text='ä', more=[1, None])"
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [
+        ("reject", "ToolRunnerError: call of scripted.echo was rejected"),
+        ("ignore", "ToolRunnerError: call of scripted.echo was not approved: the approval request expired after 1 s"),
+    ],
+)
+async def test_a_call_that_is_not_accepted_fails_with_the_reason_and_the_next_one_works(
+    approver: CodeExecutor, decision: str, reason: str
+):
+    with pytest.raises(CodeExecutionError) as error:
+        await decide(approver, "print('before')\ncall('x')", decision)
+
+    assert str(error.value).splitlines()[-1] == reason
+    assert "----> 2 call('x')" in str(error.value)
+    assert "exchange.py" not in str(error.value)
+    assert error.value.text == "before"
+    assert await decide(approver, "call('y')", "accept") == CodeExecutionResult("'y'", [])
+
+
+async def test_code_can_handle_a_rejection(approver: CodeExecutor):
+    code = """
+from ipybox.tool_exec.client import ToolRunnerError
+for text in "abc":
+    try:
+        print(call(text))
+    except ToolRunnerError as e:
+        print(e)
+"""
+    result = await decide(approver, code, "accept", "reject", "accept")
+    assert result.text == "a\ncall of scripted.echo was rejected\nc"
+
+
+async def test_calls_are_decided_in_any_order(approver: CodeExecutor):
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor() as pool:
+    print(*pool.map(call, "ab"))
+"""
+    requests: list[ApprovalRequest] = []
+    async for item in approver.stream(code, timeout=WAIT):
+        if isinstance(item, ApprovalRequest):
+            requests.append(item)
+            if len(requests) == 2:
+                for request in sorted(requests, key=lambda request: request.tool_args["text"], reverse=True):
+                    await request.accept()
+        elif isinstance(item, CodeExecutionResult):
+            assert item.text == "a b"
+
+    assert len(requests) == 2
+
+
+async def test_a_late_decision_has_no_effect(approver: CodeExecutor):
+    requests: list[ApprovalRequest] = []
+    with pytest.raises(CodeExecutionError, match="expired"):
+        async for item in approver.stream("call('late')"):
+            if isinstance(item, ApprovalRequest):
+                requests.append(item)
+    await requests[0].accept()
+    await requests[0].reject()
+
+    assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
+
+
+async def test_the_timeout_counts_the_wait_for_an_approval(approver: CodeExecutor):
+    with pytest.raises(TimeoutError, match=r"exceeded 0\.3 s: the kernel was interrupted and keeps its state"):
+        async for _ in approver.stream("call('never approved')", timeout=0.3):
+            pass
+
+    assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
+
+
+async def test_leaving_a_stream_withdraws_its_request(approver: CodeExecutor):
+    requests: list[ApprovalRequest] = []
+    async with aclosing(approver.stream("call('left')")) as items:  # pyright: ignore[reportArgumentType]  # the contract types it as an iterator
+        async for item in items:
+            assert isinstance(item, ApprovalRequest)
+            requests.append(item)
+            break
+    await requests[0].accept()
+
+    assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
+
+
+async def test_a_call_while_no_code_is_executed_is_refused(approver: CodeExecutor):
+    code = """
+import threading
+go, answered, outcome = threading.Event(), threading.Event(), []
+def in_background():
+    go.wait(20)
+    try:
+        outcome.append(call("background"))
+    except Exception as e:
+        outcome.append(str(e))
+    answered.set()
+threading.Thread(target=in_background).start()
+threading.Timer(0.2, go.set).start()
+"""
+    assert await text(approver, code) is None
+    # The thread calls after this execution has ended; the answer comes before the next one looks.
+    async with asyncio.timeout(WAIT):
+        while (await text(approver, "answered.is_set()")) != "True":
+            await asyncio.sleep(0.3)
+
+    assert (await text(approver, "outcome[0]") or "").strip("'\"") == (
+        "call of scripted.echo was not approved: the application failed to decide: "
+        "RuntimeError: the call was made while no code was being executed"
+    )
+    assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
+
+
+async def test_reset_stops_the_mcp_servers_which_start_again_at_their_next_call(approver: CodeExecutor):
+    # The last test of this fixture: the kernel's names are gone after it.
+    code = f"""
+from ipybox.tool_exec.client import ToolRunner
+ToolRunner.from_env("scripted", {servers.scripted()!r}).run_sync("pid", {{}})
+"""
+    first = (await text(approver, code) or "").strip("'")
+    again = (await text(approver, code) or "").strip("'")
+    await approver.reset()
+    assert not servers.is_alive(int(first))
+    fresh = (await text(approver, code) or "").strip("'")
+
+    assert first == again != fresh
+
+
+async def test_a_failing_tool_is_an_error_with_its_text(approver: CodeExecutor):
+    code = f"""
+from ipybox.tool_exec.client import ToolRunner
+runner = ToolRunner.from_env("scripted", {servers.scripted()!r})
+runner.run_sync("fail", {{"text": "it broke"}})
+"""
+    with pytest.raises(CodeExecutionError) as error:
+        await approver.execute(code)
+
+    assert str(error.value).splitlines()[-1] == "ToolRunnerError: it broke"

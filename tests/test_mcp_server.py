@@ -1,0 +1,235 @@
+"""ipybox as an MCP server, driven by real clients: the SDK's and npm's inspector."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import CallToolResult, TextContent
+
+from tests.servers import NODE_MODULES, WAIT, descendants, filesystem, time_, until_dead
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+EXECUTE = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "execute_ipython_cell", "arguments": {"code": "print('up')"}},
+}
+
+
+@asynccontextmanager
+async def client_of(workspace: Path, *options: str, **env: str) -> AsyncGenerator[Client]:
+    arguments = ["-m", "ipybox.mcp_server", "--workspace", str(workspace), *options]
+    async with Client(StdioServerParameters(command=sys.executable, args=arguments, env=env)) as client:
+        yield client
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> CallToolResult:
+    async with asyncio.timeout(4 * WAIT):
+        return await client.call_tool(tool, arguments)
+
+
+def text_of(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def output(client: Client, code: str, **arguments: Any) -> str:
+    result = await call(client, "execute_ipython_cell", code=code, **arguments)
+    assert not result.is_error, text_of(result)
+    return text_of(result)
+
+
+async def test_session_of_an_agent(tmp_path: Path):
+    async with client_of(tmp_path) as client:
+        assert client.server_info is not None
+        assert (client.server_info.name, client.server_info.version) == ("ipybox", version("ipybox"))
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == [
+            "register_mcp_server",
+            "execute_ipython_cell",
+            "install_package",
+            "reset",
+        ]
+        assert all(tool.output_schema is None for tool in tools)
+
+        result = await call(client, "register_mcp_server", server_name="clock", server_params=time_())
+        assert not result.is_error
+        assert text_of(result).splitlines() == ["get_current_time", "convert_time"]
+        assert result.structured_content is None
+
+        code = "from mcptools.clock import get_current_time as t; now = t.run(t.Params(timezone='UTC')); now.timezone"
+        assert await output(client, code) == "'UTC'"
+        assert await output(client, "now.is_dst") == "False"
+
+        failed = await call(client, "execute_ipython_cell", code="print('before'); 1/0")
+        assert failed.is_error
+        assert text_of(failed).startswith("before\n")
+        assert text_of(failed).endswith("ZeroDivisionError: division by zero")
+
+        plot = await output(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()")
+        image = Path(plot.removeprefix("Images:\n- "))
+        assert image.read_bytes().startswith(b"\x89PNG")
+        assert image.parent == tmp_path / "images"
+
+        assert text_of(await call(client, "reset")) == "The kernel was reset."
+        assert await output(client, "'now' in globals()") == "False"
+        assert await output(client, code) == "'UTC'"
+
+
+async def test_long_output_is_cut_in_its_middle(tmp_path: Path):
+    async with client_of(tmp_path) as client:
+        text = await output(client, "print('a' * 900 + 'b' * 900)", max_output_chars=300)
+        assert text == f"{'a' * 200}\n[... 1500 characters left out ...]\n{'b' * 100}"
+
+
+async def test_timeout_says_what_became_of_the_kernel(tmp_path: Path):
+    async with client_of(tmp_path) as client:
+        await output(client, "x = 1")
+        result = await call(client, "execute_ipython_cell", code="while True: pass", timeout=0.5)
+        assert result.is_error
+        assert text_of(result) == "the execution exceeded 0.5 s: the kernel was interrupted and keeps its state"
+        assert await output(client, "x") == "1"
+
+
+async def test_packages_are_installed_or_refused_with_the_reason(tmp_path: Path):
+    package = "cowsay==6.1"
+    pip = [sys.executable, "-m", "pip"]
+    try:
+        async with client_of(tmp_path) as client:
+            result = await call(client, "install_package", package_name=package)
+            assert text_of(result) == "Successfully installed cowsay-6.1"
+            assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
+
+            option = await call(client, "install_package", package_name="--help")
+            assert option.is_error
+            assert "'--help' is not a package" in text_of(option)
+
+            unknown = await call(client, "install_package", package_name="ipybox-no-such-package")
+            assert unknown.is_error
+            assert "No matching distribution found for ipybox-no-such-package" in text_of(unknown)
+    finally:
+        await asyncio.to_thread(subprocess.run, [*pip, "uninstall", "-qy", "cowsay"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "problem"),
+    [
+        ("..", {"command": "x"}, "'..'"),
+        ("good", {"command": "no-such-command-of-ipybox"}, "command not found: no-such-command-of-ipybox"),
+        ("good", {"command": "x", "env": {"A": "${NO_SUCH_VARIABLE}"}}, "${NO_SUCH_VARIABLE}"),
+        ("good", {"cmd": "x"}, "cmd"),
+    ],
+    ids=["name", "command", "variable", "key"],
+)
+async def test_registration_that_fails_says_why(name: str, params: dict[str, Any], problem: str, tmp_path: Path):
+    async with client_of(tmp_path) as client:
+        result = await call(client, "register_mcp_server", server_name=name, server_params=params)
+        assert result.is_error
+        assert problem in text_of(result)
+    assert not list(tmp_path.glob("mcptools/*/*.py"))
+
+
+async def test_variables_reach_servers_and_only_the_prefixed_ones_the_kernel(tmp_path: Path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tmp_path / ".env").write_text("SHARED=shared\nKERNEL_ENV_GREETING=hello\nSECRET=s3cret\n")
+    params = filesystem(Path("${SHARED}"))
+    # A relative workspace, as in an MCP configuration of a project.
+    async with client_of(Path(os.path.relpath(tmp_path)), KERNEL_ENV_COLOUR="blue", HIDDEN="x") as client:
+        result = await call(client, "register_mcp_server", server_name="files", server_params=params)
+        assert not result.is_error, text_of(result)
+        code = """
+import os
+from mcptools.files import list_allowed_directories as t
+print(t.run(t.Params()).content)
+print([os.environ.get(name) for name in ("GREETING", "COLOUR", "SECRET", "HIDDEN", "SHARED")])
+"""
+        lines = (await output(client, code)).splitlines()
+        assert lines[-2].endswith("/shared")
+        assert lines[-1] == "['hello', 'blue', None, None, None]"
+    assert "${SHARED}" in (tmp_path / "mcptools/files/__init__.py").read_text()
+
+
+async def test_kernel_that_does_not_start_is_an_error_of_the_cell_only(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with client_of(tmp_path, "--kernel-gateway-port", str(port)) as client:
+            assert len((await client.list_tools()).tools) == 4
+            result = await call(client, "execute_ipython_cell", code="1")
+            assert result.is_error
+            assert f"port {port}" in text_of(result)
+            taken.close()
+            assert await output(client, "1") == "1"
+
+
+async def _serve(workspace: Path) -> asyncio.subprocess.Process:
+    """Starts a server by hand and returns it when its kernel is up."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ipybox", "--workspace", str(workspace)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for message in (INITIALIZE, EXECUTE):
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        async with asyncio.timeout(WAIT):
+            answer = json.loads(await process.stdout.readline())
+        assert answer["id"] == message["id"], answer
+    return process
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [("eof", 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)],
+    ids=["eof", "SIGTERM", "SIGINT", "SIGKILL"],
+)
+async def test_nothing_is_left_when_the_server_ends(ending: Any, status: int, tmp_path: Path):
+    process = await _serve(tmp_path)
+    children = descendants(process.pid)
+    assert len(children) >= 2  # gateway and kernel
+    if ending == "eof":
+        assert process.stdin is not None
+        process.stdin.close()
+    else:
+        process.send_signal(ending)
+    async with asyncio.timeout(WAIT):
+        assert await process.wait() == status
+    assert not await until_dead(children, timeout=2)
+
+
+def _inspect(workspace: Path, *arguments: str) -> dict[str, Any]:
+    command = [
+        *("node", str(NODE_MODULES / "@modelcontextprotocol/inspector/cli/build/cli.js"), "--cli"),
+        *(sys.executable, "-m", "ipybox", "--workspace", str(workspace), *arguments),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+async def test_inspector_lists_and_calls_the_tools(tmp_path: Path):
+    listed = await asyncio.to_thread(_inspect, tmp_path, "--method", "tools/list")
+    assert {tool["name"] for tool in listed["tools"]} >= {"execute_ipython_cell", "reset"}
+    arguments = ["--method", "tools/call", "--tool-name", "execute_ipython_cell", "--tool-arg", "code=print(6*7)"]
+    called = await asyncio.to_thread(_inspect, tmp_path, *arguments)
+    assert called["content"] == [{"type": "text", "text": "42"}]
