@@ -4,12 +4,14 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.measurement import Setting, Side
-from benchmarks.report import Result, record, table
+from benchmarks.report import Result, machine, record, table
+from benchmarks.subject import SubjectError, installed
 from benchmarks.suite import SUITE
 
 
@@ -32,6 +34,7 @@ def main() -> None:
     interpreters: dict[Side, str] = {"ipybox": sys.executable}
     if arguments.peer is not None:
         interpreters["peer"] = _interpreter(arguments.peer)
+    versions = _versions(interpreters)
 
     setting = Setting(arguments.rounds, interpreters)
     progress = Console(stderr=True)
@@ -43,11 +46,12 @@ def main() -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table(results))
+    console.print(f"{versions}; {machine()}", style="dim", highlight=False)
     for measurement, samples in results:
         for remark in samples.remarks:
             console.print(f"{measurement.name}: {remark}", highlight=False)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(record(results), indent=1) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(record(results, versions), indent=1) + "\n", encoding="utf-8")
 
 
 def _interpreter(name: str) -> str:
@@ -55,6 +59,17 @@ def _interpreter(name: str) -> str:
     if path is None:
         sys.exit(f"benchmarks: no such interpreter: {name}")
     return str(Path(path).absolute())  # not resolved: the link is what makes it that of its venv
+
+
+def _versions(interpreters: Mapping[Side, str]) -> str:
+    """Returns which ipybox is measured on each side, having made sure that they are not the same one."""
+    try:
+        found = {side: installed(python) for side, python in interpreters.items()}
+    except SubjectError as exc:
+        sys.exit(f"benchmarks: {exc}")
+    if len({origin for _, origin in found.values()}) < len(found):
+        sys.exit("benchmarks: the peer's interpreter imports the very ipybox that it is to be compared with")
+    return ", ".join(f"{side}: {version}" for side, (version, _) in found.items())
 
 
 if __name__ == "__main__":

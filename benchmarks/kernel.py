@@ -101,6 +101,7 @@ def running(setting: Setting) -> Generator[dict[Side, Subject]]:
 
 
 def _run_seconds(python: str, code: str) -> list[float]:
+    command = [python, "-P", "-c", code]  # else an ipybox in our working directory is what gets imported
     began = time.perf_counter()
-    subprocess.run([python, "-c", code], env=environment(python), check=True)
+    subprocess.run(command, env=environment(python), check=True)
     return [time.perf_counter() - began]

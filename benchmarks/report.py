@@ -16,7 +16,7 @@ Result = tuple[Measurement, Samples]
 def table(results: Sequence[Result]) -> Table:
     """Returns a table with a row for each result; figures are medians."""
     peer = any("peer" in samples.values for _, samples in results)
-    view = Table(box=box.SIMPLE_HEAD, caption=machine(), caption_justify="left", title_justify="left")
+    view = Table(box=box.SIMPLE_HEAD)
     view.add_column("name", style="cyan")
     view.add_column("what")
     for heading in ("floor", "ipybox", "beside it", "target"):
@@ -44,9 +44,10 @@ def table(results: Sequence[Result]) -> Table:
     return view
 
 
-def record(results: Sequence[Result]) -> dict[str, Any]:
+def record(results: Sequence[Result], versions: str) -> dict[str, Any]:
     """Returns everything that was measured, for a JSON file."""
     return {
+        "versions": versions,
         "machine": machine(),
         "measurements": [
             {

@@ -24,6 +24,14 @@ SUBJECTS = Path(__file__).parent / "subjects"
 LIMIT = 120.0
 
 
+#: Tells which ipybox an interpreter has, without importing it.
+IDENTIFY = """
+import importlib.metadata, importlib.util
+print(importlib.metadata.version("ipybox"))
+print(importlib.util.find_spec("ipybox").origin)
+"""
+
+
 class SubjectError(Exception):
     """A process that was to be measured failed; the message has its last words."""
 
@@ -110,6 +118,20 @@ class Subject:
         self._process.wait()
         self._stderr.seek(0)
         return "\n".join(self._stderr.read().decode(errors="replace").splitlines()[-20:])
+
+
+def installed(python: str) -> tuple[str, str]:
+    """Returns the version of the ipybox that an interpreter imports, and where that is.
+
+    Raises:
+        SubjectError: If it has none.
+    """
+    command = [python, "-P", "-c", IDENTIFY]
+    answer = subprocess.run(command, env=environment(python), capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise SubjectError(f"{python} has no ipybox:\n{answer.stderr}")
+    version, origin = answer.stdout.splitlines()
+    return version, origin
 
 
 @contextmanager

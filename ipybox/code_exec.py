@@ -8,13 +8,12 @@ import asyncio
 import enum
 import logging
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ipybox.deadline import Deadline, Turn
@@ -134,9 +133,7 @@ class CodeExecutor:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -203,7 +200,7 @@ class CodeExecutor:
 
     async def stream(
         self, code: str, timeout: float | None = 120, chunks: bool = False
-    ) -> AsyncIterator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
+    ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
         """Executes code; yields each tool call for approval, and last the result.
 
         A tool call waits until its request is accepted or rejected, which may happen at any time and in any order.

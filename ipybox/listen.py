@@ -11,9 +11,7 @@ def listen(host: str, port: int) -> socket.socket:
         OSError: If it can't listen there; the message names host and port, and says if the port is taken.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family)
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:

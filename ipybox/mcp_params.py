@@ -55,7 +55,7 @@ def parse_params(server_params: dict[str, Any]) -> StdioServer | RemoteServer:
     if not isinstance(server_params, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON from outside
         raise ValueError(f"server_params must be a dict, not {type(server_params).__name__}")
     if ("command" in server_params) == ("url" in server_params):
-        given = "not both" if "command" in server_params else f"got {[str(key) for key in server_params]}"
+        given = "not both" if "command" in server_params else f"got neither but {[str(key) for key in server_params]}"
         raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {given}")
     known = _STDIO_KEYS if "command" in server_params else _REMOTE_KEYS
     if unknown := [str(key) for key in server_params if key not in known]:

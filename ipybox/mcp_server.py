@@ -8,7 +8,6 @@ import asyncio
 import logging
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Self
 
 from mcp.server import mcpserver
@@ -85,9 +84,7 @@ class MCPServer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def run(self) -> None:

@@ -5,7 +5,7 @@ import gc
 import os
 import select
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -86,8 +86,50 @@ async def executor(workspace: Path, shared: None) -> AsyncIterator[CodeExecutor]
         yield running
 
 
+class Fifo:
+    """A named pipe that tells a test what happens in another process."""
+
+    def __init__(self, path: Path):
+        os.mkfifo(path)
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR)  # so that it has no end when a writer closes it
+        self._buffer = ""
+
+    async def line(self) -> str:
+        """Returns the next line."""
+        return await asyncio.to_thread(self._line)
+
+    async def until(self, line: str) -> None:
+        """Returns when this line has come."""
+        while await self.line() != line:
+            pass
+
+    def send(self, line: str) -> None:
+        os.write(self._fd, f"{line}\n".encode())
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _line(self) -> str:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        while "\n" not in self._buffer:
+            assert poll.poll(servers.WAIT * 1000), f"nothing more came after {self._buffer!r}"
+            self._buffer += os.read(self._fd, 65536).decode()
+        line, _, self._buffer = self._buffer.partition("\n")
+        return line
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Fifo]:
+    """What a test waits for; pass its path to another process."""
+    opened = Fifo(tmp_path / "fifo")
+    yield opened
+    opened.close()
+
+
 @contextmanager
-def nothing_left() -> Iterator[None]:
+def nothing_left() -> Generator[None]:
     """Fails if processes, descriptors or accepting threads are there in the end that were not before."""
     processes, files, threads = servers.descendants(), _open_files(), set(threading.enumerate())
     yield

@@ -3,17 +3,37 @@
 Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID
 """
 
+import asyncio
 import json
+import signal
+import socket
 import sys
 import warnings
-from typing import Any
+from typing import Any, cast
 
+from ipykernel import kernelapp
+from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import json_packer
+from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from ipybox.guest.process import die_with_parent
+
+
+class PrivateIOPubThread(IOPubThread):
+    """Publishes output, without the loopback port on which ipykernel takes the output of forked children.
+
+    Their text goes to the file descriptors instead, in order (`ipybox.guest.streams`); their displays are dropped.
+    """
+
+    def _setup_pipe_in(self) -> None:
+        """Opens no port."""
+
+    def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        if self._is_master_process():
+            cast(Any, super())._really_send(msg, *args, **kwargs)
 
 
 def pack_json(message: object) -> bytes:
@@ -35,14 +55,29 @@ def kernel_config() -> Config:
     return config
 
 
+def wake_at_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """Makes each signal wake the event loop, so that an interrupt reaches a cell that awaits something.
+
+    ipykernel's handler cancels such a cell by `IOLoop.add_callback`, which wakes nobody when it is called in the
+    loop's own thread: the cell would go on until the loop has something else to do.
+    """
+    woken, waking = socket.socketpair()
+    for end in (woken, waking):
+        end.setblocking(False)
+    loop.add_reader(woken, woken.recv, 4096)
+    signal.set_wakeup_fd(waking.detach(), warn_on_full_buffer=False)
+
+
 def main() -> None:
     """Runs the kernel until it is shut down or its gateway ends."""
     connection_file, parent_pid = sys.argv[1:]
     die_with_parent(int(parent_pid))
     # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")
+    cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     app: Any = IPKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.initialize(["-f", connection_file])
+    wake_at_signals(cast(Any, IOLoop.current()).asyncio_loop)
     app.start()
 
 

@@ -3,6 +3,7 @@
 ipykernel buffers stdout and stderr apart from each other, and a thread of its own reads what child processes and
 C libraries write to the file descriptors. So what was written alternately would arrive as all of one and then all
 of the other, and the output of a child process, in one of fifty cells, after the end of its cell.
+Forked children of the kernel itself write to the file descriptors, too.
 """
 
 import codecs
@@ -10,6 +11,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 #: No pipe holds more, so that one read takes all that was there.
@@ -54,11 +56,22 @@ def stop_reader(stream: Any) -> bool:
     return True
 
 
+def write_to_descriptor(fd: int, text: str) -> int:
+    """Writes text to a file descriptor as a stream does, unbuffered."""
+    data = memoryview(text.encode(errors="replace"))
+    while data:
+        data = data[os.write(fd, data) :]
+    return len(text)
+
+
+def do_nothing() -> None:
+    """Flushes what has no buffer."""
+
+
 class DescriptorOutput:
     """Takes what is written to the file descriptors of streams into the streams."""
 
     def __init__(self, writes: dict[Any, Write]):
-        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._ready = select.poll()
         self._sinks: dict[int, tuple[Any, codecs.IncrementalDecoder, Write]] = {}
@@ -70,6 +83,7 @@ class DescriptorOutput:
     def start(self) -> None:
         """Starts to take output that comes while no code runs that writes or flushes, on a thread."""
         if self._sinks:
+            os.register_at_fork(after_in_child=self._write_to_descriptors)
             threading.Thread(target=self._watch, name="ipybox-output", daemon=True).start()
 
     def drained_before(self, action: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,9 +95,13 @@ class DescriptorOutput:
 
         return drain_and_act
 
+    def _write_to_descriptors(self) -> None:
+        """Makes the streams of a forked child, which has none of our threads, write to their descriptors."""
+        for stream, _, _ in self._sinks.values():
+            stream.write = partial(write_to_descriptor, stream._original_stdstream_fd)
+            stream.flush = do_nothing
+
     def _drain(self) -> None:
-        if os.getpid() != self._pid:  # a forked child, whose lock may be held for ever
-            return
         with self._lock:
             for fd, _ in self._ready.poll(0):
                 stream, decoder, write = self._sinks[fd]

@@ -7,13 +7,13 @@ https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-i
 """
 
 import asyncio
+import json
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, cast
 
 import aiohttp
@@ -91,9 +91,7 @@ class KernelClient:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.disconnect()
 
     @property
@@ -260,7 +258,7 @@ class KernelClient:
     async def _create_kernel(self) -> None:
         assert self._session is not None
         kernel = await self._call("POST", "/api/kernels", {"name": "python3"})
-        self._kernel_id = str(kernel["id"])
+        self._kernel_id = str(kernel.get("id"))
         self._jupyter_session = uuid.uuid4().hex
         self._death = "the kernel died"
         try:
@@ -309,14 +307,22 @@ class KernelClient:
         """Makes a request to the gateway's REST interface and returns the JSON object in its answer, if any.
 
         Raises:
-            GatewayError: If the answer is an error.
+            GatewayError: If the answer is an error, or none of a gateway.
         """
         assert self._session is not None
-        async with self._session.request(method, path, json=body) as response:
-            if response.status >= 400:
-                detail = (await response.text())[:500]
+        # A redirection would make us send requests wherever the guest wants.
+        async with self._session.request(method, path, json=body, allow_redirects=False) as response:
+            content = await response.read()
+            if response.status >= 300:
+                detail = content[:500].decode(errors="replace")
                 raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {detail}")
-            return {} if response.status == 204 else await response.json()
+        try:
+            answer: object = json.loads(content or b"{}")
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise GatewayError(f"{method} {path}: the answer is no JSON object")
+        return cast(dict[str, Any], answer)
 
     async def _close_session(self) -> None:
         if self._session is not None:

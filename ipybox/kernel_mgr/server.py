@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ipybox.errors import GatewayError
@@ -94,9 +93,7 @@ class KernelGateway:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     @property
@@ -123,6 +120,8 @@ class KernelGateway:
             raise RuntimeError("the kernel gateway is already running")
         listener = listen(self.host, self.port) if self.port is not None else None
         try:
+            if listener is not None:
+                self._publish(listener)
             await self._spawn()
             await self._until_ready()
         except BaseException:
@@ -131,7 +130,7 @@ class KernelGateway:
             await asyncio.shield(self.stop())
             raise
         if listener is not None:
-            self._publish(listener)
+            self._tasks.start(self._forward_connections(listener))
 
     async def stop(self, timeout: float = 10) -> None:
         """Stops the gateway process with all its kernels and children.
@@ -169,12 +168,12 @@ class KernelGateway:
         return self._link.connect()
 
     def _publish(self, listener: socket.socket) -> None:
-        from ipybox.tokens import publish_token
+        """Makes a token and puts it where clients look, which may connect from now on."""
+        from ipybox.tokens import new_token, publish_token
 
-        assert self.token is not None
         self.port = int(listener.getsockname()[1])
+        self.token = new_token()
         self._token_file = publish_token("kernel-gateway", self.port, self.token)
-        self._tasks.start(self._forward_connections(listener))
 
     async def _forward_connections(self, listener: socket.socket) -> None:
         """Hands connections that arrive at our port to the gateway, which asks for the token."""
@@ -186,11 +185,8 @@ class KernelGateway:
                     self._link.hand_over(connection)
 
     async def _spawn(self) -> None:
-        from ipybox.tokens import new_token
-
         # Sockets are files here: the path has to be short, which that of a user's TMPDIR may not be.
         self._private_dir = Path(tempfile.mkdtemp(prefix="ipybox-", dir="/tmp"))
-        self.token = new_token() if self.port is not None else None
         self._link = Link()
         command = [sys.executable, "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
         if self._on_tool_connection is not None:

@@ -47,8 +47,8 @@ def _render_block(block: dict[str, Any]) -> str | None:
 def _show_or_save(data: str, mime_type: str) -> str | None:
     raw = base64.b64decode(data)
     if mime_type in SHOWN_IMAGES and "IPython" in sys.modules:
-        from IPython.core.getipython import get_ipython
         from IPython import display
+        from IPython.core.getipython import get_ipython
 
         if get_ipython() is not None:
             module: Any = display  # not annotated

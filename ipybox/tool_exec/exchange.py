@@ -36,6 +36,8 @@ class Connection:
         # Small messages go both ways in turn: Nagle's algorithm would delay each by up to 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
+        # Idle connections end with the runner that has them, which nobody has to close.
+        self._close = weakref.finalize(self, sock.close)
         self._address = address
         self._http = h11.Connection(h11.CLIENT)
 
@@ -95,7 +97,7 @@ class Connection:
 
     def close(self) -> None:
         """Closes the connection, which also withdraws a request under way."""
-        self.sock.close()
+        self._close()
 
 
 def _take_usable(idle: list[Connection]) -> Connection | None:
@@ -172,17 +174,19 @@ class AsyncPool:
             raise
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> Connection:
-        family, kind, proto, _, address = (
-            await loop.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
-        )[0]
-        sock = socket.socket(family, kind, proto)
-        try:
-            sock.setblocking(False)
-            await loop.sock_connect(sock, address)
-        except BaseException:
-            sock.close()
-            raise
-        return Connection(self._address, sock)
+        addresses = await loop.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
+        for number, (family, kind, proto, _, address) in enumerate(addresses, start=1):
+            sock = socket.socket(family, kind, proto)
+            try:
+                sock.setblocking(False)
+                await loop.sock_connect(sock, address)
+            except BaseException as exc:
+                sock.close()
+                if not isinstance(exc, OSError) or number == len(addresses):
+                    raise
+            else:
+                return Connection(self._address, sock)
+        raise OSError(f"{self._address.host} has no address")
 
 
 _sync_pools: weakref.WeakSet[SyncPool] = weakref.WeakSet()

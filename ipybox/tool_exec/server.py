@@ -15,9 +15,9 @@ import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -29,6 +29,7 @@ from ipybox.errors import IpyboxError
 from ipybox.listen import listen
 from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token, publish_token
+from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.protocol import (
     APPROVAL_PATH,
@@ -109,9 +110,7 @@ class ToolServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     @property
@@ -129,6 +128,10 @@ class ToolServer:
         if self._application_face is not None:
             raise RuntimeError("the tool server is already running")
         listener = listen(self.host, self.port) if self.port is not None else None
+        if listener is not None:
+            # Who connects from now on is answered when the server is there, and needs the token already.
+            self.port = int(listener.getsockname()[1])
+            self._token_file = publish_token("tool-server", self.port, self._token)
         self._stopped.clear()
         if self._log_handler is not None:
             root = logging.getLogger("ipybox")
@@ -145,9 +148,7 @@ class ToolServer:
             },
         )
         if listener is not None:
-            self.port = int(listener.getsockname()[1])
             await web.SockSite(self._application_face, listener).start()
-            self._token_file = publish_token("tool-server", self.port, self._token)
 
     async def stop(self) -> None:
         """Stops to serve and ends all MCP servers."""
@@ -201,7 +202,7 @@ class ToolServer:
     async def _run(self, request: web.Request, *, seal_required: bool) -> web.Response:
         try:
             call: object = await request.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             call = None
         if not is_run_request(call):
             return web.json_response(RunReply(error="not a tool call: see ipybox.tool_exec.protocol"), status=400)
@@ -244,6 +245,8 @@ class ToolServer:
         return web.json_response({"servers": self._sessions.status(), "approval_client": self._approvals.open})
 
     async def _approval(self, request: web.Request) -> web.StreamResponse:
+        if self._approvals.open:
+            return web.json_response(RunReply(error=OTHER_CLIENT), status=HTTPStatus.CONFLICT)
         websocket = web.WebSocketResponse(max_msg_size=MAX_REQUEST_BYTES)
         await websocket.prepare(request)
         await self._approvals.connect(websocket)
@@ -291,7 +294,10 @@ def _guard(token: str) -> Middleware:
 
 
 def _is_local(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
     try:
         return ip_address(name).is_loopback
     except ValueError:

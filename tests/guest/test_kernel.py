@@ -2,10 +2,11 @@
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ipybox import CodeExecutionError, CodeExecutor
+from ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -79,6 +80,37 @@ async def test_output_of_child_processes_is_in_order_and_belongs_to_its_cell(exe
 
     assert [await text(executor, code) for _ in range(5)] == [expected] * 5
     assert await text(executor, "!echo one; echo two") == "one\ntwo"
+
+
+async def test_output_of_forked_children_is_in_order_and_belongs_to_its_cell(executor: CodeExecutor):
+    code = """
+import multiprocessing
+for i in range(5):
+    print("parent", i)
+    child = multiprocessing.get_context("fork").Process(target=print, args=("child", i))
+    child.start()
+    child.join()
+"""
+    expected = "\n".join(f"{who} {i}" for i in range(5) for who in ("parent", "child"))
+
+    assert [await text(executor, code) for _ in range(3)] == [expected] * 3
+
+
+async def test_text_of_child_processes_is_decoded_wherever_it_is_split(executor: CodeExecutor):
+    code = "import subprocess; subprocess.run(['printf', 'a' + 'ä€' * 20_000], check=True);"
+
+    assert await text(executor, code) == "a" + "ä€" * 20_000
+
+
+async def test_a_child_that_floods_the_output_does_not_stop_the_kernel(executor: CodeExecutor):
+    code = "import subprocess; flood = subprocess.Popen(['yes']); print('go on'); flood.kill(); flood.wait();"
+    shown = await text(executor, code)
+
+    # Both write at the same time, so the child's lines may come between text and newline.
+    assert shown is not None
+    assert "go on" in shown
+    assert set(shown) <= set("go on\ny")
+    assert await text(executor, "print('quiet')") == "quiet"
 
 
 @pytest.mark.parametrize(
@@ -161,11 +193,10 @@ for piece in ("a\\x1b", "[3", "1mred", "\\x1b[0", "mb", "\\x1b]0;ti", "tle\\x07c
     sys.stdout.write(piece)
     sys.stdout.flush()
 """
-    chunks: list[str] = []
-    async for item in executor.stream(code, chunks=True):
-        chunks.append(item.text or "" if hasattr(item, "text") else "")
+    *chunks, result = [item async for item in executor.stream(code, chunks=True)]
 
-    assert "".join(chunks[:-1]) == chunks[-1] == "aredbc"
+    assert "".join(item.text for item in chunks if isinstance(item, CodeExecutionChunk)) == "aredbc"
+    assert result == CodeExecutionResult("aredbc", [])
 
 
 async def test_the_pager_is_output(executor: CodeExecutor):
@@ -261,7 +292,7 @@ async def test_the_kernel_has_the_given_environment_and_not_that_of_its_parent(
         result = await fresh.execute("import os\nfor name in sorted(os.environ): print(name, os.environ[name])")
 
     assert result.text is not None
-    environment = dict(line.partition(" ")[::2] for line in result.text.splitlines())
+    environment = {name: value for name, _, value in (line.partition(" ") for line in result.text.splitlines())}
     assert environment["GREETING"] == "hello"
     assert environment["EMPTY"] == ""
     assert "secret" not in result.text
@@ -271,7 +302,7 @@ async def test_the_kernel_has_the_given_environment_and_not_that_of_its_parent(
 async def test_malformed_messages_of_a_hostile_kernel_do_no_harm(executor: CodeExecutor):
     send = "kernel = get_ipython().kernel\ndef send(type, content, parent=None):\n    kernel.session.send("
     send += "kernel.iopub_socket, type, content, parent=parent or kernel.get_parent())\n"
-    contents = (
+    contents: tuple[tuple[str, Any], ...] = (
         ("stream", {}),
         ("stream", {"text": [1]}),
         ("display_data", {}),

@@ -3,14 +3,15 @@
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, Self
 
 import aiohttp
 
 from ipybox.endpoint import Endpoint
 from ipybox.tasks import TaskSet
-from ipybox.tool_exec.approval.protocol import APPROVE_METHOD, ApproveRequest, decision, failure
+from ipybox.tool_exec.approval.protocol import APPROVE_METHOD, OTHER_CLIENT, ApproveRequest, decision, failure
 from ipybox.tool_exec.protocol import APPROVAL_PATH, DEFAULT_PORT
 
 logger = logging.getLogger(__name__)
@@ -89,9 +90,7 @@ class ApprovalClient:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.disconnect()
 
     async def connect(self) -> None:
@@ -107,7 +106,9 @@ class ApprovalClient:
             self._websocket = await self._session.ws_connect(APPROVAL_PATH, max_msg_size=0)
         except (aiohttp.ClientError, OSError) as exc:
             await self.disconnect()
-            raise RuntimeError(f"can't connect to the approval channel of {self._endpoint.url}: {exc}") from exc
+            conflict = isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.CONFLICT
+            reason = OTHER_CLIENT if conflict else exc
+            raise RuntimeError(f"can't connect to the approval channel of {self._endpoint.url}: {reason}") from exc
         self._tasks.start(self._read(self._websocket))
 
     async def disconnect(self) -> None:
@@ -139,4 +140,5 @@ class ApprovalClient:
             await self._callback(request)
         except Exception as exc:
             logger.exception("the approval callback failed on %s", request)
-            await websocket.send_json(failure(message["id"], f"{type(exc).__name__}: {exc}"))
+            with suppress(ConnectionError):  # then the call has failed already
+                await websocket.send_json(failure(message["id"], f"{type(exc).__name__}: {exc}"))

@@ -8,6 +8,9 @@ from typing import Any, Literal, TypedDict, cast
 APPROVE_METHOD = "approve"
 CALLBACK_FAILED = -32000
 
+#: Why a second client is turned away, with HTTP status 409.
+OTHER_CLIENT = "another approval client is connected"
+
 
 class ApproveParams(TypedDict):
     """The tool call to decide on."""

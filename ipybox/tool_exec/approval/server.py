@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from ipybox.tool_exec.approval.protocol import approve_request, parse_answer
+from ipybox.tool_exec.approval.protocol import OTHER_CLIENT, approve_request, parse_answer
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class ApprovalChannel:
         A second client is turned away while there is one: it must not take over decisions of the first.
         """
         if self._websocket is not None:
-            await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"another approval client is connected")
+            await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=OTHER_CLIENT.encode())
             return
         self._websocket = websocket
         self._disconnected.clear()
@@ -121,7 +121,7 @@ class ApprovalChannel:
     def _decide(self, data: str) -> None:
         try:
             request_id, outcome = parse_answer(json.loads(data))
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             logger.warning("ignored a message on the approval channel: %s", exc)
             return
         answer = self._pending.get(request_id)

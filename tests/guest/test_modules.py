@@ -1,0 +1,165 @@
+"""The guest's modules without a kernel around them; what they do in one is in `test_kernel`."""
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+from IPython.core.error import StdinNotImplementedError
+
+from ipybox.guest.extension import cut_at_ipybox, refuse_input
+from ipybox.guest.gateway import gateway_config, offer_tool_port, unix_sockets_work
+from ipybox.guest.kernel import kernel_config, pack_json
+from ipybox.guest.protocol import LISTENER, MAX_FDS
+from ipybox.guest.streams import keep_order, write_to_descriptor
+from ipybox.tool_exec.exchange import Address, SyncPool
+from tests import servers
+
+
+class Stream:
+    """Stands for one of ipykernel's streams: buffers, and notes what it sends when it is flushed."""
+
+    def __init__(self, name: str, sent: list[str]):
+        self.name = name
+        self.sent = sent
+        self.buffer = ""
+
+    def write(self, text: str) -> int:
+        self.buffer += text
+        return len(text)
+
+    def flush(self) -> None:
+        if self.buffer:
+            self.sent.append(f"{self.name}:{self.buffer}")
+            self.buffer = ""
+
+
+def test_streams_are_flushed_when_another_one_is_written_to():
+    sent: list[str] = []
+    out, err = Stream("out", sent), Stream("err", sent)
+    keep_order(out, err)
+    for stream, text in ((out, "1"), (out, "2"), (err, "3"), (out, "4"), (err, "5")):
+        assert stream.write(text) == 1
+    out.flush()
+    err.flush()
+
+    assert sent == ["out:12", "err:3", "out:4", "err:5"]
+
+
+def test_text_is_written_whole_to_a_descriptor():
+    receive, send = os.pipe()
+    text = "ä\ud800" * 100_000
+    received: list[bytes] = []
+    with open(receive, "rb") as reading:
+        thread = threading.Thread(target=lambda: received.append(reading.read()))
+        thread.start()
+        assert write_to_descriptor(send, text) == len(text)
+        os.close(send)
+        thread.join()
+
+    assert received == [("ä?" * 100_000).encode()]
+
+
+def test_asking_for_input_is_refused_whatever_the_arguments():
+    with pytest.raises(StdinNotImplementedError, match=r"input\(\) is not available"):
+        refuse_input("prompt", None, None, password=True)
+
+
+def traceback_of(call: str, **names: object) -> list[str]:
+    """Returns the files of the frames that are left of the traceback of a call in user code."""
+    try:
+        exec(compile(call, "user code", "exec"), names)
+    except Exception as exc:
+        traceback: TracebackType | None = exc.__traceback__
+        assert traceback is not None
+        cut_at_ipybox(traceback)
+        files: list[str] = []
+        while traceback is not None:
+            files.append(Path(traceback.tb_frame.f_code.co_filename).name)
+            traceback = traceback.tb_next
+        return files
+    raise AssertionError("it did not fail")
+
+
+def test_a_traceback_is_cut_where_it_enters_ipybox():
+    with socket.create_server(("127.0.0.1", 0)) as freed:
+        address = Address("127.0.0.1", freed.getsockname()[1], None)
+
+    files = traceback_of("pool.request('GET', '/', b'')", pool=SyncPool(address))
+
+    assert files == ["test_modules.py", "user code"]
+
+
+def test_a_traceback_of_user_code_is_whole():
+    files = traceback_of("parse('no JSON')", parse=json.loads)
+
+    assert files == ["test_modules.py", "user code", "__init__.py", "decoder.py", "decoder.py"]
+
+
+def test_messages_with_lone_surrogates_are_packed_as_json():
+    assert json.loads(pack_json({"text": "a\ud800ä"})) == {"text": "a\ud800ä"}
+    assert json.loads(pack_json({"text": "ä"})) == {"text": "ä"}
+
+
+def test_unix_sockets_work_where_they_do(tmp_path: Path):
+    assert unix_sockets_work(str(tmp_path))
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    assert not unix_sockets_work(str(deep))
+
+
+def test_kernels_talk_over_files_where_they_can(tmp_path: Path):
+    assert gateway_config(str(tmp_path), "WARNING").KernelManager.transport == "ipc"
+    (tmp_path / ("x" * 100)).mkdir()
+    assert gateway_config(str(tmp_path / ("x" * 100)), "WARNING").KernelManager.transport == "tcp"
+
+
+def test_the_kernel_keeps_no_history_and_no_colours():
+    config = kernel_config()
+
+    assert config.HistoryManager.enabled is False
+    assert config.InteractiveShell.colors == "nocolor"
+
+
+def test_the_host_gets_the_listening_socket_of_the_tool_port():
+    host, guest = socket.socketpair()
+    with host, guest:
+        port = offer_tool_port(guest)
+        data, fds, _, _ = socket.recv_fds(host, 16, MAX_FDS)
+        assert (data, len(fds)) == (LISTENER, 1)
+        with socket.socket(fileno=fds[0]) as listener, socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = listener.accept()
+            with accepted:
+                client.sendall(b"x")
+                assert accepted.recv(1) == b"x"
+
+
+def test_a_process_dies_with_its_parent():
+    child = (
+        "import os, sys, time; from ipybox.guest.process import die_with_parent;"
+        " die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        waiting = os.pidfd_open(pid)
+        process.kill()
+        poll = select.poll()
+        poll.register(waiting, select.POLLIN)
+        assert poll.poll(servers.WAIT * 1000)
+        os.close(waiting)
+    assert not servers.is_alive(pid)
+
+
+def test_a_process_whose_parent_has_gone_ends_at_once():
+    code = "from ipybox.guest.process import die_with_parent; die_with_parent(1); print('still there')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=servers.WAIT, check=False)
+
+    assert (done.returncode, done.stdout) == (1, b"")

@@ -1,0 +1,105 @@
+import json
+from typing import Any
+
+import pytest
+
+from ipybox.kernel_mgr.messages import Message, decode, encode_request, execute_request
+
+
+def framed(*parts: bytes, count: int | None = None) -> bytes:
+    """Returns the parts as a kernel's message; `count` may lie about the number of offsets."""
+    position = 8 * (len(parts) + 2)
+    offsets = [position]
+    for part in parts:
+        position += len(part)
+        offsets.append(position)
+    words = (len(offsets) if count is None else count, *offsets)
+    return b"".join(word.to_bytes(8, "little") for word in words) + b"".join(parts)
+
+
+def message(*, channel: bytes = b"iopub", header: Any = None, parent: Any = None, content: bytes = b"{}") -> bytes:
+    return framed(channel, json.dumps(header or {}).encode(), json.dumps(parent or {}).encode(), b"{}", content)
+
+
+def test_a_request_is_decoded_as_it_was_encoded():
+    content = {"code": "print('ä€\U0001f600\ud800')", "nested": {"list": [1, None, True]}}
+    msg_id, data = encode_request("execute_request", content, session="session", channel="shell")
+    decoded = decode(data)
+
+    assert decoded.channel == "shell"
+    assert decoded.type == "execute_request"
+    assert decoded.header["msg_id"] == msg_id
+    assert decoded.header["session"] == "session"
+    assert decoded.header["version"] == "5.3"
+    assert decoded.parent_header == {}
+    assert decoded.parent_id is None
+    assert decoded.content == content
+
+
+def test_requests_have_ids_of_their_own():
+    ids = {encode_request("t", {}, session="s", channel="shell")[0] for _ in range(100)}
+
+    assert len(ids) == 100
+
+
+def test_a_message_names_its_request():
+    decoded = decode(message(header={"msg_type": "stream"}, parent={"msg_id": "abc"}, content=b'{"text": "x"}'))
+
+    assert (decoded.type, decoded.parent_id, decoded.content) == ("stream", "abc", {"text": "x"})
+
+
+def test_buffers_after_the_content_are_ignored():
+    decoded = decode(framed(b"iopub", b"{}", b"{}", b"{}", b'{"a": 1}', b"buffer", b""))
+
+    assert decoded.content == {"a": 1}
+
+
+def test_content_is_decoded_only_when_it_is_asked_for():
+    assert decode(message(content=b"no JSON")).raw_content == b"no JSON"
+
+
+def test_invalid_utf8_in_content_is_replaced():
+    assert decode(message(content=b'{"text": "a\xffb"}')).content == {"text": "a\N{REPLACEMENT CHARACTER}b"}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"no JSON", b"[" * 100_000, b'{"a":' * 100_000])
+def test_content_that_is_no_object_is_empty(content: bytes):
+    assert decode(message(content=content)).content == {}
+
+
+@pytest.mark.parametrize("msg_id", [None, 1, [], {}, True])
+def test_an_id_that_is_no_string_is_none(msg_id: object):
+    assert decode(message(parent={"msg_id": msg_id})).parent_id is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\0" * 8, id="no_offsets"),
+        pytest.param(b"\xff" * 64, id="too_many_offsets"),
+        pytest.param(b"garbage that is long enough to look like a few offsets or so", id="garbage"),
+        pytest.param((6).to_bytes(8, "little") + b"\0" * 40, id="fewer_offsets_than_announced"),
+        pytest.param((6).to_bytes(8, "little") + b"\xff" * 48, id="offsets_beyond_the_end"),
+        pytest.param(framed(b"iopub", b"{}", b"{}", b"{}"), id="a_part_is_missing"),
+        pytest.param(message(channel=b"\xff"), id="the_channel_is_no_text"),
+        pytest.param(framed(b"iopub", b"[]", b"{}", b"{}", b"{}"), id="the_header_is_no_object"),
+        pytest.param(framed(b"iopub", b"{", b"{}", b"{}", b"{}"), id="the_header_is_no_json"),
+        pytest.param(framed(b"iopub", b"{}", b"1", b"{}", b"{}"), id="the_parent_is_no_object"),
+        pytest.param(framed(b"iopub", b"[" * 100_000, b"{}", b"{}", b"{}"), id="the_header_is_nested_too_deeply"),
+    ],
+)
+def test_what_is_no_message_is_a_value_error(data: bytes):
+    with pytest.raises(ValueError, match=r".+"):
+        decode(data)
+
+
+def test_code_is_executed_without_input_and_without_history():
+    content = execute_request("1")
+
+    assert content["code"] == "1"
+    assert (content["allow_stdin"], content["store_history"], content["silent"]) == (False, False, False)
+
+
+def test_messages_without_a_type_have_an_empty_one():
+    assert Message("iopub", {}, {}, b"{}").type == ""

@@ -1,0 +1,302 @@
+"""The kernel gateway and its client: over a port, as other processes use them, and over private sockets."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from pathlib import Path
+from unittest.mock import Mock
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from ipybox.errors import GatewayError, KernelDiedError
+from ipybox.kernel_mgr.client import ExecutionError, ExecutionResult, KernelClient
+from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.tokens import find_token, token_file
+from tests import servers
+from tests.servers import WAIT
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory, shared: None) -> AsyncIterator[KernelGateway]:
+    async with KernelGateway(port=0, working_dir=tmp_path_factory.mktemp("gateway")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(gateway: KernelGateway, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KernelClient]:
+    async with KernelClient(port=port(gateway), images_dir=tmp_path_factory.mktemp("images")) as connected:
+        yield connected
+
+
+def port(gateway: KernelGateway) -> int:
+    assert gateway.port
+    return gateway.port
+
+
+async def status(
+    gateway: KernelGateway, headers: dict[str, str], path: str = "/api/kernels", method: str = "GET"
+) -> int:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"http://localhost:{gateway.port}{path}", headers=headers) as response,
+    ):
+        return response.status
+
+
+async def test_a_client_needs_host_and_port_only(client: KernelClient):
+    assert await client.execute("print('hello'); 1 + 1") == ExecutionResult("hello\n2", [])
+    assert client.kernel_id
+
+
+async def test_the_token_can_be_read_by_the_same_user_only(gateway: KernelGateway):
+    path = token_file("kernel-gateway", port(gateway))
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert find_token("kernel-gateway", port(gateway)) == gateway.token
+
+
+@pytest.mark.parametrize("authorization", [{}, {"Authorization": "token wrong"}, {"Authorization": "Bearer "}])
+async def test_requests_without_the_token_are_refused(gateway: KernelGateway, authorization: dict[str, str]):
+    assert await status(gateway, authorization) == 401
+    assert await status(gateway, authorization, method="POST") == 401
+
+
+async def test_requests_with_the_token_are_answered(gateway: KernelGateway):
+    assert await status(gateway, {"Authorization": f"token {gateway.token}"}) == 200
+
+
+async def test_requests_for_a_foreign_host_are_refused_even_with_the_token(gateway: KernelGateway):
+    headers = {"Authorization": f"token {gateway.token}", "Host": "evil.example"}
+
+    assert await status(gateway, headers) == 403
+    assert await status(gateway, headers, method="POST") == 403
+
+
+async def test_a_websocket_of_a_foreign_origin_is_refused_even_with_the_token(
+    gateway: KernelGateway, client: KernelClient
+):
+    url = f"http://localhost:{gateway.port}/api/kernels/{client.kernel_id}/channels"
+    async with aiohttp.ClientSession(headers={"Authorization": f"token {gateway.token}"}) as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
+            await session.ws_connect(url, origin="http://evil.example")
+        assert error.value.status == 403
+        async with session.ws_connect(url):
+            pass
+
+
+async def test_a_websocket_without_the_token_is_refused(gateway: KernelGateway, client: KernelClient):
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
+            await session.ws_connect(f"http://localhost:{gateway.port}/api/kernels/{client.kernel_id}/channels")
+    assert error.value.status in (401, 403)
+
+
+async def test_a_client_with_a_wrong_token_is_told_so(gateway: KernelGateway, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("ipybox.endpoint.find_token", Mock(return_value="wrong"))
+        with pytest.raises(GatewayError, match="HTTP 401"):
+            await KernelClient(port=port(gateway)).connect()
+
+
+async def test_the_kernel_does_not_know_the_token(gateway: KernelGateway, client: KernelClient):
+    result = await client.execute("import os; print(sorted(os.environ.items()))")
+
+    assert result.text is not None
+    assert gateway.token
+    assert gateway.token not in result.text
+
+
+async def test_a_taken_port_is_an_error_at_once_that_names_it(gateway: KernelGateway):
+    before = servers.descendants()
+    with pytest.raises(OSError, match=f"can't listen on localhost port {gateway.port}: the port is already in use"):
+        await KernelGateway(port=gateway.port).start()
+
+    assert servers.descendants() == before
+
+
+async def test_a_client_that_can_not_reach_a_gateway_says_where():
+    with socket.create_server(("127.0.0.1", 0)) as freed:
+        free = freed.getsockname()[1]
+    with pytest.raises(RuntimeError, match=f"can't reach the kernel gateway at http://localhost:{free}"):
+        await KernelClient(port=free).connect(retries=1, retry_interval=0.01)
+
+
+async def test_a_client_waits_for_its_gateway(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as freed:
+        free = freed.getsockname()[1]
+    client = KernelClient(port=free)
+    connecting = asyncio.create_task(client.connect(retries=200, retry_interval=0.05))
+    async with KernelGateway(port=free, working_dir=tmp_path):
+        async with asyncio.timeout(WAIT):
+            await connecting
+        assert (await client.execute("1")).text == "1"
+        await client.disconnect()
+
+
+async def test_clients_have_kernels_of_their_own(gateway: KernelGateway, client: KernelClient, tmp_path: Path):
+    async with KernelClient(images_dir=tmp_path, endpoint=gateway.endpoint) as other:
+        await client.execute("mine = 1")
+        assert (await other.execute("'mine' in globals()")).text == "False"
+        assert other.kernel_id != client.kernel_id
+        kernel = int((await other.execute("import os; os.getpid()")).text or "")
+    async with asyncio.timeout(WAIT):
+        assert await servers.until_dead({kernel}, servers.WAIT) == set()
+
+
+async def test_a_client_that_is_not_connected_says_so():
+    client = KernelClient()
+    for use in (client.execute("1"), client.reset()):
+        with pytest.raises((RuntimeError, KernelDiedError), match="not connected to a kernel"):
+            await use
+    with pytest.raises(RuntimeError, match="not connected to a kernel: call connect"):
+        _ = client.kernel_id
+    await client.disconnect()
+
+
+async def test_a_client_connects_once(client: KernelClient):
+    with pytest.raises(RuntimeError, match="already connected to a kernel"):
+        await client.connect()
+
+
+async def test_errors_of_code_carry_traceback_and_output(client: KernelClient):
+    with pytest.raises(ExecutionError) as error:
+        await client.execute("print('before'); 1 / 0")
+
+    assert str(error.value).endswith("ZeroDivisionError: division by zero")
+    assert error.value.text == "before"
+
+
+async def test_a_stream_gives_chunks_and_last_the_result(client: KernelClient):
+    items: list[str | ExecutionResult] = []
+    async for item in client.stream("print('a', flush=True); display('b')"):
+        items.append(item)  # noqa: PERF401  a comprehension would hide what is iterated
+
+    assert items == ["a\n", "'b'\n", ExecutionResult("a\n'b'", [])]
+
+
+async def test_leaving_a_stream_interrupts_the_cell(client: KernelClient):
+    async with aclosing(client.stream("x = 1\nprint('a', flush=True)\nimport time; time.sleep(60)")) as items:
+        assert await anext(items) == "a\n"
+    async with asyncio.timeout(WAIT):
+        assert (await client.execute("x")).text == "1"
+
+
+async def test_reset_gives_another_kernel(client: KernelClient):
+    kernel_id = client.kernel_id
+    await client.execute("x = 1")
+    await client.reset()
+
+    assert client.kernel_id != kernel_id
+    assert (await client.execute("'x' in globals()")).text == "False"
+
+
+async def test_a_kernel_that_dies_is_an_error_until_reset(client: KernelClient):
+    for _ in range(2):
+        with pytest.raises(KernelDiedError, match="the kernel died"):
+            await client.execute("import os; os._exit(0)")
+    assert not client.alive
+    await client.reset()
+
+    assert (await client.execute("1")).text == "1"
+
+
+async def test_the_port_and_its_token_are_gone_after_stop(tmp_path: Path):
+    gateway = KernelGateway(port=0, working_dir=tmp_path)
+    await gateway.start()
+    path = token_file("kernel-gateway", port(gateway))
+    assert path.exists()
+    with pytest.raises(RuntimeError, match="already running"):
+        await gateway.start()
+    await gateway.stop()
+    await gateway.stop()
+
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port(gateway)))
+    with pytest.raises(GatewayError, match="the kernel gateway is not running"):
+        gateway.connect()
+
+
+def listening_sockets() -> set[str]:
+    """Returns the TCP sockets on which this process or one of its descendants listens."""
+    held: set[str] = set()
+    for pid in {os.getpid(), *servers.descendants()}:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                held.add(os.readlink(entry))
+    rows = [row.split() for table in ("tcp", "tcp6") for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"} & held
+
+
+async def test_without_a_port_nobody_listens(gateway: KernelGateway, tmp_path: Path):
+    before = listening_sockets()
+    async with (
+        KernelGateway(port=None, working_dir=tmp_path) as private,
+        KernelClient(endpoint=private.endpoint) as client,
+    ):
+        assert (await client.execute("1")).text == "1"
+        assert private.port is None
+        assert private.token is None
+        assert listening_sockets() == before
+    assert len(before) == 1  # that of the module's gateway
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+async def test_a_gateway_that_does_not_answer_is_stopped(tmp_path: Path, how: signal.Signals):
+    before = servers.descendants()
+    gateway = KernelGateway(port=None, working_dir=tmp_path)
+    await gateway.start()
+    (pid,) = servers.descendants() - before
+    os.kill(pid, how)
+    async with asyncio.timeout(WAIT):
+        await gateway.stop(timeout=0.2)
+        await gateway.join()
+
+    assert not gateway.running
+    assert not servers.is_alive(pid)
+
+
+async def test_a_gateway_that_ends_at_its_start_is_an_error_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho no module named nothing >&2\nexit 1\n")
+    script.chmod(0o700)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", str(script))
+        with pytest.raises(GatewayError, match="the kernel gateway ended at its start:\nno module named nothing"):
+            await KernelGateway(port=0).start()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"HTTP/1.1 201 X\r\nContent-Length: 2\r\n\r\n[]", id="no_object"),
+        pytest.param(b"HTTP/1.1 201 X\r\nContent-Length: 7\r\n\r\nno JSON", id="no_json"),
+        pytest.param(b"HTTP/1.1 201 X\r\nContent-Length: 2\r\n\r\n{}", id="no_kernel"),
+        pytest.param(b"HTTP/1.1 307 X\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", id="redirection"),
+        pytest.param(b"HTTP/1.1 500 X\r\nContent-Length: 4\r\n\r\nfail", id="failure"),
+    ],
+)
+async def test_a_hostile_answer_of_the_gateway_is_an_error(answer: bytes):
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readline())
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        with pytest.raises(GatewayError, match=r"/api/kernels|the kernel did not start"):
+            await KernelClient("127.0.0.1", server.sockets[0].getsockname()[1]).connect(retries=0)
+
+    assert not any(b"elsewhere" in request for request in requests)

@@ -1,0 +1,348 @@
+"""The two faces of the tool server, asked over private sockets and over TCP."""
+
+import asyncio
+import json
+import socket
+import stat
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from ipybox.endpoint import Endpoint
+from ipybox.tokens import find_token, token_file
+from ipybox.tool_exec import server as server_module
+from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
+from ipybox.tool_exec.client import ToolRunner, ToolRunnerError, reset
+from ipybox.tool_exec.seal import seal
+from ipybox.tool_exec.server import ToolServer
+from tests import servers
+from tests.conftest import Fifo
+from tests.servers import WAIT
+
+Face = Callable[[ToolServer], Endpoint]
+
+
+def guest_face(server: ToolServer, token: str | None = None) -> Endpoint:
+    """The way of kernel code: through connections that the server is given."""
+
+    def dial() -> socket.socket:
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        server.accept_guest(theirs)
+        return ours
+
+    return Endpoint("tool-server", token=token or server.guest_token, dial=dial)
+
+
+def private_face(server: ToolServer) -> Endpoint:
+    return server.endpoint
+
+
+def tcp_face(server: ToolServer) -> Endpoint:
+    return Endpoint("tool-server", "localhost", server.port)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ToolServer]:
+    async with ToolServer(port=0) as running:
+        yield running
+
+
+@pytest.fixture(params=[guest_face, private_face, tcp_face], ids=["guest", "private", "tcp"])
+def face(request: pytest.FixtureRequest) -> Face:
+    return request.param
+
+
+@pytest.fixture(params=[private_face, tcp_face], ids=["private", "tcp"])
+def application_face(request: pytest.FixtureRequest) -> Face:
+    return request.param
+
+
+def call(
+    tool: str = "echo", params: dict[str, Any] | None = None, sealed: str | None = None, **args: Any
+) -> dict[str, Any]:
+    return {
+        "server_name": "scripted",
+        "server_params": servers.scripted() if params is None else params,
+        "seal": sealed,
+        "tool_name": tool,
+        "tool_args": args,
+    }
+
+
+async def ask(
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    json: object = None,
+    headers: dict[str, str] | None = None,
+    data: bytes = b"",
+) -> tuple[int, Any]:
+    async with (
+        asyncio.timeout(WAIT),
+        endpoint.session() as session,
+        session.request(method, path, json=json, headers=headers, data=data or None) as response,
+    ):
+        return response.status, await response.json(content_type=None) if response.status != 404 else None
+
+
+async def test_a_tool_runs_on_every_face(server: ToolServer, face: Face):
+    status, reply = await ask(face(server), "POST", "/run", call(text="ä"))
+
+    assert status == 200
+    assert reply == {"structured": None, "content": [{"type": "text", "text": "ä"}]}
+
+
+async def test_an_error_of_a_tool_is_a_reply(server: ToolServer):
+    assert await ask(guest_face(server), "POST", "/run", call("fail", text="broken")) == (200, {"error": "broken"})
+
+
+async def test_a_server_that_can_not_be_started_is_a_reply(server: ToolServer):
+    status, reply = await ask(guest_face(server), "POST", "/run", call(params={"command": "no-such-command"}))
+
+    assert status == 200
+    assert "'scripted'" in reply["error"]
+    assert "no-such-command" in reply["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "/reset"), ("GET", "/status"), ("GET", "/approval"), ("GET", "/")]
+)
+async def test_the_guest_can_do_nothing_else(server: ToolServer, method: str, path: str):
+    assert (await ask(guest_face(server), method, path))[0] == 404
+
+
+async def test_the_application_sees_the_status_and_resets(server: ToolServer, application_face: Face):
+    endpoint = application_face(server)
+    assert await ask(endpoint, "GET", "/status") == (200, {"servers": [], "approval_client": False})
+    await ask(endpoint, "POST", "/run", call(text="x"))
+    assert await ask(endpoint, "GET", "/status") == (200, {"servers": ["scripted"], "approval_client": False})
+    assert await ask(endpoint, "PUT", "/reset") == (200, {})
+    assert await ask(endpoint, "GET", "/status") == (200, {"servers": [], "approval_client": False})
+
+
+async def test_each_face_has_a_token_of_its_own(server: ToolServer):
+    guest, application = server.guest_token, find_token("tool-server", server.port or 0)
+    assert application is not None
+    assert guest != application
+
+    for token in ("wrong", application):
+        assert (await ask(guest_face(server, token), "POST", "/run", call(text="x")))[0] == 401
+    for token in ("wrong", guest):
+        for endpoint in (
+            Endpoint("tool-server", "localhost", server.port, token),
+            Endpoint("tool-server", token=token, dial=server.endpoint.dial),
+        ):
+            for method, path in (("POST", "/run"), ("PUT", "/reset"), ("GET", "/status"), ("GET", "/approval")):
+                assert (await ask(endpoint, method, path))[0] == 401
+
+
+async def test_a_request_without_a_token_is_refused(server: ToolServer):
+    async with aiohttp.ClientSession() as session:
+        for headers in ({}, {"Authorization": ""}, {"Authorization": "token "}, {"Authorization": "token \udcff"}):
+            async with session.get(f"http://localhost:{server.port}/status", headers=headers) as response:
+                assert response.status == 401
+                assert "token is missing or wrong" in await response.text()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "localhost.evil.example"},
+        {"Host": "10.0.0.1"},
+        {"Host": ""},
+        {"Host": "[::"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost"},
+    ],
+    ids=str,
+)
+async def test_what_a_web_page_could_send_is_refused_even_with_the_token(
+    server: ToolServer, face: Face, headers: dict[str, str]
+):
+    for method, path in (("POST", "/run"), ("PUT", "/reset"), ("GET", "/approval")):
+        assert (await ask(face(server), method, path, headers=headers))[0] == 403
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "localhost:1234", "127.0.0.1:1234"])
+async def test_all_names_of_this_machines_loopback_are_accepted(server: ToolServer, host: str):
+    assert (await ask(server.endpoint, "GET", "/status", headers={"Host": host}))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"no JSON", id="no_json"),
+        pytest.param(b"\xff\xfe", id="no_text"),
+        pytest.param(b"[" * 100_000, id="nested_too_deeply"),
+        pytest.param(b"[]", id="no_object"),
+        pytest.param(b"{}", id="empty"),
+        *(pytest.param(json.dumps({**call(), key: 1}).encode(), id=key) for key in call()),
+    ],
+)
+async def test_what_is_no_tool_call_is_refused(server: ToolServer, data: bytes):
+    status, reply = await ask(
+        guest_face(server), "POST", "/run", data=data, headers={"Content-Type": "application/json"}
+    )
+    assert (status, reply) == (400, {"error": "not a tool call: see ipybox.tool_exec.protocol"})
+
+
+async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
+    params = servers.scripted()
+    async with ToolServer(port=None, sealed_only=True) as server:
+        for sealed in (None, "", "0" * 64, seal("other", params), seal("scripted", {**params, "args": []})):
+            status, reply = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=sealed))
+            assert status == 403
+            assert reply["error"] == (
+                "the parameters of MCP server 'scripted' are not the ones it was registered with: "
+                "register it (again) from outside the sandbox"
+            )
+        assert (await ask(server.endpoint, "GET", "/status"))[1]["servers"] == []
+        status, _ = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=seal("scripted", params)))
+        assert status == 200
+
+
+async def test_the_application_needs_no_seal():
+    async with ToolServer(port=None, sealed_only=True) as server:
+        status, reply = await ask(server.endpoint, "POST", "/run", call(text="x"))
+
+    assert (status, reply["content"][0]["text"]) == (200, "x")
+
+
+async def test_no_request_for_an_unsealed_call_reaches_the_application():
+    requests: list[ApprovalRequest] = []
+
+    async def decide(request: ApprovalRequest) -> None:
+        requests.append(request)
+        await request.accept()
+
+    async with (
+        ToolServer(port=None, sealed_only=True, approval_required=True) as server,
+        ApprovalClient(decide, endpoint=server.endpoint),
+    ):
+        assert (await ask(guest_face(server), "POST", "/run", call(text="x")))[0] == 403
+
+    assert requests == []
+
+
+async def test_a_guest_gets_no_more_connections_than_it_may_have(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_module, "MAX_GUEST_CONNECTIONS", 2)
+    async with ToolServer(port=None) as server:
+        sessions = [guest_face(server).session() for _ in range(3)]
+        for session in sessions[:2]:
+            async with session.post("/run", json={}) as response:
+                assert response.status == 400
+        with pytest.raises(aiohttp.ClientError):
+            await sessions[2].post("/run", json={})
+        await sessions[0].close()
+        async with asyncio.timeout(WAIT):
+            while True:
+                try:
+                    async with sessions[2].post("/run", json={}) as response:
+                        assert response.status == 400
+                    break
+                except aiohttp.ClientError:  # the server has not yet noticed that there is room
+                    await asyncio.sleep(0)
+        for session in sessions:
+            await session.close()
+
+
+async def test_who_hangs_up_withdraws_the_call(server: ToolServer, fifo: Fifo):
+    params = servers.scripted("--log", str(fifo.path))
+    asking = asyncio.create_task(ask(guest_face(server), "POST", "/run", call("block", params)))
+    await fifo.until("block")
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await fifo.until("cancelled")
+
+    assert (await ask(guest_face(server), "POST", "/run", call("echo", params, text="x")))[0] == 200
+
+
+# Over TCP, as other processes use it
+
+
+async def test_the_token_can_be_read_by_the_same_user_only(server: ToolServer):
+    assert stat.S_IMODE(token_file("tool-server", server.port or 0).stat().st_mode) == 0o600
+
+
+async def test_a_runner_needs_host_and_port_only(server: ToolServer):
+    runner = ToolRunner("scripted", servers.scripted(), port=server.port or 0)
+
+    assert await runner.run("echo", {"text": "a"}) == "a"
+    assert await asyncio.to_thread(runner.run_sync, "echo", {"text": "b"}) == "b"
+    with pytest.raises(ToolRunnerError, match=r"^broken$"):
+        await runner.run("fail", {"text": "broken"})
+
+
+async def test_a_runner_and_the_function_reset_the_servers(server: ToolServer):
+    runner = ToolRunner("scripted", servers.scripted(), port=server.port or 0)
+    pids = [await runner.run("pid", {})]
+    await runner.reset()
+    pids.append(await runner.run("pid", {}))
+    await reset(port=server.port or 0)
+    pids.append(await runner.run("pid", {}))
+
+    assert len(set(map(str, pids))) == 3
+
+
+async def test_a_taken_port_is_an_error_at_once_that_names_it(server: ToolServer):
+    other = ToolServer(port=server.port)
+    with pytest.raises(OSError, match=f"can't listen on localhost port {server.port}: the port is already in use"):
+        await other.start()
+    await other.stop()
+
+
+async def test_starting_and_stopping_twice(caplog: pytest.LogCaptureFixture):
+    server = ToolServer(port=0)
+    await server.stop()
+    await server.start()
+    port = server.port or 0
+    path = token_file("tool-server", port)
+    assert path.exists()
+    with pytest.raises(RuntimeError, match="the tool server is already running"):
+        await server.start()
+    assert (await ask(server.endpoint, "POST", "/run", call(text="x")))[0] == 200
+    await server.stop()
+    await server.stop()
+    async with asyncio.timeout(WAIT):
+        await server.join()
+
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    with pytest.raises(aiohttp.ClientError):
+        await ask(server.endpoint, "GET", "/status")
+    guest = guest_face(server)
+    with pytest.raises(aiohttp.ClientError):
+        await ask(guest, "POST", "/run", call(text="x"))
+
+    await server.start()
+    assert (await ask(server.endpoint, "POST", "/run", call(text="x")))[0] == 200
+    await server.stop()
+
+
+async def test_stopping_ends_calls_under_way(server: ToolServer, fifo: Fifo):
+    params = servers.scripted("--log", str(fifo.path))
+    runner = ToolRunner("scripted", params, port=server.port or 0)
+    running = asyncio.create_task(runner.run("block", {}))
+    await fifo.until("block")
+    async with asyncio.timeout(WAIT):
+        await server.stop()
+        with pytest.raises(ToolRunnerError):
+            await running
+
+
+async def test_a_log_goes_to_stderr_if_asked_for(capsys: pytest.CaptureFixture[str]):
+    async with ToolServer(port=None, log_to_stderr=True, sealed_only=True) as server:
+        await ask(guest_face(server), "POST", "/run", call(text="x"))
+    async with ToolServer(port=None, sealed_only=True) as server:
+        await ask(guest_face(server), "POST", "/run", call(text="x"))
+
+    assert capsys.readouterr().err.count("refused a call of scripted") == 1
