@@ -43,7 +43,11 @@ clean:
 # The demo goes without node where there is none.
 .npm/demo.stamp: tests/package.json
 	@mkdir -p .npm
-	@if command -v npm >/dev/null; then tests/install-npm.sh @modelcontextprotocol/server-filesystem; fi
+	@if ! command -v npm >/dev/null; then \
+		echo "There is no npm: the demo goes without npm's filesystem server."; \
+	elif ! tests/install-npm.sh @modelcontextprotocol/server-filesystem; then \
+		echo "npm can't install its filesystem server: the demo goes without it."; \
+	fi
 	@touch $@
 
 .npm/dev.stamp: tests/package.json

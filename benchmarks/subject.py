@@ -46,6 +46,7 @@ class Subject:
 
     def __init__(self, command: list[str], directory: Path):
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._given_up = False
         self._began = time.perf_counter()
         self._process = subprocess.Popen(
             command,
@@ -92,14 +93,15 @@ class Subject:
             SubjectError: If there is none within `LIMIT`.
         """
         assert self._process.stdout is not None
-        watchdog = threading.Timer(LIMIT, self._process.kill)
+        watchdog = threading.Timer(LIMIT, self._give_up)
         watchdog.start()
         try:
             line = self._process.stdout.readline()
         finally:
             watchdog.cancel()
         if not line:
-            raise SubjectError(f"{self._process.args} ended or hung:\n{self._last_words()}")
+            reason = f"gave no answer in {LIMIT:g} s" if self._given_up else "ended"
+            raise SubjectError(f"{self._process.args} {reason}:\n{self._last_words()}")
         return json.loads(line)
 
     def ask(self, operation: str, **arguments: Any) -> Any:
@@ -109,10 +111,17 @@ class Subject:
             SubjectError: If it fails.
         """
         self.send({"operation": operation, "arguments": arguments})
-        answer = self.receive()
+        try:
+            answer = self.receive()
+        except SubjectError as exc:
+            raise SubjectError(f"{operation}: {exc}") from None
         if "error" in answer:
             raise SubjectError(f"{operation} failed: {answer['error']}")
         return answer["value"]
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        self._process.kill()
 
     def _last_words(self) -> str:
         self._process.wait()

@@ -20,6 +20,7 @@ from rich.syntax import Syntax
 from rich.tree import Tree
 
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor, generate_mcp_sources
+from ipybox.errors import MCPServerError
 
 COMMITS = [
     ("2026-01-05", "Add the parser", {"parser.py": 40}),
@@ -73,18 +74,14 @@ async def demo(directory: Path | None) -> None:
     workspace = (directory or Path(tempfile.mkdtemp(prefix="ipybox-demo-"))).resolve()
     workspace.mkdir(parents=True, exist_ok=True)
     _make_repository(workspace / "repo")
-    servers = _servers(workspace)
 
     console.rule("1. Generate Python from the tools of MCP servers")
-    with console.status("Starting the servers …"):
-        names = await asyncio.gather(
-            *(generate_mcp_sources(name, params, workspace / "mcptools") for name, params in servers.items())
-        )
-    _show_package(console, workspace, dict(zip(servers, names, strict=True)))
+    packages = await _generate(console, workspace)
+    _show_packages(console, workspace, packages)
 
     async with CodeExecutor(working_dir=workspace) as executor:
         console.rule("2. One code action, several tools, each call approved")
-        await _run(console, executor, CHAIN_WITH_FILES if "filesystem" in servers else CHAIN)
+        await _run(console, executor, CHAIN_WITH_FILES if "filesystem" in packages else CHAIN)
         console.rule("3. State persists, plots come back")
         result = await _run(console, executor, PLOT)
 
@@ -100,6 +97,25 @@ def _missing() -> list[str]:
     missing = [package for module, package in modules.items() if find_spec(module) is None]
     wanted = [f"{' and '.join(missing)} (pip install 'ipybox[demo]')"] if missing else []
     return wanted if shutil.which("git") else [*wanted, "git"]
+
+
+async def _generate(console: Console, workspace: Path) -> dict[str, list[str]]:
+    """Generates the packages of all servers and returns the names of their modules."""
+    servers = _servers(workspace)
+    with console.status("Starting the servers …"):
+        outcomes = await asyncio.gather(
+            *(generate_mcp_sources(name, params, workspace / "mcptools") for name, params in servers.items()),
+            return_exceptions=True,
+        )
+    packages: dict[str, list[str]] = {}
+    for name, outcome in zip(servers, outcomes, strict=True):
+        if isinstance(outcome, list):
+            packages[name] = outcome
+        elif isinstance(outcome, MCPServerError) and name != "git":
+            console.print(f"The demo goes on without this one: {outcome}", markup=False)
+        else:
+            raise outcome
+    return packages
 
 
 def _servers(workspace: Path) -> dict[str, dict[str, Any]]:
@@ -143,7 +159,7 @@ def _person(date: str) -> dict[str, str]:
     return {"NAME": "Ada Example", "EMAIL": "ada@example.org", "DATE": f"{date}T12:00:00Z"}
 
 
-def _show_package(console: Console, workspace: Path, packages: dict[str, list[str]]) -> None:
+def _show_packages(console: Console, workspace: Path, packages: dict[str, list[str]]) -> None:
     tree = Tree("mcptools")
     for server, names in packages.items():
         branch = tree.add(server)

@@ -53,6 +53,18 @@ def test_demo_shows_the_main_job(tmp_path: Path):
     assert (tmp_path / "report.txt").read_text().startswith("1. Add the parser\n")
 
 
+def test_demo_goes_without_a_server_that_does_not_start(tmp_path: Path):
+    npx = tmp_path / "bin" / "npx"
+    npx.parent.mkdir()
+    npx.write_text("#!/bin/sh\necho no network >&2; exit 1\n")
+    npx.chmod(0o755)
+    path = f"{npx.parent}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    done = run("demo", "--directory", str(tmp_path / "demo"), PATH=path, HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "The demo goes on without this one: MCP server 'filesystem': can't connect to" in done.stdout
+    assert "approve git.git_show(" in done.stdout
+
+
 def test_readme_names_the_commands_that_exist():
     readme = (ROOT / "README.md").read_text()
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -71,6 +71,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ("ipybox.mcp_apigen", ["generate_mcp_sources"]),
         ("ipybox.mcp_client", ["MCPClient"]),
         ("ipybox.mcp_server", ["MCPServer"]),
+        ("ipybox.utils", ["arun"]),
     ],
 )
 def test_documented_deep_paths_exist(module: str, names: list[str]):

@@ -126,7 +126,10 @@ class ToolRunner:
             "tool_name": tool_name,
             "tool_args": tool_args,
         }
-        return json.dumps(request).encode()
+        try:
+            return json.dumps(request, ensure_ascii=False).encode()
+        except UnicodeEncodeError as exc:
+            raise ToolRunnerError(f"the arguments of {tool_name} are not valid Unicode: {exc}") from None
 
 
 async def reset(host: str = "localhost", port: int = DEFAULT_PORT, *, token: str | None = None) -> None:

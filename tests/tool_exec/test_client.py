@@ -202,6 +202,12 @@ print(json.dumps(messages))
         assert part in message
 
 
+async def test_arguments_that_utf8_can_not_encode_are_refused_and_the_next_call_works(caller: CodeExecutor):
+    with pytest.raises(CodeExecutionError, match="ToolRunnerError: the arguments of echo are not valid Unicode"):
+        await caller.execute("call(chr(0xd800))")
+    assert await printed(caller, "print(json.dumps(call('fine')))") == "fine"
+
+
 async def test_a_traceback_ends_at_the_users_code(caller: CodeExecutor):
     for blocking in ("scripted.run_sync('fail', {'text': 'x'})", "await scripted.run('fail', {'text': 'x'})"):
         with pytest.raises(CodeExecutionError) as error:
