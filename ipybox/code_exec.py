@@ -1,6 +1,6 @@
 """The code executor: the one place where kernel, tool server and approvals are wired together.
 
-Order of a start: tool server, gateway process, approval client, kernel. What costs time loads meanwhile. A stop
+Order of a start: gateway process, tool server, kernel. What costs time loads meanwhile. A stop
 goes the other way round. After a kernel or its gateway has died, the next execution starts what is missing.
 """
 
@@ -287,7 +287,6 @@ class CodeExecutor:
             await self._connect()
 
     async def _start_tool_side(self, resources: AsyncExitStack) -> None:
-        from ipybox.tool_exec.approval.client import ApprovalClient
         from ipybox.tool_exec.server import ToolServer
 
         host, port = self._tool_server_address
@@ -300,9 +299,9 @@ class CodeExecutor:
                 connect_timeout=self._connect_timeout,
                 sealed_only=self._sandbox,
                 guest_token=self._guest_token,
+                approver=self._decide,
             )
         )
-        await resources.enter_async_context(ApprovalClient(self._decide, endpoint=self._tool_server.endpoint))
 
     async def _connect(self) -> None:
         from ipybox.kernel_mgr.client import KernelClient
@@ -344,5 +343,5 @@ def _result(result: "ExecutionResult", notice: str | None) -> CodeExecutionResul
 
 def _load_components() -> None:
     """Imports what a start needs beyond the gateway process; not the MCP SDK, which no start needs."""
-    for module in ("kernel_mgr.client", "tool_exec.server", "tool_exec.approval.client"):
+    for module in ("kernel_mgr.client", "tool_exec.server"):
         import_module(f"ipybox.{module}")

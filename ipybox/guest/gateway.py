@@ -97,6 +97,7 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.GuestGatewayApp.ws_ping_interval = 0  # a lost peer shows as end of file
     config.JupyterWebsocketPersonality.list_kernels = True
     config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
+    config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernels.GuestKernels"
     config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernels.GuestKernelManager"
     config.MappingKernelManager.buffer_offline_messages = False
     config.KernelManager.shutdown_wait_time = 2.0

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
     KernelGatewayIOLoopKernelManager,
+    SeedingMappingKernelManager,
 )
 
 #: Settings of the gateway itself that kernels don't inherit.
@@ -43,12 +45,18 @@ class WatchedProvisioner(LocalProvisioner):
         threading.Thread(target=self._watch, args=(self.process.pid, asyncio.get_running_loop()), daemon=True).start()
         return info
 
+    async def poll(self) -> int | None:
+        """Returns the exit status of the kernel process, or None while it runs.
+
+        Unlike the inherited method it leaves the process to the thread that waits for it, which must be the one to
+        see it end.
+        """
+        return 0 if self.process is None else self.process.returncode
+
     async def wait(self) -> int | None:
         """Returns the exit status of the kernel process as soon as it has ended."""
-        if self.process is None:
-            return 0
         await self._exited.wait()
-        status = self.process.wait()
+        status = await self.poll()
         self.process = None
         return status
 
@@ -64,12 +72,15 @@ class WatchedProvisioner(LocalProvisioner):
             self.process.wait()
         else:
             # The process stays a zombie, so that its group id can't be taken before the group is killed.
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(ChildProcessError):  # reaped by somebody else, so it has ended
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self.kill_group()
         with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
             loop.call_soon_threadsafe(self._ended)
 
     def _ended(self) -> None:
+        assert self.process is not None
+        self.process.wait()  # takes no time: it has ended
         self._exited.set()
         self._on_exit()
 
@@ -126,3 +137,18 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             return
         for callback in tuple(self._dead_callbacks):
             callback()
+
+
+class GuestKernels(SeedingMappingKernelManager):
+    """The kernels of the gateway, which are not watched for activity.
+
+    Jupyter's own manager takes a second copy of all output and verifies its signature, to know how long a kernel
+    has been idle; nobody asks for that here.
+    """
+
+    def start_watching_activity(self, kernel_id: str) -> None:
+        """Notes that the kernel has started, and nothing from then on."""
+        kernel: Any = self.get_kernel(kernel_id)
+        kernel.reason = ""
+        kernel.last_activity = datetime.now(UTC)
+        kernel.execution_state = "idle"

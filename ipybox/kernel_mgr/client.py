@@ -35,6 +35,9 @@ INTERRUPT_GRACE = 3.0
 #: Seconds that a new kernel has to answer.
 KERNEL_START_TIMEOUT = 60.0
 
+#: Seconds that the gateway has to answer a request.
+GATEWAY_TIMEOUT = 20.0
+
 _MessageQueue = asyncio.Queue[Message | None]
 
 
@@ -310,12 +313,18 @@ class KernelClient:
             GatewayError: If the answer is an error, or none of a gateway.
         """
         assert self._session is not None
-        # A redirection would make us send requests wherever the guest wants.
-        async with self._session.request(method, path, json=body, allow_redirects=False) as response:
-            content = await response.read()
-            if response.status >= 300:
-                detail = content[:500].decode(errors="replace")
-                raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {detail}")
+        try:
+            async with (
+                asyncio.timeout(GATEWAY_TIMEOUT),
+                # A redirection would make us send requests wherever the guest wants.
+                self._session.request(method, path, json=body, allow_redirects=False) as response,
+            ):
+                content = await response.read()
+        except TimeoutError as exc:
+            raise GatewayError(f"{method} {path}: no answer within {GATEWAY_TIMEOUT:g} s") from exc
+        if response.status >= 300:
+            detail = content[:500].decode(errors="replace")
+            raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {detail}")
         try:
             answer: object = json.loads(content or b"{}")
         except (ValueError, RecursionError):

@@ -15,6 +15,7 @@ import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -29,6 +30,7 @@ from ipybox.errors import IpyboxError
 from ipybox.listen import listen
 from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token, publish_token
+from ipybox.tool_exec.approval.client import ApprovalCallback
 from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.protocol import (
@@ -76,6 +78,7 @@ class ToolServer:
         sealed_only: Whether calls from a guest must carry the seal of their server's parameters: always so where
             the guest is confined, as it could otherwise start any command outside.
         guest_token: The token that guests present, by default a new one.
+        approver: Called with each `ApprovalRequest`, instead of an `ApprovalClient`; it has to return at once.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class ToolServer:
         *,
         sealed_only: bool = False,
         guest_token: str | None = None,
+        approver: ApprovalCallback | None = None,
     ):
         self.host = host
         self.port = port
@@ -100,6 +104,8 @@ class ToolServer:
         self._sessions = MCPSessions(connect_timeout)
         self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
         self._log_level = log_level
+        self._approver = approver
+        self._approver_attached = ExitStack()
         self._guest_face: web.AppRunner | None = None
         self._application_face: web.AppRunner | None = None
         self._tasks = TaskSet()
@@ -133,6 +139,8 @@ class ToolServer:
             self.port = int(listener.getsockname()[1])
             self._token_file = publish_token("tool-server", self.port, self._token)
         self._stopped.clear()
+        if self._approver is not None:
+            self._approver_attached.enter_context(self._approvals.attached(self._approver))
         if self._log_handler is not None:
             root = logging.getLogger("ipybox")
             root.addHandler(self._log_handler)
@@ -155,6 +163,7 @@ class ToolServer:
         if self._token_file is not None:
             self._token_file.unlink(missing_ok=True)
             self._token_file = None
+        self._approver_attached.close()
         await self._approvals.disconnect()
         await self._tasks.cancel()
         await self._sessions.aclose()

@@ -4,17 +4,22 @@ import asyncio
 import json
 import logging
 import uuid
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from ipybox.tool_exec.approval.protocol import OTHER_CLIENT, approve_request, parse_answer
+from ipybox.tool_exec.approval.client import ApprovalCallback, ApprovalRequest
+from ipybox.tool_exec.approval.protocol import OTHER_CLIENT, ApproveParams, approve_request, parse_answer
 
 logger = logging.getLogger(__name__)
 
+_Deliver = Callable[[str, ApproveParams], Awaitable[None]]
+
 
 class ApprovalChannel:
-    """Asks the one connected `ApprovalClient` to decide on tool calls.
+    """Asks one approver to decide on tool calls: a connected `ApprovalClient`, or a callback in this process.
 
     Decisions may come in any order. A request that is cancelled, or expires, is forgotten: a late answer has no
     effect.
@@ -28,33 +33,60 @@ class ApprovalChannel:
         self.approval_required = approval_required
         self.approval_timeout = approval_timeout
         self._websocket: web.WebSocketResponse | None = None
+        self._deliver: _Deliver | None = None
         self._pending: dict[str, asyncio.Future[bool]] = {}
         self._disconnected = asyncio.Event()
         self._disconnected.set()
 
     @property
     def open(self) -> bool:
-        """Whether an approval client is connected."""
-        return self._websocket is not None
+        """Whether there is an approver."""
+        return self._deliver is not None
 
     async def connect(self, websocket: web.WebSocketResponse) -> None:
         """Takes decisions from a prepared WebSocket until it closes.
 
         A second client is turned away while there is one: it must not take over decisions of the first.
         """
-        if self._websocket is not None:
+        if self.open:
             await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=OTHER_CLIENT.encode())
             return
-        self._websocket = websocket
+
+        async def send(request_id: str, params: ApproveParams) -> None:
+            await websocket.send_json(approve_request(request_id, params))
+
+        self._websocket, self._deliver = websocket, send
         self._disconnected.clear()
         try:
             async for frame in websocket:
                 if frame.type is WSMsgType.TEXT:
                     self._decide(frame.data)
         finally:
-            self._websocket = None
+            self._websocket = self._deliver = None
             self._fail_pending()
             self._disconnected.set()
+
+    @contextmanager
+    def attached(self, callback: ApprovalCallback) -> Generator[None]:
+        """Asks a callback of this process, which is spared the WebSocket.
+
+        The callback returns at once; the request that it takes is decided then or later. If it raises, the call
+        fails with that reason.
+        """
+
+        async def ask(request_id: str, params: ApproveParams) -> None:
+            async def respond(accepted: bool) -> None:
+                self._settle(request_id, accepted)
+
+            await callback(ApprovalRequest(**params, respond=respond))
+
+        assert not self.open
+        self._deliver = ask
+        try:
+            yield
+        finally:
+            self._deliver = None
+            self._fail_pending()
 
     async def disconnect(self) -> None:
         """Closes the connection to the approval client; requests that wait for it fail."""
@@ -92,26 +124,24 @@ class ApprovalChannel:
         """
         if not self.approval_required:
             return True
-        websocket = self._websocket
-        if websocket is None:
+        deliver = self._deliver
+        if deliver is None:
             raise RuntimeError("nobody can approve the call: no approval client is connected")
         request_id = uuid.uuid4().hex
         answer = self._pending[request_id] = asyncio.get_running_loop().create_future()
         try:
-            await websocket.send_json(
-                approve_request(
-                    request_id,
-                    {
-                        "server_name": server_name,
-                        "tool_name": tool_name,
-                        "tool_args": tool_args,
-                        "server_params": server_params,
-                    },
-                )
+            await deliver(
+                request_id,
+                {
+                    "server_name": server_name,
+                    "tool_name": tool_name,
+                    "tool_args": tool_args,
+                    "server_params": server_params,
+                },
             )
             async with asyncio.timeout(self.approval_timeout):
                 return await answer
-        except ConnectionError as exc:
+        except ConnectionError as exc:  # of the WebSocket
             raise RuntimeError("nobody can approve the call: the approval client has gone") from exc
         except TimeoutError:
             raise TimeoutError(f"the approval request expired after {self.approval_timeout:g} s") from None
@@ -124,6 +154,9 @@ class ApprovalChannel:
         except (ValueError, RecursionError) as exc:
             logger.warning("ignored a message on the approval channel: %s", exc)
             return
+        self._settle(request_id, outcome)
+
+    def _settle(self, request_id: str, outcome: bool | str) -> None:
         answer = self._pending.get(request_id)
         if answer is None or answer.done():
             logger.debug("ignored an answer to the approval request %s, which is over", request_id)
