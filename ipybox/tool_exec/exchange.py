@@ -1,20 +1,25 @@
 """One HTTP/1.1 request and its answer, for blocking and for asyncio sockets alike.
 
-This runs in the kernel. HTTP itself is h11's, which does no I/O; here are the two ways to move its bytes, and
-the connections that are kept for the next request.
+This runs in the kernel, for each tool call, and is written for that: it speaks as much of HTTP/1.1 (RFC 9112) as
+the tool server does, which gives the length of all its answers. A complete parser (h11) costs a tool call 0.2 ms
+more, a sixth of what a call takes. `Connection` does no I/O; the pools are the two ways to move its bytes, and keep
+the connections for the next request.
 """
 
 import asyncio
 import os
+import re
 import select
 import socket
 import weakref
 from collections.abc import Generator
 from dataclasses import dataclass
 
-import h11
-
 RECEIVE_BYTES = 1 << 18
+MAX_HEAD_BYTES = 1 << 16
+
+HEAD_END = b"\r\n\r\n"
+STATUS_LINE = re.compile(r"HTTP/1\.1 ([1-5][0-9]{2})(?: |$)")
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,15 @@ class Connection:
         self.sock = sock
         # Idle connections end with the runner that has them, which nobody has to close.
         self._close = weakref.finalize(self, sock.close)
-        self._address = address
-        self._http = h11.Connection(h11.CLIENT)
+        # Whether the answer to every request has been read, and the server keeps the connection.
+        self._in_step = True
+        authorization = f"Authorization: token {address.token}\r\n" if address.token is not None else ""
+        self._headers = f"Host: localhost\r\nContent-Type: application/json\r\n{authorization}"
 
     @property
     def usable(self) -> bool:
         """Whether another exchange can take place: an idle connection that is readable has been closed."""
-        if self._http.our_state is not h11.IDLE:
+        if not self._in_step:
             return False
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
@@ -56,48 +63,47 @@ class Connection:
         Returns the status and the body of the answer.
 
         Raises:
-            ConnectionError: If the answer is not HTTP, or ends early.
+            ConnectionError: If the answer is not HTTP as our server speaks it, or ends early.
         """
-        headers = [
-            ("Host", "localhost"),
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(body))),
-        ]
-        if self._address.token is not None:
-            headers.append(("Authorization", f"token {self._address.token}"))
-        http = self._http
-        yield b"".join(
-            part or b""
-            for part in (
-                http.send(h11.Request(method=method, target=path, headers=headers)),
-                http.send(h11.Data(data=body)),
-                http.send(h11.EndOfMessage()),
-            )
-        )
-        status = 0
-        chunks: list[bytes] = []
-        try:
-            while True:
-                event = http.next_event()
-                if event is h11.NEED_DATA:
-                    http.receive_data((yield None))
-                elif isinstance(event, h11.Response):
-                    status = event.status_code
-                elif isinstance(event, h11.Data):
-                    chunks.append(bytes(event.data))
-                elif isinstance(event, h11.EndOfMessage):
-                    break
-                elif isinstance(event, h11.ConnectionClosed):
-                    raise ConnectionError("the tool server closed the connection before it answered")
-            if http.our_state is h11.DONE:
-                http.start_next_cycle()
-        except h11.ProtocolError as exc:
-            raise ConnectionError(f"the tool server's answer is no HTTP: {exc}") from exc
-        return status, b"".join(chunks)
+        self._in_step = False
+        yield f"{method} {path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        answer = bytearray()
+        while (end := answer.find(HEAD_END)) < 0:
+            if len(answer) > MAX_HEAD_BYTES:
+                raise ConnectionError("the tool server's answer is no HTTP: its head does not end")
+            answer += yield from _received()
+        status, length, stays = _parse_head(answer[:end].decode("latin-1"))
+        end += len(HEAD_END)
+        while len(answer) < end + length:
+            answer += yield from _received()
+        self._in_step = stays and len(answer) == end + length
+        return status, bytes(answer[end : end + length])
 
     def close(self) -> None:
         """Closes the connection, which also withdraws a request under way."""
         self._close()
+
+
+def _received() -> Generator[None, bytes, bytes]:
+    data = yield None
+    if not data:
+        raise ConnectionError("the tool server closed the connection before it answered")
+    return data
+
+
+def _parse_head(head: str) -> tuple[int, int, bool]:
+    """Returns status, length of the body, and whether the connection stays, of the head of an answer.
+
+    Raises:
+        ConnectionError: If it is no HTTP/1.1, or does not give the length.
+    """
+    status_line, *lines = head.split("\r\n")
+    status = STATUS_LINE.match(status_line)
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = headers.get("content-length", "")
+    if status is None or not (length.isascii() and length.isdecimal()):
+        raise ConnectionError(f"the tool server's answer is no HTTP that has a length: {status_line[:100]!r}")
+    return int(status[1]), int(length), headers.get("connection", "").lower() != "close"
 
 
 def _take_usable(idle: list[Connection]) -> Connection | None:

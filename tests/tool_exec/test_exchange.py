@@ -70,7 +70,7 @@ async def test_a_request_has_method_path_body_token_and_a_local_host(client: Mak
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head, body = await read_request(reader)
         heads.append(head)
-        writer.write(b"HTTP/1.1 404 Not\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+        writer.write(b"HTTP/1.1 404 Not\r\ncontent-length:%d\r\n\r\n%s" % (len(body), body))
         await writer.drain()
 
     async with asyncio.timeout(WAIT), serving(answer) as address:
@@ -158,7 +158,9 @@ async def test_requests_at_once_each_get_their_own_answer(client: MakeRequest):
     [
         pytest.param(b"", "closed the connection|no HTTP", id="nothing"),
         pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", "no HTTP", id="another_protocol"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "no HTTP", id="half_an_answer"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "closed the connection", id="half_an_answer"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "no HTTP", id="chunked"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Le", "closed the connection", id="half_a_head"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "no HTTP", id="no_length"),
         pytest.param(b"\0" * 200_000, "no HTTP", id="garbage"),
     ],
