@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ipybox import CodeExecutor
 from tests import servers
 from tests.servers import WAIT
 
@@ -131,3 +132,10 @@ async def test_what_the_kernel_has_started_ends_with_the_kernel(tmp_path: Path):
         os.kill(kernel, signal.SIGKILL)
 
         assert await servers.until_dead({kernel, sleeping}, GRACE) == set()
+
+
+async def test_signals_stay_the_applications_own():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    async with CodeExecutor(tool_server_port=0, kernel_gateway_port=0) as executor:
+        assert (await executor.execute("1")).text == "1"
+        assert {number: signal.getsignal(number) for number in before} == before

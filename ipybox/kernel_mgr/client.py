@@ -243,8 +243,7 @@ class KernelClient:
             while not cell.over:
                 cell.take(await cell.receive(deadline, self._death_notice))
         except TimeoutError:
-            await self.reset()
-            return "the kernel did not yield to an interrupt and was restarted, its state is lost"
+            return await self._restart_stubborn()
         except KernelDiedError as exc:
             return str(exc)
         except (RuntimeError, GatewayError, aiohttp.ClientError, OSError) as exc:
@@ -254,6 +253,15 @@ class KernelClient:
             self._queues.pop(cell.msg_id, None)
             self._recovery = None
         return "the kernel was interrupted and keeps its state"
+
+    async def _restart_stubborn(self) -> str:
+        stubborn = "the kernel did not yield to an interrupt and"
+        try:
+            await self.reset()
+        except (RuntimeError, GatewayError) as exc:
+            logger.warning("can't restart the kernel: %s", exc)
+            return f"{stubborn} could not be restarted: {exc}"
+        return f"{stubborn} was restarted, its state is lost"
 
     def _death_notice(self) -> str:
         return self._death

@@ -158,7 +158,9 @@ async def test_requests_at_once_each_get_their_own_answer(client: MakeRequest):
     [
         pytest.param(b"", "closed the connection|no HTTP", id="nothing"),
         pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", "no HTTP", id="another_protocol"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "closed the connection", id="half_an_answer"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "closed the connection", id="half_an_answer"
+        ),
         pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "no HTTP", id="chunked"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Le", "closed the connection", id="half_a_head"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "no HTTP", id="no_length"),
