@@ -78,7 +78,12 @@ class ApprovalChannel:
             async def respond(accepted: bool) -> None:
                 self._settle(request_id, accepted)
 
-            await callback(ApprovalRequest(**params, respond=respond))
+            request = ApprovalRequest(**params, respond=respond)
+            try:
+                await callback(request)
+            except Exception as exc:  # the application's own, whatever it is
+                logger.exception("the approval callback failed on %s", request)
+                self._settle(request_id, f"{type(exc).__name__}: {exc}")
 
         assert not self.open
         self._deliver = ask
