@@ -56,6 +56,18 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+def about(pid: int, what: str) -> bytes:
+    """Returns what /proc says about a process; nothing of one that has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def command_of(pid: int) -> str:
+    return about(pid, "cmdline").replace(b"\0", b" ").decode()
+
+
 @dataclass
 class Application:
     process: asyncio.subprocess.Process
@@ -63,12 +75,12 @@ class Application:
     children: set[int]
 
     def commands(self) -> str:
-        return "\n".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in self.children)
+        return "\n".join(map(command_of, self.children))
 
     def private_directories(self) -> set[Path]:
         found: set[Path] = set()
         for pid in self.children:
-            for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            for variable in about(pid, "environ").split(b"\0"):
                 if variable.startswith(b"IPYBOX_RUNTIME_DIR="):
                     found.add(Path(os.fsdecode(variable.partition(b"=")[2])))
         return found
@@ -127,8 +139,8 @@ async def test_no_process_outlives_the_application(tmp_path: Path, ending: str, 
 
 async def test_what_the_kernel_has_started_ends_with_the_kernel(tmp_path: Path):
     async with application(tmp_path, "stop", "idle") as app:
-        (kernel,) = (pid for pid in app.children if "guest.kernel" in Path(f"/proc/{pid}/cmdline").read_text())
-        (sleeping,) = servers.descendants(kernel)
+        (kernel,) = (pid for pid in app.children if "ipybox.guest.kernel" in command_of(pid))
+        (sleeping,) = (pid for pid in servers.descendants(kernel) if command_of(pid).startswith("sleep "))
         os.kill(kernel, signal.SIGKILL)
 
         assert await servers.until_dead({kernel, sleeping}, GRACE) == set()
