@@ -5,6 +5,7 @@ wrong before leaves the old one as it is. Nothing is replaced that was not gener
 """
 
 import asyncio
+import errno
 import importlib
 import logging
 import os
@@ -126,12 +127,12 @@ def _swap(new: Path, place: Path, scratch: Path) -> None:
             os.rename(place, old)
         try:
             os.rename(new, place)
-        except OSError:
-            if not place.is_dir():
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 if old.exists():
                     os.rename(old, place)
                 raise
-            # Another generation was faster; ours is newer.
+            # Another generation was faster, and may have been replaced since; ours is newer.
         else:
             return
     raise FileExistsError(f"{place} could not be replaced: others keep replacing it")

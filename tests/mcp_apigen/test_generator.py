@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -195,6 +196,16 @@ async def test_concurrent_generations_of_the_same_package_succeed(fake: type[Fak
     results = await asyncio.gather(*(generate_mcp_sources("srv", PARAMS, root) for _ in range(8)))
     assert results == [["get_a", "run"]] * 8
     assert len(tree(root)) == 5
+
+
+def test_threads_that_keep_replacing_a_package_all_succeed(tmp_path: Path) -> None:
+    def replace(version: int) -> None:
+        for _ in range(50):
+            write_package(tmp_path / "srv", {MANIFEST: "{}", "__init__.py": str(version)})
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(replace, range(8)))
+    assert [path.name for path in tmp_path.iterdir()] == ["srv"]
 
 
 def test_nobody_sees_half_a_package(tmp_path: Path) -> None:
