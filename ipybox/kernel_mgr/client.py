@@ -1,16 +1,14 @@
 """Executes code in an IPython kernel, over the gateway's REST and WebSocket interface.
 
-One task reads the WebSocket and hands each message to the queue of the request that it belongs to. A cell is over
-when both its `execute_reply` and its `status: idle` have arrived: they come on different channels, and output may
-still be on its way after either one.
-https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-iopub-pub-sub-channel
+One task reads the WebSocket and hands each message to the queue of the request that it belongs to; a `Cell` tells when
+an execution is over.
 """
 
 import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +20,7 @@ from ipybox.deadline import Deadline, Turn
 from ipybox.endpoint import Endpoint
 from ipybox.errors import ExecutionError, GatewayError, KernelDiedError
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.outputs import CellOutputs, plain
+from ipybox.kernel_mgr.cell import Cell, MessageQueue
 
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
@@ -37,8 +34,6 @@ KERNEL_START_TIMEOUT = 60.0
 
 #: Seconds that the gateway has to answer a request.
 GATEWAY_TIMEOUT = 20.0
-
-_MessageQueue = asyncio.Queue[Message | None]
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ class KernelClient:
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._kernel_id: str | None = None
         self._jupyter_session = ""
-        self._queues: dict[str, _MessageQueue] = {}
+        self._queues: dict[str, MessageQueue] = {}
         self._reader: asyncio.Task[None] | None = None
         self._recovery: asyncio.Task[str] | None = None
         self._death = "not connected to a kernel"
@@ -212,12 +207,12 @@ class KernelClient:
             cell.raise_if_failed()
             yield ExecutionResult(cell.outputs.text(), images)
 
-    async def _start_cell(self, code: str) -> "_Cell":
-        queue: _MessageQueue = asyncio.Queue()
+    async def _start_cell(self, code: str) -> Cell:
+        queue: MessageQueue = asyncio.Queue()
         msg_id = await self._request("execute_request", messages.execute_request(code), queue)
-        return _Cell(msg_id, queue)
+        return Cell(msg_id, queue)
 
-    async def _request(self, msg_type: str, content: dict[str, Any], queue: _MessageQueue) -> str:
+    async def _request(self, msg_type: str, content: dict[str, Any], queue: MessageQueue) -> str:
         """Sends a request whose replies and outputs go to `queue`, and returns its id."""
         if not self.alive or self._websocket is None:
             raise KernelDiedError(self._death_notice())
@@ -230,12 +225,12 @@ class KernelClient:
             raise KernelDiedError(self._death_notice()) from exc
         return msg_id
 
-    async def _recover(self, cell: "_Cell") -> str:
+    async def _recover(self, cell: Cell) -> str:
         """Gets the kernel out of a cell, even if this task is cancelled meanwhile; returns how that went."""
         self._recovery = asyncio.create_task(self._interrupt(cell))
         return await asyncio.shield(self._recovery)
 
-    async def _interrupt(self, cell: "_Cell") -> str:
+    async def _interrupt(self, cell: Cell) -> str:
         deadline = Deadline(INTERRUPT_GRACE)
         self._queues[cell.msg_id] = cell.queue
         try:
@@ -289,10 +284,10 @@ class KernelClient:
 
     async def _kernel_info(self) -> None:
         """Returns when the kernel has answered, so that it is known to be ready."""
-        queue: _MessageQueue = asyncio.Queue()
+        queue: MessageQueue = asyncio.Queue()
         msg_id = await self._request("kernel_info_request", {}, queue)
         try:
-            cell = _Cell(msg_id, queue)
+            cell = Cell(msg_id, queue)
             while (await cell.receive(Deadline(None), self._death_notice)).type != "kernel_info_reply":
                 pass
         finally:
@@ -365,50 +360,3 @@ class KernelClient:
         finally:
             for queue in self._queues.values():
                 queue.put_nowait(None)
-
-
-class _Cell:
-    """One execution: which of its messages have come, and what it has put out."""
-
-    def __init__(self, msg_id: str, queue: _MessageQueue):
-        self.msg_id = msg_id
-        self.queue = queue
-        self.outputs = CellOutputs()
-        self._reply: Message | None = None
-        self._idle = False
-
-    @property
-    def over(self) -> bool:
-        """Whether the execution has ended and all its output is there."""
-        return self._idle and self._reply is not None
-
-    async def receive(self, deadline: Deadline, death_notice: Callable[[], str]) -> Message:
-        """Returns the next message.
-
-        Raises:
-            TimeoutError: At the deadline.
-            KernelDiedError: If there will be no more messages.
-        """
-        async with deadline.limit():
-            message = await self.queue.get()
-        if message is None:
-            raise KernelDiedError(death_notice(), self.outputs.text())
-        return message
-
-    def take(self, message: Message) -> str:
-        """Takes the next message and returns the text that it shows."""
-        if message.type == "execute_reply":
-            self._reply = message
-        elif message.type == "status":
-            self._idle = message.content.get("execution_state") == "idle"
-        return self.outputs.add(message)
-
-    def raise_if_failed(self) -> None:
-        """Raises the error that the execution ended with, if any."""
-        content = self._reply.content if self._reply is not None else {}
-        if content.get("status", "ok") == "ok":
-            return
-        lines = content.get("traceback")
-        traceback = "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""
-        summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
-        raise ExecutionError(plain(traceback or summary), self.outputs.text())

@@ -1,0 +1,65 @@
+"""One execution of a cell, as its messages tell it.
+
+A cell is over when both its `execute_reply` and its `status: idle` have arrived: they come on different channels, and
+output may still be on its way after either one.
+https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-iopub-pub-sub-channel
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from ipybox.deadline import Deadline
+from ipybox.errors import ExecutionError, KernelDiedError
+from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.outputs import CellOutputs, plain
+
+#: The messages that belong to one request; None says that there will be no more.
+MessageQueue = asyncio.Queue[Message | None]
+
+
+class Cell:
+    """One execution: which of its messages have come, and what it has put out."""
+
+    def __init__(self, msg_id: str, queue: MessageQueue):
+        self.msg_id = msg_id
+        self.queue = queue
+        self.outputs = CellOutputs()
+        self._reply: Message | None = None
+        self._idle = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the execution has ended and all its output is there."""
+        return self._idle and self._reply is not None
+
+    async def receive(self, deadline: Deadline, death_notice: Callable[[], str]) -> Message:
+        """Returns the next message.
+
+        Raises:
+            TimeoutError: At the deadline.
+            KernelDiedError: If there will be no more messages.
+        """
+        async with deadline.limit():
+            message = await self.queue.get()
+        if message is None:
+            raise KernelDiedError(death_notice(), self.outputs.text())
+        return message
+
+    def take(self, message: Message) -> str:
+        """Takes the next message and returns the text that it shows."""
+        if message.type == "execute_reply":
+            self._reply = message
+        elif message.type == "status":
+            self._idle = message.content.get("execution_state") == "idle"
+        return self.outputs.add(message)
+
+    def raise_if_failed(self) -> None:
+        """Raises the error that the execution ended with, if any."""
+        content = self._reply.content if self._reply is not None else {}
+        if content.get("status", "ok") == "ok":
+            return
+        lines = content.get("traceback")
+        traceback = "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""
+        summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
+        raise ExecutionError(plain(traceback or summary), self.outputs.text())
