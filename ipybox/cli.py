@@ -12,6 +12,10 @@ from pathlib import Path
 
 from dotenv import load_dotenv
 
+from ipybox.errors import SandboxError
+from ipybox.sandbox.preflight import require_sandbox
+from ipybox.sandbox.settings import PROFILES, load_settings
+
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 #: A variable KERNEL_ENV_X becomes X in the kernel.
@@ -39,10 +43,18 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--tool-server-port", type=int, help="port of the tool server (default: none)")
     arguments.add_argument("--kernel-gateway-host", default="localhost", help="host of the kernel gateway's port")
     arguments.add_argument("--kernel-gateway-port", type=int, help="port of the kernel gateway (default: none)")
+    sandbox = arguments.add_argument_group("sandbox")
+    sandbox.add_argument("--sandbox", action="store_true", help="run code inside Anthropic's sandbox-runtime (srt)")
+    settings = sandbox.add_mutually_exclusive_group()
+    settings.add_argument("--sandbox-config", type=Path, metavar="FILE", help="settings in the format of srt")
+    settings.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="settings that are built in")
     arguments.add_argument("--log-level", choices=LOG_LEVELS, default="WARNING", help="level of the log on stderr")
     commands = arguments.add_subparsers(dest="command", metavar="[command]")
     demo = commands.add_parser("demo", help="show a code action that calls the tools of real MCP servers")
     demo.add_argument("--directory", type=Path, help="where to make the demo's workspace (default: a temporary one)")
+    doctor = commands.add_parser("doctor", help="show what is installed, and what a mode still needs")
+    doctor.add_argument("--sandbox", action="store_true", help="fail if the sandbox can't work")
+    doctor.add_argument("--docker", action="store_true", help="fail if Docker can't be used")
     return arguments
 
 
@@ -59,16 +71,44 @@ def main(argv: Sequence[str] | None = None) -> None:
         from ipybox.demo import demo
 
         sys.exit(asyncio.run(_show(demo(arguments.directory))))
+    if arguments.command == "doctor":
+        from ipybox.doctor import doctor
+
+        sys.exit(doctor(sandbox=arguments.sandbox, docker=arguments.docker))
 
     workspace: Path = arguments.workspace.resolve()
     if not workspace.is_dir():
         sys.exit(f"ipybox: the workspace {workspace} is not a directory")
+    try:
+        sandbox_config = _check_sandbox(arguments)
+    except SandboxError as exc:
+        sys.exit(f"ipybox: {exc}")
     load_dotenv(workspace / ".env")
     os.chdir(workspace)
-    asyncio.run(_serve(arguments, workspace))
+    asyncio.run(_serve(arguments, workspace, sandbox_config))
 
 
-async def _serve(arguments: argparse.Namespace, workspace: Path) -> None:
+def _check_sandbox(arguments: argparse.Namespace) -> Path | str | None:
+    """Returns the settings of the sandbox that is asked for, if any, after a look at whether it can start.
+
+    A client of the server would learn only at the first cell that there is none.
+
+    Raises:
+        SandboxError: If the settings are wrong, or what the sandbox needs is missing.
+    """
+    config: Path | None = arguments.sandbox_config
+    profile: str | None = arguments.sandbox_profile
+    if not arguments.sandbox:
+        if config or profile:
+            raise SandboxError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
+        return None
+    chosen = config.resolve() if config is not None else profile
+    load_settings(chosen)
+    require_sandbox()
+    return chosen
+
+
+async def _serve(arguments: argparse.Namespace, workspace: Path, sandbox_config: Path | str | None) -> None:
     from ipybox.mcp_server import MCPServer
 
     server = MCPServer(
@@ -78,6 +118,8 @@ async def _serve(arguments: argparse.Namespace, workspace: Path) -> None:
         kernel_gateway_host=arguments.kernel_gateway_host,
         kernel_gateway_port=arguments.kernel_gateway_port,
         kernel_env=kernel_env(os.environ),
+        sandbox=arguments.sandbox,
+        sandbox_config=sandbox_config,
         log_level=arguments.log_level,
     )
     stopped = _stop_signal()

@@ -81,9 +81,14 @@ class CodeExecutor:
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for never.
         connect_timeout: Seconds that an MCP server has to start and answer.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime.
-        sandbox_config: A settings file for the sandbox.
+        sandbox_config: A settings file for the sandbox, in the format of srt, or the name of a profile: `default` or
+            `workspace` (`ipybox.sandbox.settings.load_settings`).
         log_level: Logging level of the gateway process.
         working_dir: The kernel's working directory, by default that of this process.
+
+    Raises:
+        SandboxError: If the settings of the sandbox can't be read or are wrong.
+        ValueError: If there are settings for a sandbox that is not asked for.
     """
 
     def __init__(
@@ -97,7 +102,7 @@ class CodeExecutor:
         approval_timeout: float | None = 60,
         connect_timeout: float = 30,
         sandbox: bool = False,
-        sandbox_config: Path | None = None,
+        sandbox_config: Path | str | None = None,
         log_level: str = "WARNING",
         *,
         working_dir: Path | None = None,
@@ -105,8 +110,10 @@ class CodeExecutor:
         self._tool_server_address = (tool_server_host, tool_server_port)
         self._approval_timeout = approval_timeout
         self._connect_timeout = connect_timeout
-        self._sandbox = sandbox
-        self._images_dir = images_dir if images_dir is not None else (working_dir or Path.cwd()) / "images"
+        workspace = working_dir or Path.cwd()
+        #: The workspace, if what runs there must get no further.
+        self._sandboxed = workspace.resolve() if sandbox else None
+        self._images_dir = images_dir if images_dir is not None else workspace / "images"
         self._guest_token = new_token()
         self._new_gateway = partial(
             KernelGateway,
@@ -143,6 +150,7 @@ class CodeExecutor:
             RuntimeError: If the executor is running.
             OSError: If a given port is taken.
             GatewayError: If the kernel gateway or the kernel does not start.
+            SandboxError: If what the sandbox needs is not there, or it can't start. Nothing ran without it.
         """
         async with self._lifecycle:
             if self._state is _State.STARTED:
@@ -253,12 +261,18 @@ class CodeExecutor:
             try:
                 async with aclosing(self._client.stream(code, deadline)) as items:
                     async for item in items:
-                        yield item if isinstance(item, str) else _result(item, notice)
+                        yield item if isinstance(item, str) else self._result(item, notice)
             except ExecutionError as exc:
                 self._check_running()
-                raise CodeExecutionError(str(exc), exc.text) from None
+                message = "\n".join([str(exc), *self._gateway.explain_refusals(f"{exc.text or ''}\n{exc}")])
+                raise CodeExecutionError(message, exc.text) from None
             finally:
                 self._on_approval = None
+
+    def _result(self, result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
+        refusals = self._gateway.explain_refusals(result.text) if result.text else []
+        lines = [notice, result.text, *refusals]
+        return CodeExecutionResult("\n".join(filter(None, lines)) or None, result.images)
 
     async def _revive(self) -> str | None:
         """Gives the executor a kernel again if it has lost it; returns what to tell then."""
@@ -297,7 +311,7 @@ class CodeExecutor:
                 approval_required=True,
                 approval_timeout=self._approval_timeout,
                 connect_timeout=self._connect_timeout,
-                sealed_only=self._sandbox,
+                sealed_for=self._sandboxed,
                 guest_token=self._guest_token,
                 approver=self._decide,
             )
@@ -307,7 +321,7 @@ class CodeExecutor:
         from ipybox.kernel_mgr.client import KernelClient
 
         self._client = await self._kernel_side.enter_async_context(
-            KernelClient(images_dir=self._images_dir, endpoint=self._gateway.endpoint)
+            KernelClient(images_dir=self._images_dir, endpoint=self._gateway.endpoint, beneath=self._sandboxed)
         )
 
     async def _stop_kernel_side(self) -> None:
@@ -332,13 +346,6 @@ class CodeExecutor:
 
 async def _accept(request: "ApprovalRequest") -> None:
     await request.accept()
-
-
-def _result(result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
-    text = result.text
-    if notice is not None:
-        text = notice if text is None else f"{notice}\n{text}"
-    return CodeExecutionResult(text, result.images)
 
 
 def _load_components() -> None:

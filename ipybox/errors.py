@@ -9,6 +9,7 @@
         ├── MCPServerError         an MCP server can't be started, reached or understood
         │   └── MCPConnectionLost  the connection to it ended while a call was under way
         ├── MissingVariableError   a ${VAR} in server parameters has no value
+        ├── SandboxError           the sandbox can't be set up; nothing ran without it
         └── ToolRunnerError        a tool call failed, was rejected or was not answered
 
 Bad arguments raise ValueError, calls in the wrong state RuntimeError, exceeded times TimeoutError.
@@ -56,6 +57,10 @@ class MCPConnectionLost(MCPServerError):
 
 class MissingVariableError(IpyboxError):
     """A `${VAR}` placeholder in server parameters names a variable that is not set."""
+
+
+class SandboxError(IpyboxError):
+    """The sandbox can't be set up as it was asked for; the message says what to do. Nothing ran without it."""
 
 
 class ToolRunnerError(IpyboxError):

@@ -45,8 +45,8 @@ class MCPServer:
         kernel_gateway_host: Host of the kernel gateway.
         kernel_gateway_port: Port of the kernel gateway, by default none.
         kernel_env: Environment variables for the kernel.
-        sandbox: Whether the kernel runs inside a sandbox.
-        sandbox_config: A settings file for the sandbox.
+        sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime.
+        sandbox_config: A settings file for the sandbox, or the name of a profile.
         log_level: Logging level of the gateway process.
     """
 
@@ -60,10 +60,11 @@ class MCPServer:
         kernel_gateway_port: int | None = None,
         kernel_env: dict[str, str] | None = None,
         sandbox: bool = False,
-        sandbox_config: Path | None = None,
+        sandbox_config: Path | str | None = None,
         log_level: str = "WARNING",
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
+        self._beneath = self._workspace if sandbox else None
         self._executor = CodeExecutor(
             tool_server_host,
             tool_server_port,
@@ -118,7 +119,9 @@ class MCPServer:
         from ipybox.mcp_apigen import generate_mcp_sources
 
         try:
-            names = await generate_mcp_sources(server_name, server_params, self._workspace / TOOLS_DIR)
+            names = await generate_mcp_sources(
+                server_name, server_params, self._workspace / TOOLS_DIR, beneath=self._beneath
+            )
         except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
         return _success("\n".join(names))

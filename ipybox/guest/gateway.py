@@ -6,6 +6,7 @@ host's tool server through a loopback port whose listening socket this process g
 """
 
 import argparse
+import json
 import logging
 import os
 import shutil
@@ -25,7 +26,8 @@ from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 from traitlets.config import Config
 
-from ipybox.guest.protocol import LISTENER, MAX_FDS, READY
+from ipybox.guest.kernels import GuestKernelManager
+from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, MAX_FDS, READY
 
 #: The largest message that the gateway takes from its client: the code of a cell, with room to spare.
 MAX_MESSAGE_BYTES = 1 << 30
@@ -90,6 +92,14 @@ def offer_tool_port(link: socket.socket) -> int:
         return listener.getsockname()[1]
 
 
+def take_environment(runtime_dir: str) -> dict[str, str]:
+    """Returns the environment of kernels, which the host has left in a file."""
+    file = Path(runtime_dir) / ENVIRONMENT_FILE
+    environment = json.loads(file.read_text())
+    file.unlink()
+    return environment
+
+
 def gateway_config(runtime_dir: str, log_level: str) -> Config:
     """Returns the configuration of gateway and kernels."""
     config: Any = Config()
@@ -123,19 +133,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="ipybox.guest.gateway")
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
+    parser.add_argument("--confine", action="store_true", help="give up what code in a sandbox has no use for")
+    parser.add_argument("--proxy", action="store_true", help="let kernels know the proxies of the sandbox")
     arguments = parser.parse_args()
 
+    if arguments.confine:
+        from ipybox.guest.confine import confine, protect_process
+
+        confine()
+        protect_process()
     link = take_link()
+    runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]
+    environment = take_environment(runtime_dir)
+    if arguments.proxy:
+        environment = dict(os.environ) | environment
     if arguments.tools:
-        os.environ["TOOL_SERVER_HOST"] = "127.0.0.1"
-        os.environ["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
+        environment["TOOL_SERVER_HOST"] = "127.0.0.1"
+        environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
+    GuestKernelManager.environment = environment
 
     # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
     warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
     app = GuestGatewayApp()
     app.link = link
-    app.runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]
-    app.update_config(gateway_config(app.runtime_dir, arguments.log_level))
+    app.runtime_dir = runtime_dir
+    app.update_config(gateway_config(runtime_dir, arguments.log_level))
     run: Any = app  # its methods are not annotated
     run.initialize([])
     run.start()

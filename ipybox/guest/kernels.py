@@ -14,16 +14,13 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
     KernelGatewayIOLoopKernelManager,
     SeedingMappingKernelManager,
 )
-
-#: Settings of the gateway itself that kernels don't inherit.
-GATEWAY_VARIABLES = ("JUPYTER_CONFIG_DIR", "JUPYTER_NO_CONFIG", "IPYBOX_RUNTIME_DIR", "KG_AUTH_TOKEN")
 
 
 class WatchedProvisioner(LocalProvisioner):
@@ -88,6 +85,9 @@ class WatchedProvisioner(LocalProvisioner):
 class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     """Runs `ipybox.guest.kernel` as the kernel process and tells its listeners when it dies."""
 
+    #: The environment of kernels, which is not that of the gateway.
+    environment: ClassVar[dict[str, str]] = {}
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
@@ -107,8 +107,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
-        for name in GATEWAY_VARIABLES:
-            kwargs["env"].pop(name, None)
+        added = {name: value for name, value in kwargs["env"].items() if os.environ.get(name) != value}
+        kwargs["env"] = self.environment | added
         await super()._async_launch_kernel(kernel_cmd, **kwargs)
 
     def start_restarter(self) -> None:

@@ -15,5 +15,8 @@ CONNECTION = b"c"
 LISTENER = b"l"
 READY = b"r"
 
+#: In the guest's own directory: the environment of kernels, which the gateway takes and removes.
+ENVIRONMENT_FILE = "environment.json"
+
 #: At most this many descriptors are taken from one message; the platform closes the ones that don't fit.
 MAX_FDS = 8

@@ -60,6 +60,7 @@ class KernelClient:
         images_dir: Directory for images that code displays; `images` in the working directory by default.
         ping_interval: Seconds between pings that detect a lost gateway over TCP; private sockets need none.
         endpoint: The gateway's private endpoint (`KernelGateway.endpoint`), instead of host and port.
+        beneath: The workspace, if the kernel runs in a sandbox: links that code has made there are not followed.
     """
 
     def __init__(
@@ -70,9 +71,11 @@ class KernelClient:
         ping_interval: float = 10,
         *,
         endpoint: Endpoint | None = None,
+        beneath: Path | None = None,
     ):
         self._endpoint = endpoint or Endpoint("kernel-gateway", host, port)
         self._images_dir = images_dir or Path("images")
+        self._beneath = beneath
         self._heartbeat = None if self._endpoint.dial is not None else ping_interval
         self._turn = Turn()
         self._lifecycle = asyncio.Lock()
@@ -203,7 +206,7 @@ class KernelClient:
                 raise
             finally:
                 self._queues.pop(cell.msg_id, None)
-            images = await asyncio.to_thread(cell.outputs.save_images, self._images_dir)
+            images = await asyncio.to_thread(cell.outputs.save_images, self._images_dir, beneath=self._beneath)
             cell.raise_if_failed()
             yield ExecutionResult(cell.outputs.text(), images)
 

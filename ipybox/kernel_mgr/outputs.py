@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from ipybox.beneath import open_directory
 from ipybox.kernel_mgr.messages import Message
 
 #: Image formats that become files, with their suffixes.
@@ -101,15 +102,17 @@ class CellOutputs:
             at_line_start = text.endswith("\n")
         return "".join(pieces).removesuffix("\n") if pieces else None
 
-    def save_images(self, directory: Path) -> list[Path]:
-        """Writes the images to new files in `directory`, which is made if need be, and returns their paths."""
-        paths: list[Path] = []
-        for suffix, data in self._images():
-            directory.mkdir(parents=True, exist_ok=True)
-            path = directory / f"{uuid.uuid4().hex}{suffix}"
-            path.write_bytes(data)
-            paths.append(path)
-        return paths
+    def save_images(self, directory: Path, *, beneath: Path | None = None) -> list[Path]:
+        """Writes the images to new files in `directory`, which is made if need be, and returns their paths.
+
+        `beneath` is the directory that the cell itself can write: links there are not followed (`open_directory`).
+        """
+        images = {f"{uuid.uuid4().hex}{suffix}": data for suffix, data in self._images()}
+        if images:
+            with open_directory(directory, beneath=beneath) as opened:
+                for name, data in images.items():
+                    opened.write_new(name, data)
+        return [directory / name for name in images]
 
     def _images(self) -> Iterator[tuple[str, bytes]]:
         for output in self._outputs:

@@ -6,6 +6,7 @@ bounded wait gets SIGTERM, then SIGKILL, with its whole group; then its private 
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -14,16 +15,20 @@ import socket
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ipybox.errors import GatewayError
+from ipybox.errors import GatewayError, SandboxError
+from ipybox.guest.protocol import ENVIRONMENT_FILE
 from ipybox.kernel_mgr.link import AcceptedSocket, Link
 from ipybox.listen import listen
+from ipybox.sandbox.settings import load_settings
 from ipybox.tasks import TaskSet
 
 if TYPE_CHECKING:
     from ipybox.endpoint import Endpoint
+    from ipybox.sandbox.policy import Policy
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +37,17 @@ SAFE_VARIABLES = (
     *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
     "JUPYTER_RUNTIME_DIR",
 )
+
+#: Variables of this process that srt itself may know besides, to find the way to the hosts that its settings allow.
+PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+
+#: Caches of programs that a sandboxed kernel runs, as directories of its own: the home is not writable.
+SANDBOX_DIRECTORIES = {
+    "MPLCONFIGDIR": "matplotlib",
+    "PIP_CACHE_DIR": "pip",
+    "TMPDIR": "tmp",
+    "XDG_CACHE_HOME": "cache",
+}
 
 START_TIMEOUT = 60.0
 TERMINATE_GRACE = 2.0
@@ -49,7 +65,7 @@ class KernelGateway:
         host: Where to listen if there is a port.
         port: The port to listen on, or None for no port at all; 0 picks a free one.
         sandbox: Whether to run gateway and kernels inside Anthropic's sandbox-runtime.
-        sandbox_config: A settings file for the sandbox.
+        sandbox_config: A settings file for the sandbox or the name of a profile (`ipybox.sandbox.settings`).
         log_level: Logging level of the gateway process.
         log_to_stderr: Whether the gateway's log goes to this process's stderr. Otherwise its last lines are kept
             for error messages and logged here at level DEBUG.
@@ -57,6 +73,10 @@ class KernelGateway:
         working_dir: The kernels' working directory, by default that of this process.
         on_tool_connection: Takes each connection that code in a kernel makes to the tool server's address. If
             None, kernels have no such address, unless `env` holds one.
+
+    Raises:
+        SandboxError: If the settings of the sandbox can't be read or are wrong.
+        ValueError: If there are settings for a sandbox that is not asked for.
     """
 
     def __init__(
@@ -64,7 +84,7 @@ class KernelGateway:
         host: str = "localhost",
         port: int | None = 8888,
         sandbox: bool = False,
-        sandbox_config: Path | None = None,
+        sandbox_config: Path | str | None = None,
         log_level: str = "INFO",
         log_to_stderr: bool = False,
         env: dict[str, str] | None = None,
@@ -72,8 +92,10 @@ class KernelGateway:
         working_dir: Path | None = None,
         on_tool_connection: AcceptedSocket | None = None,
     ):
-        if sandbox or sandbox_config is not None:
-            raise NotImplementedError("the sandbox is not part of this version: see CHANGELOG.md")
+        if sandbox_config is not None and not sandbox:
+            raise ValueError("there is a sandbox_config, but no sandbox is asked for: pass sandbox=True, too")
+        #: What kernels may do; None without a sandbox.
+        self.sandbox_settings = load_settings(sandbox_config) if sandbox else None
         self.host = host
         self.port = port
         self.token: str | None = None
@@ -88,6 +110,7 @@ class KernelGateway:
         self._token_file: Path | None = None
         self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._policy: Policy | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -115,6 +138,7 @@ class KernelGateway:
             RuntimeError: If the gateway is already running.
             OSError: If the port is taken.
             GatewayError: If the process ends or does not answer; the message has its last lines of output.
+            SandboxError: If what the sandbox needs is not there, or it can't start. Nothing ran without it.
         """
         if self._process is not None:
             raise RuntimeError("the kernel gateway is already running")
@@ -167,6 +191,14 @@ class KernelGateway:
             raise GatewayError("the kernel gateway is not running")
         return self._link.connect()
 
+    def explain_refusals(self, text: str) -> list[str]:
+        """Returns what the sandbox has refused to code that put out this text, and which setting opens it."""
+        if self._policy is None:
+            return []
+        from ipybox.sandbox.denials import hints
+
+        return hints(text, self._policy)
+
     def _publish(self, listener: socket.socket) -> None:
         """Makes a token and puts it where clients look, which may connect from now on."""
         from ipybox.tokens import new_token, publish_token
@@ -187,13 +219,13 @@ class KernelGateway:
     async def _spawn(self) -> None:
         # Sockets are files here: the path has to be short, which that of a user's TMPDIR may not be.
         self._private_dir = Path(tempfile.mkdtemp(prefix="ipybox-", dir="/tmp"))
+        guest_dir = self._private_dir / "guest"
+        self._prepare(guest_dir)
+        command = self._command(guest_dir)
         self._link = Link()
-        command = [sys.executable, "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
-        if self._on_tool_connection is not None:
-            command.append("--tools")
         self._process = await asyncio.create_subprocess_exec(
             *command,
-            env=self._environment(self._private_dir),
+            env=self._gateway_environment(guest_dir),
             cwd=self._working_dir,
             stdin=self._link.guest_end.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
@@ -204,21 +236,60 @@ class KernelGateway:
         if self._process.stderr is not None:
             self._tasks.start(self._read_stderr(self._process.stderr))
 
-    def _environment(self, private_dir: Path) -> dict[str, str]:
-        inherited = {name: os.environ[name] for name in SAFE_VARIABLES if name in os.environ}
+    def _command(self, guest_dir: Path) -> list[str]:
+        command = [sys.executable, "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
+        if self._on_tool_connection is not None:
+            command.append("--tools")
+        if self.sandbox_settings is None:
+            return command
+        if sys.platform == "linux":
+            command.append("--confine")
+        if self.sandbox_settings.has_network:
+            command.append("--proxy")
+        from ipybox.sandbox.launch import Sandbox
+
+        sandbox = Sandbox(self.sandbox_settings, (self._working_dir or Path.cwd()).resolve())
+        self._policy = sandbox.policy(guest_dir)
+        return sandbox.kernel_command(command, guest_dir, guest_dir.parent / "srt.json")
+
+    def _prepare(self, guest_dir: Path) -> None:
+        """Makes the guest's own directory, with the kernels' environment in it."""
+        guest_dir.mkdir(mode=0o700)
+        environment = _inherited(SAFE_VARIABLES)
         bin_dir = str(Path(sys.executable).parent)
-        path = inherited.get("PATH", os.defpath)
+        path = environment.get("PATH", os.defpath)
         if bin_dir not in path.split(os.pathsep):
-            inherited["PATH"] = f"{bin_dir}{os.pathsep}{path}"  # `!python` means the kernel's own
+            environment["PATH"] = f"{bin_dir}{os.pathsep}{path}"  # `!python` means the kernel's own
+        if self.sandbox_settings is not None:
+            environment["SANDBOX_RUNTIME"] = "1"  # as srt tells what it runs
+            for variable, name in SANDBOX_DIRECTORIES.items():
+                (guest_dir / name).mkdir()
+                environment[variable] = str(guest_dir / name)
+            if self.sandbox_settings.has_network:
+                environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
+        environment |= self._env | {"IPYTHONDIR": str(guest_dir / "ipython")}
+        file = guest_dir / ENVIRONMENT_FILE
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            json.dump(environment, opened)
+
+    def _gateway_environment(self, guest_dir: Path) -> dict[str, str]:
+        """Returns the environment of the gateway process, and of srt around it.
+
+        What is meant for kernels has no part in it: srt is a program of the host.
+        """
         own = {
-            "IPYTHONDIR": str(private_dir / "ipython"),
-            "JUPYTER_CONFIG_DIR": str(private_dir),
+            "JUPYTER_CONFIG_DIR": str(guest_dir),
             "JUPYTER_NO_CONFIG": "1",
-            "IPYBOX_RUNTIME_DIR": str(private_dir),
+            "IPYBOX_RUNTIME_DIR": str(guest_dir),
+            "TMPDIR": str(guest_dir.parent),  # Jupyter and srt leave files there
         }
         if self.token is not None:
             own["KG_AUTH_TOKEN"] = self.token
-        return inherited | self._env | own
+        if self.sandbox_settings is None:
+            return _inherited(SAFE_VARIABLES) | own
+        own["CLAUDE_CODE_TMPDIR"] = str(guest_dir / SANDBOX_DIRECTORIES["TMPDIR"])  # makes it srt's TMPDIR inside
+        proxies = PROXY_VARIABLES if self.sandbox_settings.has_network else ()
+        return _inherited((*SAFE_VARIABLES, *proxies)) | own
 
     async def _until_ready(self) -> None:
         assert self._link is not None
@@ -229,9 +300,19 @@ class KernelGateway:
             for wait in waits:
                 wait.cancel()
         if self._link.closed.is_set():
-            raise GatewayError(f"the kernel gateway ended at its start{await self._last_words()}")
+            ended = f"the kernel gateway ended at its start{await self._last_words()}"
+            raise GatewayError(ended) if self.sandbox_settings is None else await self._explain(ended)
         if not self._link.ready.is_set():
             raise GatewayError(f"the kernel gateway did not answer in {START_TIMEOUT:g} s{await self._last_words()}")
+
+    async def _explain(self, ended: str) -> SandboxError:
+        """Returns the error of a sandboxed start, with what this machine does not let a sandbox do."""
+        from ipybox.sandbox.preflight import diagnose
+
+        assert self.sandbox_settings is not None
+        findings = await asyncio.to_thread(diagnose, weaker_nested=self.sandbox_settings.weaker_nested_sandbox)
+        problems = [str(finding) for finding in findings if finding.problem is not None]
+        return SandboxError("\n".join(["the sandbox did not start, and nothing ran without it", *problems, ended]))
 
     async def _last_words(self) -> str:
         await self._tasks.wait(timeout=1)
@@ -258,3 +339,7 @@ class KernelGateway:
     def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
+
+
+def _inherited(names: Iterable[str]) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ}

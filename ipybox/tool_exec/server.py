@@ -28,6 +28,7 @@ from aiohttp.typedefs import Middleware
 from ipybox.endpoint import Endpoint
 from ipybox.errors import IpyboxError
 from ipybox.listen import listen
+from ipybox.sandbox.servers import start_beside
 from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token, publish_token
 from ipybox.tool_exec.approval.client import ApprovalCallback
@@ -75,8 +76,8 @@ class ToolServer:
         connect_timeout: Seconds that an MCP server has to start and answer.
         log_to_stderr: Whether ipybox's log also goes to this process's stderr.
         log_level: Level of that log.
-        sealed_only: Whether calls from a guest must carry the seal of their server's parameters: always so where
-            the guest is confined, as it could otherwise start any command outside.
+        sealed_for: A workspace. Calls from a guest must then carry a seal of their server's parameters that was made
+            for it: always so where the guest is confined, as it could otherwise start any command outside.
         guest_token: The token that guests present, by default a new one.
         approver: Called with each `ApprovalRequest`, instead of an `ApprovalClient`; it has to return at once.
     """
@@ -91,7 +92,7 @@ class ToolServer:
         log_to_stderr: bool = False,
         log_level: str = "INFO",
         *,
-        sealed_only: bool = False,
+        sealed_for: Path | None = None,
         guest_token: str | None = None,
         approver: ApprovalCallback | None = None,
     ):
@@ -99,7 +100,7 @@ class ToolServer:
         self.port = port
         self.guest_token = guest_token or new_token()
         self._token = new_token()
-        self._sealed_only = sealed_only
+        self._sealed_for = sealed_for
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
         self._sessions = MCPSessions(connect_timeout)
         self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
@@ -203,25 +204,28 @@ class ToolServer:
         return ours
 
     async def _run_for_guest(self, request: web.Request) -> web.Response:
-        return await self._run(request, seal_required=self._sealed_only)
+        return await self._run(request, self._sealed_for)
 
     async def _run_for_application(self, request: web.Request) -> web.Response:
-        return await self._run(request, seal_required=False)
+        return await self._run(request, sealed_for=None)
 
-    async def _run(self, request: web.Request, *, seal_required: bool) -> web.Response:
+    async def _run(self, request: web.Request, sealed_for: Path | None) -> web.Response:
         try:
             call: object = await request.json()
         except (ValueError, RecursionError):
             call = None
         if not is_run_request(call):
             return web.json_response(RunReply(error="not a tool call: see ipybox.tool_exec.protocol"), status=400)
-        if seal_required and not is_sealed(call["server_name"], call["server_params"], call["seal"]):
-            logger.warning("refused a call of %s with parameters that were not registered", call["server_name"])
-            error = (
-                f"the parameters of MCP server {call['server_name']!r} are not the ones it was registered with: "
-                "register it (again) from outside the sandbox"
-            )
-            return web.json_response(RunReply(error=error), status=403)
+        if sealed_for is not None:
+            server_name, server_params = call["server_name"], call["server_params"]
+            if not is_sealed(server_name, server_params, call["seal"], sealed_for):
+                logger.warning("refused a call of %s with parameters that were not registered", server_name)
+                error = (
+                    f"the parameters of MCP server {server_name!r} are not those that it was registered with in this "
+                    "workspace: register it (again) from outside the sandbox"
+                )
+                return web.json_response(RunReply(error=error), status=403)
+            call["server_params"] = start_beside(server_params)
         return web.json_response(await self._approve_and_call(call))
 
     async def _approve_and_call(self, call: RunRequest) -> RunReply:

@@ -1,7 +1,9 @@
 """Packages on disk: nothing is replaced by half, and nothing that was not generated."""
 
 import asyncio
+import errno
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -156,8 +158,8 @@ async def test_failing_server_is_named_and_the_package_kept(
 def test_failing_write_keeps_the_package_and_leaves_nothing(tmp_path: Path) -> None:
     write_package(tmp_path / "srv", {"__init__.py": "old", MANIFEST: ""})
     before = tree(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        write_package(tmp_path / "srv", {"__init__.py": "new", "no/such/directory.py": ""})
+    with pytest.raises(OSError, match="File name too long"):
+        write_package(tmp_path / "srv", {"__init__.py": "new", f"{'x' * 300}.py": ""})
     assert tree(tmp_path) == before
 
 
@@ -166,13 +168,13 @@ def test_failing_rename_puts_the_old_package_back(tmp_path: Path, monkeypatch: p
     before = tree(tmp_path)
     rename = os.rename
 
-    def failing(source: Path, target: Path) -> None:
-        if source.name == "new":
-            raise PermissionError("no")
-        rename(source, target)
+    def failing(source: str, target: str, **directories: int) -> None:
+        if source == "new":
+            raise PermissionError(errno.EACCES, "no")
+        rename(source, target, **directories)
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(PermissionError):
+    with pytest.raises(PermissionError, match=re.escape(str(tmp_path / "srv"))):
         write_package(tmp_path / "srv", {"__init__.py": "new", MANIFEST: ""})
     assert tree(tmp_path) == before
 

@@ -15,6 +15,7 @@ from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, Cod
 from ipybox.errors import ToolRunnerError
 from ipybox.tool_exec.client import ToolRunner, reset
 from tests import servers
+from tests.conftest import Mode
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,16 +24,25 @@ ECHO = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "ech
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def caller(tmp_path_factory: pytest.TempPathFactory, shared: None) -> AsyncIterator[CodeExecutor]:
-    """An executor whose kernel has `echo`, a runner of the SDK's server, and `scripted`, one that misbehaves."""
-    async with CodeExecutor(working_dir=tmp_path_factory.mktemp("caller")) as executor:
-        await executor.execute(f"""
+async def caller(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: None) -> AsyncIterator[CodeExecutor]:
+    """An executor whose kernel has `echo`, a runner of the SDK's server, `scripted`, one that misbehaves, and others
+    that can't be started."""
+    directory = tmp_path_factory.mktemp("caller")
+    servers.register(
+        directory,
+        echo=ECHO,
+        scripted=servers.scripted(),
+        missing={"command": "no-such-command"},
+        variable={"command": "${NO_SUCH_VARIABLE}"},
+        shape={"nothing": 1},
+    )
+    async with CodeExecutor(working_dir=directory, sandbox=mode.sandbox) as executor:
+        await executor.execute("""
 import asyncio, json, os
 from ipybox.tool_exec.client import ToolRunner, ToolRunnerError
-echo = ToolRunner.from_env("echo", {ECHO!r})
-scripted = ToolRunner.from_env("scripted", {servers.scripted()!r})
-def call(text): return echo.run_sync("echo", {{"text": str(text)}})["result"]
-async def acall(text): return (await echo.run("echo", {{"text": str(text)}}))["result"]
+from registered import echo, missing, scripted, shape, variable
+def call(text): return echo.run_sync("echo", {"text": str(text)})["result"]
+async def acall(text): return (await echo.run("echo", {"text": str(text)}))["result"]
 """)
         yield executor
 
@@ -181,9 +191,9 @@ for runner, tool, args in (
     (scripted, "fail", {"text": "it broke"}),
     (scripted, "refuse", {}),
     (echo, "nothing", {}),
-    (ToolRunner.from_env("missing", {"command": "no-such-command"}), "x", {}),
-    (ToolRunner.from_env("variable", {"command": "${NO_SUCH_VARIABLE}"}), "x", {}),
-    (ToolRunner.from_env("shape", {"nothing": 1}), "x", {}),
+    (missing, "x", {}),
+    (variable, "x", {}),
+    (shape, "x", {}),
 ):
     try:
         runner.run_sync(tool, args)
@@ -200,6 +210,15 @@ print(json.dumps(messages))
         strict=True,
     ):
         assert part in message
+
+
+async def test_parameters_that_were_not_registered_are_for_kernels_without_a_sandbox(caller: CodeExecutor, mode: Mode):
+    code = f"ToolRunner.from_env('scripted', {servers.scripted()!r}).run_sync('echo', {{'text': 'unsealed'}})"
+    if mode.sandbox:
+        with pytest.raises(CodeExecutionError, match="the parameters of MCP server 'scripted' are not those"):
+            await caller.execute(code)
+    else:
+        assert (await caller.execute(code)).text == "'unsealed'"
 
 
 async def test_arguments_that_utf8_can_not_encode_are_refused_and_the_next_call_works(caller: CodeExecutor):

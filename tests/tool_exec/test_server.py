@@ -5,6 +5,7 @@ import json
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -20,6 +21,9 @@ from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.conftest import Fifo
 from tests.servers import WAIT
+
+WORKSPACE = Path("/workspace")
+ROOT = WORKSPACE / "mcptools"
 
 Face = Callable[[ToolServer], Endpoint]
 
@@ -195,21 +199,21 @@ async def test_what_is_no_tool_call_is_refused(server: ToolServer, data: bytes):
 
 async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
     params = servers.scripted()
-    async with ToolServer(port=None, sealed_only=True) as server:
-        for sealed in (None, "", "0" * 64, seal("other", params), seal("scripted", {**params, "args": []})):
+    async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
+        for sealed in (None, "", "0" * 64, seal("other", params, ROOT), seal("scripted", {**params, "args": []}, ROOT)):
             status, reply = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=sealed))
             assert status == 403
             assert reply["error"] == (
-                "the parameters of MCP server 'scripted' are not the ones it was registered with: "
-                "register it (again) from outside the sandbox"
+                "the parameters of MCP server 'scripted' are not those that it was registered with in this "
+                "workspace: register it (again) from outside the sandbox"
             )
         assert (await ask(server.endpoint, "GET", "/status"))[1]["servers"] == []
-        status, _ = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=seal("scripted", params)))
+        status, _ = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=seal("scripted", params, ROOT)))
         assert status == 200
 
 
 async def test_the_application_needs_no_seal():
-    async with ToolServer(port=None, sealed_only=True) as server:
+    async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
         status, reply = await ask(server.endpoint, "POST", "/run", call(text="x"))
 
     assert (status, reply["content"][0]["text"]) == (200, "x")
@@ -223,7 +227,7 @@ async def test_no_request_for_an_unsealed_call_reaches_the_application():
         await request.accept()
 
     async with (
-        ToolServer(port=None, sealed_only=True, approval_required=True) as server,
+        ToolServer(port=None, sealed_for=WORKSPACE, approval_required=True) as server,
         ApprovalClient(decide, endpoint=server.endpoint),
     ):
         assert (await ask(guest_face(server), "POST", "/run", call(text="x")))[0] == 403
@@ -340,9 +344,9 @@ async def test_stopping_ends_calls_under_way(server: ToolServer, fifo: Fifo):
 
 
 async def test_a_log_goes_to_stderr_if_asked_for(capsys: pytest.CaptureFixture[str]):
-    async with ToolServer(port=None, log_to_stderr=True, sealed_only=True) as server:
+    async with ToolServer(port=None, log_to_stderr=True, sealed_for=WORKSPACE) as server:
         await ask(guest_face(server), "POST", "/run", call(text="x"))
-    async with ToolServer(port=None, sealed_only=True) as server:
+    async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
         await ask(guest_face(server), "POST", "/run", call(text="x"))
 
     assert capsys.readouterr().err.count("refused a call of scripted") == 1

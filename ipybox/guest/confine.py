@@ -1,0 +1,249 @@
+"""A second layer of confinement for sandboxed code on Linux, which the gateway puts on itself and all its kernels.
+
+The sandbox around the guest decides over files and network. This layer takes away what is left to reach around it:
+capabilities, other processes of the same user, the host's keys, new namespaces, and parts of the system call
+interface that hold most kernel exploits and that no notebook needs. It can't be taken off, and children inherit it.
+
+It needs neither privileges nor anything but the standard library. See seccomp(2), capabilities(7), keyrings(7).
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 38, 47
+PR_CAP_AMBIENT_CLEAR_ALL, KEYCTL_JOIN_SESSION_KEYRING = 4, 1
+CAPABILITY_VERSION_3, CAPABILITY_SETS_SIZE, MAX_CAPABILITIES = 0x20080522, 24, 64
+
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 1, 1
+ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
+DENY, ABSENT = FAIL | errno.EPERM, FAIL | errno.ENOSYS
+
+#: Offsets in `struct seccomp_data`; of an argument, the low half (both architectures are little-endian).
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, ARGUMENT_SIZE = 0, 4, 16, 8
+#: Names of machines, their place in the tables below, and their AUDIT_ARCH_… value.
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+#: System calls of x86_64's x32 variant have this bit in their number.
+X32_BIT = 0x40000000
+
+#: Operations of classic BPF (linux/filter.h): load a word of the data, return, and jumps that compare it.
+LOAD, RETURN, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
+MAX_JUMP = 255
+
+#: System calls with their numbers on x86_64 and aarch64; first those that are needed here or depend on arguments.
+CLONE, CLONE3, IOCTL, SOCKET, SOCKETPAIR = (56, 220), (435, 435), (16, 29), (41, 198), (53, 199)
+CAPSET, KEYCTL, SECCOMP = (126, 91), (250, 219), (317, 277)
+#: What fails with EPERM, whatever its arguments; None where a machine has no such call.
+DENIED: dict[str, tuple[int, int | None]] = {
+    # Memory, registers and descriptors of other processes: the gateway holds the link to the host.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    # Keys belong to the user, not to a namespace: these would be those of the host's sessions.
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": KEYCTL,
+    # A new user namespace brings a full set of capabilities over whatever is made in it, mounts above all.
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    # A handle opens a file of a file system without a path to it, hence around mounts.
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    # Large or seldom used parts of the kernel with a history of exploits.
+    "modify_ldt": (154, None),
+    "perf_event_open": (298, 241),
+    "fanotify_init": (300, 262),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    # Administration of the machine, and its log. Reading the clock's state (adjtimex) stays, setting it does not.
+    "syslog": (103, 116),
+    "acct": (163, 89),
+    "settimeofday": (164, 170),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "reboot": (169, 142),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "init_module": (175, 105),
+    "delete_module": (176, 106),
+    "quotactl": (179, 60),
+    "clock_settime": (227, 112),
+    "kexec_load": (246, 104),
+    "finit_module": (313, 273),
+    "kexec_file_load": (320, 294),
+    "quotactl_fd": (443, 443),
+}
+
+#: CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID and -NET; clone() can't make the eighth kind, time namespaces.
+NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+#: Both type into a terminal, as if its user did.
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+#: Everything else is seldom used code of the kernel, or (AF_VSOCK) leads from a virtual machine to its host.
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+
+#: What /proc says of a thread that is confined.
+CONFINED = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapAmb": 0, "NoNewPrivs": 1, "Seccomp": 2}
+
+
+class Instruction(NamedTuple):
+    """An instruction of the filter; the jumps are counted in instructions after this one."""
+
+    code: int
+    value: int
+    if_true: int = 0
+    if_false: int = 0
+
+
+#: What the filter does with the system calls from a number on, up to the next leaf.
+Leaf: TypeAlias = tuple[int, list[Instruction]]
+
+
+def confine() -> None:
+    """Takes capabilities, keys and dangerous system calls from this process and all it will start, for good.
+
+    Threads that exist already get the filter, too, but keep their capabilities and keyring; call it before any starts.
+
+    Raises:
+        OSError: It could not be done, or not for all threads. The process must not go on to run untrusted code.
+    """
+    column = _column()
+    _prctl("set no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
+    # Unknown to kernels without keys; denied where a filter (a container's, or this one) does so already.
+    join = (KEYCTL[column], KEYCTL_JOIN_SESSION_KEYRING, 0)
+    _system_call("leave the host's session keyring", *join, tolerated=(errno.ENOSYS, errno.EPERM))
+    _drop_capabilities(CAPSET[column])
+
+    code = b"".join(struct.pack("=HBBI", op, yes, no, value) for op, value, yes, no in program(os.uname().machine))
+    instructions = ctypes.create_string_buffer(code, len(code))
+    description = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
+    arguments = (SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, ctypes.addressof(description))
+    if thread := _system_call("install the system call filter", SECCOMP[column], *arguments):
+        raise OSError(errno.EBUSY, f"could not install the system call filter in thread {thread}, which has another")
+    _verify()
+
+
+def protect_process() -> None:
+    """Closes /proc/PID/{mem,fd,environ,…} of this process to others of its user; a program it executes is not covered.
+
+    Raises:
+        OSError: It could not be done.
+    """
+    _prctl("make this process undumpable", PR_SET_DUMPABLE, 0)
+
+
+def program(machine: str) -> list[Instruction]:
+    """Returns the filter for a machine, as `uname -m` calls it.
+
+    Since Linux 5.11 the kernel knows in advance which system calls always pass, and runs the filter for the others
+    only. Before, it takes about seven comparisons: it is a binary search.
+    """
+    column, architecture = MACHINES[machine]
+    actions = {number: [_return(DENY)] for numbers in DENIED.values() if (number := numbers[column]) is not None}
+    # Flags, requests and families have 32 bits in the kernel, so the high half of the argument does not count.
+    actions[CLONE[column]] = _by_argument(0, IF_ANY_BIT, (NEW_NAMESPACES,), matching=DENY, others=ALLOW)
+    actions[IOCTL[column]] = _by_argument(1, IF_EQUAL, (TIOCSTI, TIOCLINUX), matching=DENY, others=ALLOW)
+    families = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
+    for call in (SOCKET, SOCKETPAIR):
+        actions[call[column]] = _by_argument(0, IF_EQUAL, families, matching=ALLOW, others=DENY)
+    actions[CLONE3[column]] = [_return(ABSENT)]  # its flags are in memory; the C library falls back to clone()
+
+    leaves: list[Leaf] = [(0, [_return(ALLOW)])]
+    for start in sorted({*actions, *(number + 1 for number in actions)}):
+        code = actions.get(start, [_return(ALLOW)])
+        if code != leaves[-1][1]:
+            leaves.append((start, code))
+    leaves.append((X32_BIT, [_return(DENY)]))
+
+    return [
+        # 32-bit programs have other numbers. They end here, as with an error for each call they could not even exit.
+        Instruction(LOAD, ARCHITECTURE),
+        Instruction(IF_EQUAL, architecture, if_true=1),
+        _return(KILL),
+        Instruction(LOAD, NUMBER),
+        *_search(leaves),
+    ]
+
+
+def _column() -> int:
+    machine = os.uname().machine
+    if sys.platform != "linux" or machine not in MACHINES or sys.maxsize < 1 << 32:
+        known = " and ".join(f"64-bit {name}" for name in MACHINES)
+        raise OSError(errno.ENOSYS, f"no system call filter for {sys.platform} on {machine}, only for Linux on {known}")
+    return MACHINES[machine][0]
+
+
+def _drop_capabilities(capset: int) -> None:
+    # The bounding set needs CAP_SETPCAP. Without it no_new_privs alone keeps programs from gaining capabilities.
+    for capability in range(MAX_CAPABILITIES):
+        _prctl("drop capabilities", PR_CAPBSET_DROP, capability, tolerated=(errno.EPERM, errno.EINVAL))
+    _prctl("clear ambient capabilities", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = ctypes.create_string_buffer(struct.pack("=Ii", CAPABILITY_VERSION_3, 0))
+    nothing = ctypes.create_string_buffer(CAPABILITY_SETS_SIZE)
+    _system_call("give up capabilities", capset, ctypes.addressof(header), ctypes.addressof(nothing))
+
+
+def _verify() -> None:
+    for task in Path("/proc/self/task").iterdir():
+        lines = (line.partition(":") for line in (task / "status").read_text().splitlines())
+        found = {name: int(value, 16) for name, _, value in lines if name in CONFINED}
+        if found != CONFINED:
+            raise OSError(errno.EBUSY, f"thread {task.name} is not confined: it has {found}, not {CONFINED}")
+
+
+def _return(action: int) -> Instruction:
+    return Instruction(RETURN, action)
+
+
+def _by_argument(index: int, operation: int, values: Sequence[int], *, matching: int, others: int) -> list[Instruction]:
+    load = Instruction(LOAD, FIRST_ARGUMENT + index * ARGUMENT_SIZE)
+    tests = [Instruction(operation, value, if_true=len(values) - i) for i, value in enumerate(values)]
+    return [load, *tests, _return(others), _return(matching)]
+
+
+def _search(leaves: list[Leaf]) -> list[Instruction]:
+    if len(leaves) == 1:
+        return leaves[0][1]
+    middle = len(leaves) // 2
+    below, above = _search(leaves[:middle]), _search(leaves[middle:])
+    assert len(below) <= MAX_JUMP
+    return [Instruction(IF_AT_LEAST, leaves[middle][0], if_true=len(below)), *below, *above]
+
+
+def _prctl(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    padded = (*arguments, 0, 0, 0, 0)[:5]
+    _checked(what, libc.prctl(*(ctypes.c_ulong(argument) for argument in padded)), tolerated)
+
+
+def _system_call(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return _checked(what, libc.syscall(*(ctypes.c_ulong(argument) for argument in arguments)), tolerated)
+
+
+def _checked(what: str, result: int, tolerated: Sequence[int]) -> int:
+    if result == -1 and (error := ctypes.get_errno()) not in tolerated:
+        raise OSError(error, f"could not {what}: {os.strerror(error)}")
+    return result

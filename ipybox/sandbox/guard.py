@@ -1,0 +1,117 @@
+"""Runs a sandboxed command in a workspace, and keeps the workspace's protected names taken meanwhile.
+
+    python -I -S guard.py WORKSPACE -- command args...
+
+bubblewrap can deny a name only by mounting over it, so a name that does not exist has to be made first. srt does
+that, but removes what it made when its command ends, and with that opens the name for every other sandbox of the same
+workspace. Here the placeholders belong to all sandboxes of a workspace together: each holds a shared lock, and the
+last one to leave removes them. What was left by a process that had no chance to, the next one removes.
+
+Standard library only, because `-I -S` hides site-packages, and few modules of it: every start waits for it.
+"""
+
+import fcntl
+import os
+import signal
+import stat
+import sys
+from types import FrameType
+
+#: Directory of the workspace that only the host writes; whoever starts the guard has made it.
+STATE_DIR = ".ipybox"
+
+#: Configuration that programs of the host read in a workspace, and some of them execute.
+PROTECTED_FILES = (
+    *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".env"),
+    *(".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json"),
+)
+PROTECTED_DIRS = (".claude", ".git", ".idea", ".vscode")
+
+
+def main(workspace: str, command: list[str]) -> int:
+    """Runs the command and returns its exit code, 128+n if a signal ended it."""
+    root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
+    state = os.open(STATE_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
+    users = _open_lock(state, "sandboxes.lock")
+    mutex = _open_lock(state, "placeholders.lock")
+
+    fcntl.flock(mutex, fcntl.LOCK_EX)
+    fcntl.flock(users, fcntl.LOCK_SH)
+    _write(mutex, _read(mutex) | _make_missing(root))
+    fcntl.flock(mutex, fcntl.LOCK_UN)
+    try:
+        return _run(command)
+    finally:
+        fcntl.flock(mutex, fcntl.LOCK_EX)
+        fcntl.flock(users, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass  # others are there, and the last one removes them
+        else:
+            _remove(root, _read(mutex))
+            _write(mutex, set())
+
+
+def _run(command: list[str]) -> int:
+    def forward(number: int, _: FrameType | None) -> None:
+        os.kill(pid, number)
+
+    orders = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # until it is known whom they go to
+    pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ])
+    for number in orders:
+        signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, orders)
+    # The link must end with the command; this process has no part in it.
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # the number may be another process's now
+    return status if status >= 0 else 128 - status
+
+
+def _make_missing(root: int) -> set[str]:
+    """Makes what is missing of the protected names, and returns the names that it made."""
+    made: set[str] = set()
+    for name in (*PROTECTED_FILES, *PROTECTED_DIRS):
+        try:
+            if name in PROTECTED_DIRS:
+                os.mkdir(name, 0o755, dir_fd=root)
+            else:
+                # Writable: srt takes an empty file that is not for a leftover of its own, and removes it.
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=root))
+        except FileExistsError:
+            continue
+        made.add(name)
+    return made
+
+
+def _remove(root: int, names: set[str]) -> None:
+    """Removes those placeholders that are still as they were made: empty."""
+    for name in names:
+        try:
+            found = os.lstat(name, dir_fd=root)
+            if stat.S_ISDIR(found.st_mode):
+                os.rmdir(name, dir_fd=root)
+            elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
+                os.unlink(name, dir_fd=root)
+        except OSError:
+            pass  # gone, or in use
+
+
+def _open_lock(state: int, name: str) -> int:
+    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=state)
+
+
+def _read(file: int) -> set[str]:
+    names = set(os.pread(file, 4096, 0).decode(errors="replace").split("\n"))
+    return names & {*PROTECTED_FILES, *PROTECTED_DIRS}
+
+
+def _write(file: int, names: set[str]) -> None:
+    os.truncate(file, 0)
+    os.pwrite(file, "\n".join(sorted(names)).encode(), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[3:]))

@@ -1,0 +1,152 @@
+"""The guard: protected names of a workspace stay taken as long as any sandbox runs in it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ipybox.sandbox import guard
+from tests.servers import WAIT
+
+NAMES = {*guard.PROTECTED_FILES, *guard.PROTECTED_DIRS}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "workspace"
+    (directory / guard.STATE_DIR).mkdir(parents=True)
+    return directory
+
+
+def command(workspace: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-I", "-S", guard.__file__, str(workspace), "--", *arguments]
+
+
+@contextmanager
+def guarded(workspace: Path) -> Generator[subprocess.Popen[str]]:
+    """Runs a guard around a command that lives until its stdin is closed."""
+    with subprocess.Popen(
+        command(workspace, "sh", "-c", "echo ready; exec cat"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+            process.communicate(timeout=WAIT)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def entries(workspace: Path) -> set[str]:
+    return {path.name for path in workspace.iterdir()} - {guard.STATE_DIR}
+
+
+def test_protected_names_are_taken_while_the_command_runs_and_free_afterwards(workspace: Path):
+    with guarded(workspace):
+        assert entries(workspace) == NAMES
+        assert all((workspace / name).is_dir() for name in guard.PROTECTED_DIRS)
+
+    assert entries(workspace) == set()
+
+
+def test_what_the_user_has_stays_as_it_is(workspace: Path):
+    (workspace / ".mcp.json").write_text("{}")
+    (workspace / ".env").touch()
+    (workspace / ".git").mkdir()
+
+    with guarded(workspace):
+        assert (workspace / ".mcp.json").read_text() == "{}"
+
+    assert entries(workspace) == {".mcp.json", ".env", ".git"}
+
+
+def test_a_placeholder_that_the_user_has_filled_meanwhile_is_kept(workspace: Path):
+    with guarded(workspace):
+        (workspace / ".env").write_text("TOKEN=1")
+        (workspace / ".vscode" / "settings.json").write_text("{}")
+
+    assert entries(workspace) == {".env", ".vscode"}
+
+
+def test_the_last_of_several_sandboxes_frees_the_names(workspace: Path):
+    with guarded(workspace):
+        with guarded(workspace):
+            pass
+        assert entries(workspace) == NAMES
+
+    assert entries(workspace) == set()
+
+
+def test_placeholders_of_a_killed_guard_are_removed_by_the_next(workspace: Path):
+    with guarded(workspace) as killed:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(WAIT)
+    assert entries(workspace) == NAMES
+
+    with guarded(workspace):
+        pass
+
+    assert entries(workspace) == set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_reaches_the_command_and_names_are_freed(workspace: Path, number: signal.Signals):
+    with guarded(workspace) as process:
+        process.send_signal(number)
+        assert process.wait(WAIT) == 128 + number
+
+    assert entries(workspace) == set()
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
+def test_the_exit_status_is_that_of_the_command(workspace: Path, script: str, status: int):
+    assert subprocess.run(command(workspace, "sh", "-c", script), timeout=WAIT).returncode == status
+
+
+def test_a_command_that_is_not_there_fails_and_leaves_nothing(workspace: Path):
+    result = subprocess.run(command(workspace, "no-such-program"), timeout=WAIT, capture_output=True, text=True)
+
+    assert result.returncode != 0
+    assert "no-such-program" in result.stderr
+    assert entries(workspace) == set()
+
+
+def test_the_command_has_the_standard_streams(workspace: Path):
+    result = subprocess.run(command(workspace, "cat"), input="hello", timeout=WAIT, capture_output=True, text=True)
+
+    assert (result.stdout, result.stderr) == ("hello", "")
+
+
+def test_a_state_directory_that_is_a_link_is_not_followed(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / guard.STATE_DIR).symlink_to(tmp_path / "elsewhere")
+
+    result = subprocess.run(command(workspace, "echo", "ran"), timeout=WAIT, capture_output=True, text=True)
+
+    assert result.returncode != 0
+    assert result.stdout == ""
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_only_protected_names_are_ever_removed(workspace: Path):
+    (workspace / "mine").touch()
+    (workspace / guard.STATE_DIR / "placeholders.lock").write_text(json.dumps(["mine"]) + "\nmine\n.mcp.json\n../x")
+    (workspace / ".mcp.json").touch()
+
+    with guarded(workspace):
+        pass
+
+    assert entries(workspace) == {"mine"}

@@ -1,0 +1,190 @@
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ipybox import doctor as module
+from ipybox import probe as probing
+from ipybox.doctor import doctor, problems
+from tests.sandbox.test_preflight import NEEDED, package, replace
+from tests.servers import WAIT
+
+#: The PATH of the tests themselves.
+PATH = os.environ["PATH"]
+
+SANDBOX = (*NEEDED, "sh", "env")
+
+DAEMON_DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+NOT_PERMITTED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is PATH, and empty."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", str(directory))
+    return directory
+
+
+@pytest.fixture
+def sandbox(directory: Path) -> Path:
+    """A directory that is PATH, with all that the sandbox needs."""
+    for name in SANDBOX:
+        real = shutil.which(name, path=PATH)
+        assert real is not None, f"these tests need {name}"
+        (directory / name).symlink_to(os.path.abspath(real))
+    return directory
+
+
+def docker_program(directory: Path, answer: str) -> None:
+    """Puts a docker command on PATH that does this when it is asked for the daemon."""
+    replace(
+        directory, "docker", f"case $1 in --version) echo Docker version 28.2.2, build e6534b4 ;; *) {answer} ;; esac"
+    )
+
+
+def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest.CaptureFixture[str]):
+    assert doctor() == 0
+    output = capsys.readouterr().out
+    assert f"ok       python           {'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})\n" in output
+    assert "missing  srt\n" in output
+    assert "missing  docker\n" in output
+    assert "plain mode: works\n" in output
+    assert "sandbox mode: can't work\n  srt is not on PATH: install it with `npm install -g " in output
+    assert "docker mode: can't work\n  docker is not on PATH: install " in output
+    assert "also missing:\n  uv is not on PATH: install it with `pip install uv`" in output
+
+
+def test_a_sandbox_is_started_if_it_is_asked_for(sandbox: Path, capsys: pytest.CaptureFixture[str]):
+    assert doctor(sandbox=True) == 0
+    output = capsys.readouterr().out
+    assert "ok       sandbox          starts, and holds\n" in output
+    assert "sandbox mode: works\n" in output
+
+
+def test_no_sandbox_is_started_if_it_is_not_asked_for(sandbox: Path, capsys: pytest.CaptureFixture[str]):
+    assert doctor() == 0
+    output = capsys.readouterr().out
+    assert "starts, and holds" not in output
+    assert "sandbox mode: nothing is missing; --sandbox tries it\n" in output
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_sandbox_that_lacks_something_can_not_work(sandbox: Path, name: str, capsys: pytest.CaptureFixture[str]):
+    (sandbox / name).unlink()
+    assert doctor(sandbox=True) == 1
+    assert f"sandbox mode: can't work\n  {name} is not on PATH: " in capsys.readouterr().out
+
+
+def test_an_srt_that_isolates_nothing_is_seen(sandbox: Path):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    replace(copy / "dist", "cli.js", 'case $1 in --version) echo 0.0.78 ;; *) shift 2; exec "$@" ;; esac')
+    (line,) = problems(sandbox=True)
+    assert line.startswith("srt lets code write where it may not: have the srt of npm's ")
+
+
+def test_an_srt_that_does_nothing_is_seen(sandbox: Path):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    replace(copy / "dist", "cli.js", "exit 0")
+    (line,) = problems(sandbox=True)
+    assert line.startswith("srt does not run what it is given: ")
+
+
+def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    replace(copy / "dist", "cli.js", "case $1 in --version) echo 0.0.78 ;; *) echo Error: no >&2; exit 1 ;; esac")
+    (line,) = problems(sandbox=True)
+    assert line.startswith("srt can't start a sandbox, it exits with 1: Error: no: ")
+
+
+def test_docker_works_if_its_daemon_answers(directory: Path, capsys: pytest.CaptureFixture[str]):
+    docker_program(directory, "echo 28.2.1")
+    assert doctor(docker=True) == 0
+    output = capsys.readouterr().out
+    assert f"ok       docker           28.2.2 ({directory}/docker)\nok       docker daemon    28.2.1\n" in output
+    assert "docker mode: works\n" in output
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        pytest.param(
+            f"echo '{DAEMON_DOWN}' >&2; exit 1",
+            f"the Docker daemon can't be reached ({DAEMON_DOWN}): start Docker Desktop, or run ",
+            id="down",
+        ),
+        pytest.param(
+            f"echo '{NOT_PERMITTED}' >&2; exit 1",
+            "this user may not talk to the Docker daemon: run `usermod -aG docker USER` as root",
+            id="permission",
+        ),
+        pytest.param(
+            "exec /bin/sleep 1000", "the Docker daemon does not answer within 0.3 s: restart Docker", id="hanging"
+        ),
+    ],
+)
+def test_docker_can_not_work_without_its_daemon(
+    directory: Path,
+    answer: str,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(module, "DAEMON_TIMEOUT", 0.3)
+    docker_program(directory, answer)
+    assert doctor(docker=True) == 1
+    output = capsys.readouterr().out
+    assert "broken   docker daemon " in output
+    assert f"docker mode: can't work\n  {problem}" in output
+
+
+def test_what_is_not_asked_for_is_a_remark(directory: Path):
+    docker_program(directory, "exit 1")
+    assert doctor() == 0
+    assert doctor(docker=True) == 1
+
+
+def test_programs_that_hang_cost_one_bound_and_not_one_each(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(probing, "PROBE_TIMEOUT", 1.0)
+    hanging = (*NEEDED[1:], "docker", "uv", "claude")
+    for name in hanging:
+        replace(directory, name, "exec /bin/sleep 1000")
+    start = time.monotonic()
+    assert doctor(sandbox=True) == 1
+    assert time.monotonic() - start < len(hanging) / 2
+    assert capsys.readouterr().out.count("broken ") >= len(hanging)
+
+
+def test_output_can_be_piped_everywhere(directory: Path):
+    replace(directory, "uv", r"printf '\033[31mKaputt \303\274\n' >&2; exit 1")
+    code = "import sys; from ipybox.doctor import doctor; sys.exit(doctor())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        timeout=WAIT,
+        check=False,
+        env={**os.environ, "PATH": str(directory), "PYTHONIOENCODING": "ascii", "COLUMNS": "40"},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode("ascii").splitlines()
+    assert not any(character < " " for line in lines for character in line)
+    assert "  uv is broken, it exits with 1: ?[31mKaputt ?: install it with `pip install uv`, " in "\n".join(lines)
+
+
+def test_there_are_no_problems_where_all_is_well(sandbox: Path):
+    docker_program(sandbox, "echo 28.2.1")
+    assert problems() == problems(sandbox=True) == problems(docker=True) == problems(sandbox=True, docker=True) == []
+
+
+def test_problems_are_one_line_each_and_of_what_is_asked_for(directory: Path):
+    assert problems() == []
+    assert [line.split()[0] for line in problems(sandbox=True)] == list(NEEDED)
+    assert [line.split()[0] for line in problems(docker=True)] == ["docker"]
+    assert not any("\n" in line for line in problems(sandbox=True, docker=True))
