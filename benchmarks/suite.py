@@ -1,6 +1,11 @@
 """All measurements, in the order of the table."""
 
-from benchmarks import kernel, mcp_mode, tools
+from benchmarks import kernel, mcp_mode, sandbox, tools
 from benchmarks.measurement import Measurement
 
-SUITE: list[Measurement] = [*kernel.measurements(), *tools.measurements(), *mcp_mode.measurements()]
+SUITE: list[Measurement] = [
+    *kernel.measurements(),
+    *tools.measurements(),
+    *mcp_mode.measurements(),
+    *sandbox.measurements(),
+]

@@ -13,6 +13,7 @@ from pathlib import Path
 from dotenv import load_dotenv
 
 from ipybox.errors import SandboxError
+from ipybox.kernel_mgr.limits import Limits, parse_bytes
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.settings import PROFILES, load_settings
 
@@ -48,6 +49,15 @@ def parser() -> argparse.ArgumentParser:
     settings = sandbox.add_mutually_exclusive_group()
     settings.add_argument("--sandbox-config", type=Path, metavar="FILE", help="settings in the format of srt")
     settings.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="settings that are built in")
+    limits = arguments.add_argument_group("limits", "what the code may use, with all that it starts")
+    limits.add_argument(
+        "--memory-limit",
+        type=_memory,
+        metavar="SIZE",
+        help="memory, such as 4G (default: none; in the sandbox, half of the machine's; 0 for none)",
+    )
+    limits.add_argument("--cpu-seconds", type=float, metavar="N", help="CPU time of one cell (default: no limit)")
+    limits.add_argument("--process-limit", type=int, metavar="N", help="number of processes (default: no limit)")
     arguments.add_argument("--log-level", choices=LOG_LEVELS, default="WARNING", help="level of the log on stderr")
     commands = arguments.add_subparsers(dest="command", metavar="[command]")
     demo = commands.add_parser("demo", help="show a code action that calls the tools of real MCP servers")
@@ -56,6 +66,13 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--sandbox", action="store_true", help="fail if the sandbox can't work")
     doctor.add_argument("--docker", action="store_true", help="fail if Docker can't be used")
     return arguments
+
+
+def _memory(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -81,7 +98,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(f"ipybox: the workspace {workspace} is not a directory")
     try:
         sandbox_config = _check_sandbox(arguments)
-    except SandboxError as exc:
+        Limits(
+            memory=arguments.memory_limit or None, cpu_seconds=arguments.cpu_seconds, processes=arguments.process_limit
+        )
+    except (SandboxError, ValueError) as exc:
         sys.exit(f"ipybox: {exc}")
     load_dotenv(workspace / ".env")
     os.chdir(workspace)
@@ -121,6 +141,9 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, sandbox_config:
         sandbox=arguments.sandbox,
         sandbox_config=sandbox_config,
         log_level=arguments.log_level,
+        memory_limit=arguments.memory_limit,
+        cpu_seconds=arguments.cpu_seconds,
+        process_limit=arguments.process_limit,
     )
     stopped = _stop_signal()
     serving = asyncio.create_task(server.run())

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ipybox.deadline import Deadline, Turn
-from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError
+from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError, KernelDiedError
+from ipybox.kernel_mgr.limits import Limits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
@@ -85,10 +86,15 @@ class CodeExecutor:
             `workspace` (`ipybox.sandbox.settings.load_settings`).
         log_level: Logging level of the gateway process.
         working_dir: The kernel's working directory, by default that of this process.
+        memory_limit: Bytes of memory for the kernel and all that it starts together. By default, there is no limit,
+            but in the sandbox it is half of what the machine has; 0 means none there, too.
+        cpu_seconds: CPU time of one cell, over all its processes; None for no limit.
+        process_limit: Processes that there may be at once, the kernel included; None for no limit.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
-        ValueError: If there are settings for a sandbox that is not asked for.
+        ValueError: If there are settings for a sandbox that is not asked for, or a limit is so low that no kernel can
+            run.
     """
 
     def __init__(
@@ -106,6 +112,9 @@ class CodeExecutor:
         log_level: str = "WARNING",
         *,
         working_dir: Path | None = None,
+        memory_limit: int | None = None,
+        cpu_seconds: float | None = None,
+        process_limit: int | None = None,
     ):
         self._tool_server_address = (tool_server_host, tool_server_port)
         self._approval_timeout = approval_timeout
@@ -125,6 +134,11 @@ class CodeExecutor:
             env={TOKEN_VARIABLE: self._guest_token} | (kernel_env or {}),
             working_dir=working_dir,
             on_tool_connection=self._accept_guest,
+            limits=Limits(
+                memory=default_memory_limit() if sandbox and memory_limit is None else memory_limit or None,
+                cpu_seconds=cpu_seconds,
+                processes=process_limit,
+            ),
         )
         self._state = _State.NEW
         self._turn = Turn()
@@ -259,31 +273,39 @@ class CodeExecutor:
             assert self._client is not None
             self._on_approval = on_approval
             try:
-                async with aclosing(self._client.stream(code, deadline)) as items:
-                    async for item in items:
-                        yield item if isinstance(item, str) else self._result(item, notice)
+                with self._gateway.cell(deadline.expire):
+                    async with aclosing(self._client.stream(code, deadline)) as items:
+                        async for item in items:
+                            yield item if isinstance(item, str) else self._result(item, notice)
             except ExecutionError as exc:
                 self._check_running()
-                message = "\n".join([str(exc), *self._gateway.explain_refusals(f"{exc.text or ''}\n{exc}")])
-                raise CodeExecutionError(message, exc.text) from None
+                raise CodeExecutionError(self._describe(exc), exc.text) from None
             finally:
                 self._on_approval = None
 
     def _result(self, result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
-        refusals = self._gateway.explain_refusals(result.text) if result.text else []
-        lines = [notice, result.text, *refusals]
+        lines = [notice, result.text, *self._gateway.explain(result.text or "")]
         return CodeExecutionResult("\n".join(filter(None, lines)) or None, result.images)
+
+    def _describe(self, exc: ExecutionError) -> str:
+        """Returns the message of an error, with what ipybox has to do with it."""
+        if isinstance(exc, KernelDiedError) and self._gateway.exceeded is not None:
+            exceeded, self._gateway.exceeded = self._gateway.exceeded, None
+            return exceeded
+        return "\n".join([str(exc), *self._gateway.explain(f"{exc.text or ''}\n{exc}")])
 
     async def _revive(self) -> str | None:
         """Gives the executor a kernel again if it has lost it; returns what to tell then."""
         if self._client is not None and self._client.alive:
             return None
         logger.warning("the kernel has died: starting a fresh one")
+        reason = self._gateway.exceeded
         try:
             await self._renew_kernel()
         except (GatewayError, OSError) as exc:
             raise CodeExecutionError(f"the kernel had died, and a fresh one can't be started: {exc}") from exc
-        return STATE_LOST
+        self._gateway.exceeded = None
+        return STATE_LOST if reason is None else f"{STATE_LOST}\n[ipybox] It died because {reason}."
 
     async def _renew_kernel(self) -> None:
         async with self._lifecycle:

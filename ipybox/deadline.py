@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 
 class Deadline:
@@ -14,7 +14,10 @@ class Deadline:
 
     def __init__(self, seconds: float | None):
         self.seconds = seconds
+        #: Why the time is over, if it was cut short.
+        self.reason: str | None = None
         self._at = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        self._limit: asyncio.Timeout | None = None
 
     @classmethod
     def of(cls, timeout: "float | Deadline | None") -> "Deadline":
@@ -22,11 +25,20 @@ class Deadline:
         return timeout if isinstance(timeout, Deadline) else cls(timeout)
 
     def limit(self) -> asyncio.Timeout:
-        """Returns a context that raises TimeoutError at the deadline.
+        """Returns a context that raises TimeoutError at the deadline; one at a time.
 
         It belongs around a wait, never around a `yield`: the consumer would get the cancellation.
         """
-        return asyncio.timeout_at(self._at)
+        self._limit = asyncio.timeout_at(self._at)
+        return self._limit
+
+    def expire(self, reason: str) -> None:
+        """Cuts the time short: it is over now, for this reason."""
+        self.reason = reason
+        self._at = asyncio.get_running_loop().time()
+        if self._limit is not None:
+            with suppress(RuntimeError):  # nothing waits just now
+                self._limit.reschedule(self._at)
 
 
 class Turn:

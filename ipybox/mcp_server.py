@@ -17,7 +17,8 @@ from pydantic import Field
 
 from ipybox.code_exec import CodeExecutionResult, CodeExecutor
 from ipybox.errors import IpyboxError
-from ipybox.packages import install
+from ipybox.packages import PackageInstaller
+from ipybox.sandbox.settings import load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ class MCPServer:
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime.
         sandbox_config: A settings file for the sandbox, or the name of a profile.
         log_level: Logging level of the gateway process.
+        memory_limit: Bytes of memory; see `CodeExecutor`, as for the other limits.
+        cpu_seconds: CPU time of one cell.
+        process_limit: Number of processes.
     """
 
     def __init__(
@@ -62,9 +66,13 @@ class MCPServer:
         sandbox: bool = False,
         sandbox_config: Path | str | None = None,
         log_level: str = "WARNING",
+        memory_limit: int | None = None,
+        cpu_seconds: float | None = None,
+        process_limit: int | None = None,
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
+        self._packages = PackageInstaller(self._workspace, load_settings(sandbox_config) if sandbox else None)
         self._executor = CodeExecutor(
             tool_server_host,
             tool_server_port,
@@ -75,6 +83,9 @@ class MCPServer:
             sandbox_config=sandbox_config,
             log_level=log_level,
             working_dir=self._workspace,
+            memory_limit=memory_limit,
+            cpu_seconds=cpu_seconds,
+            process_limit=process_limit,
         )
         self._start: asyncio.Task[None] | None = None
         self._server = mcpserver.MCPServer[Any](
@@ -152,9 +163,9 @@ class MCPServer:
             str, Field(description="A package specifier, for example requests, numpy>=2, or git+https://...")
         ],
     ) -> CallToolResult:
-        """Installs a Python package with pip, for use in cells."""
+        """Installs a Python package with pip, for use in cells: at once, and in each later session of the workspace."""
         try:
-            return _success(await install(package_name))
+            return _success(await self._packages.install(package_name))
         except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
 

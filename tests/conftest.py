@@ -7,6 +7,7 @@ import select
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,36 @@ from tests import servers
 
 #: Seconds that processes have to be gone after their owner was stopped.
 GRACE = 2.0
+
+
+class Mode(StrEnum):
+    """How kernels are run."""
+
+    PLAIN = "plain"
+    SANDBOX = "sandbox"
+
+    @property
+    def sandbox(self) -> bool:
+        """What `sandbox=` is given."""
+        return self is Mode.SANDBOX
+
+    @property
+    def options(self) -> list[str]:
+        """What the command line is given."""
+        return ["--sandbox"] if self.sandbox else []
+
+
+@pytest.fixture(scope="module", params=list(Mode))
+def mode(request: pytest.FixtureRequest) -> Mode:
+    """The mode that a test runs its kernels in: once in each. What it makes for a whole module is made per mode."""
+    return request.param
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that run in every mode, so that `-m kernel` selects them."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "mode" in item.fixturenames:
+            item.add_marker("kernel")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -78,10 +109,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def executor(workspace: Path, shared: None) -> AsyncIterator[CodeExecutor]:
+async def executor(workspace: Path, mode: Mode, shared: None) -> AsyncIterator[CodeExecutor]:
     """An executor that the tests of a module share, each leaving the kernel usable."""
     async with CodeExecutor(
-        working_dir=workspace, images_dir=workspace / "pictures", kernel_env={"GREETING": "hello"}
+        working_dir=workspace,
+        images_dir=workspace / "pictures",
+        kernel_env={"GREETING": "hello"},
+        sandbox=mode.sandbox,
     ) as running:
         yield running
 

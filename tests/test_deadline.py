@@ -30,6 +30,21 @@ async def test_no_seconds_mean_no_limit():
         assert limit.when() is None
 
 
+@pytest.mark.parametrize("seconds", [None, WAIT])
+async def test_a_deadline_can_be_cut_short_for_a_reason(seconds: float | None):
+    deadline = Deadline(seconds)
+    asyncio.get_running_loop().call_soon(deadline.expire, "enough")
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2 * WAIT), deadline.limit():
+            await asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2 * WAIT), deadline.limit():
+            await asyncio.Event().wait()
+
+    assert deadline.reason == "enough"
+
+
 async def test_a_deadline_is_kept_and_seconds_become_one():
     deadline = Deadline(5)
     assert Deadline.of(deadline) is deadline

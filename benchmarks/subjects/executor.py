@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ class Subject:
 
 async def main() -> None:
     """Starts an executor, reports its first result, and does what is asked for."""
-    async with CodeExecutor() as executor:
+    options: dict[str, Any] = {"sandbox": True} if "--sandbox" in sys.argv else {}
+    async with CodeExecutor(**options) as executor:
         await executor.execute("1+1")
         channel.say_started()
         subject = Subject(executor)

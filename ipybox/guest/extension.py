@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
+from ipybox.guest.packages import import_from, packages_dir
 from ipybox.guest.streams import keep_order
 
 PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
@@ -24,8 +25,9 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from the working directory, ordered output, no input, short tracebacks."""
+    """Sets up `shell`: imports from where the user's code is, ordered output, no input, short tracebacks."""
     sys.path.insert(0, str(Path.cwd()))
+    import_from(packages_dir(Path.cwd()))
     keep_order(sys.stdout, sys.stderr)
     kernel: Any = getattr(shell, "kernel", None)
     if kernel is not None:

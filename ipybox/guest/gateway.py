@@ -15,7 +15,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 # jsonschema imports this optional format checker, which compiles a grammar for 1.4 s and is not needed here.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
@@ -26,8 +26,10 @@ from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 from traitlets.config import Config
 
+from ipybox.guest import kernels
 from ipybox.guest.kernels import GuestKernelManager
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, MAX_FDS, READY
+from ipybox.guest.rlimits import adopt_orphans
 
 #: The largest message that the gateway takes from its client: the code of a cell, with room to spare.
 MAX_MESSAGE_BYTES = 1 << 30
@@ -134,6 +136,8 @@ def main() -> None:
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
     parser.add_argument("--confine", action="store_true", help="give up what code in a sandbox has no use for")
+    parser.add_argument("--memory-limit", type=int, help="bytes of memory for each process of a kernel")
+    parser.add_argument("--process-limit", type=int, help="processes of all kernels")
     parser.add_argument("--proxy", action="store_true", help="let kernels know the proxies of the sandbox")
     arguments = parser.parse_args()
 
@@ -151,6 +155,9 @@ def main() -> None:
         environment["TOOL_SERVER_HOST"] = "127.0.0.1"
         environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
     GuestKernelManager.environment = environment
+    GuestKernelManager.memory_limit = arguments.memory_limit
+    if arguments.confine:  # elsewhere it would count all processes of the user
+        GuestKernelManager.process_limit = arguments.process_limit
 
     # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
     warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
@@ -160,6 +167,9 @@ def main() -> None:
     app.update_config(gateway_config(runtime_dir, arguments.log_level))
     run: Any = app  # its methods are not annotated
     run.initialize([])
+    if not arguments.confine and (arguments.memory_limit or arguments.process_limit):
+        # What leaves the process tree could not be watched. A sandbox has one of its own.
+        adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: kernels.running)
     run.start()
 
 

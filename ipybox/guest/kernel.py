@@ -1,6 +1,8 @@
 """The kernel process: IPython's kernel with ipybox's extension, and nothing of the user's own configuration.
 
-Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID
+Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID MEMORY_LIMIT PROCESS_LIMIT
+
+A limit of 0 is none.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from ipybox.guest.process import die_with_parent
+from ipybox.guest.rlimits import limit_process
 
 
 class PrivateIOPubThread(IOPubThread):
@@ -70,8 +73,9 @@ def wake_at_signals(loop: asyncio.AbstractEventLoop) -> None:
 
 def main() -> None:
     """Runs the kernel until it is shut down or its gateway ends."""
-    connection_file, parent_pid = sys.argv[1:]
+    connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
+    limit_process(memory=int(memory) or None, processes=int(processes) or None)
     # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread

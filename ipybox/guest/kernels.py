@@ -22,6 +22,9 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
     SeedingMappingKernelManager,
 )
 
+#: The process ids of all kernels that nobody has waited for yet.
+running: set[int] = set()
+
 
 class WatchedProvisioner(LocalProvisioner):
     """Starts a kernel process in a process group of its own, and kills that whole group when the kernel ends."""
@@ -39,6 +42,7 @@ class WatchedProvisioner(LocalProvisioner):
         info = await super().launch_kernel(cmd, **kwargs)
         self._exited = asyncio.Event()
         assert self.process is not None
+        running.add(self.process.pid)
         threading.Thread(target=self._watch, args=(self.process.pid, asyncio.get_running_loop()), daemon=True).start()
         return info
 
@@ -78,6 +82,7 @@ class WatchedProvisioner(LocalProvisioner):
     def _ended(self) -> None:
         assert self.process is not None
         self.process.wait()  # takes no time: it has ended
+        running.discard(self.process.pid)
         self._exited.set()
         self._on_exit()
 
@@ -87,6 +92,9 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     #: The environment of kernels, which is not that of the gateway.
     environment: ClassVar[dict[str, str]] = {}
+    #: What each process of a kernel may use, and how many there may be; see `ipybox.guest.rlimits`.
+    memory_limit: ClassVar[int | None] = None
+    process_limit: ClassVar[int | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -97,7 +105,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
         `-P` keeps modules of the working directory from standing in for those that the kernel starts with.
         """
-        return [sys.executable, "-P", "-m", "ipybox.guest.kernel", self.connection_file, str(os.getpid())]
+        limits = [str(limit or 0) for limit in (self.memory_limit, self.process_limit)]
+        return [sys.executable, "-P", "-m", "ipybox.guest.kernel", self.connection_file, str(os.getpid()), *limits]
 
     async def _async_pre_start_kernel(self, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
         if self.provisioner is None:

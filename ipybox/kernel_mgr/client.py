@@ -200,7 +200,8 @@ class KernelClient:
                         yield chunk
             except TimeoutError:
                 fate = await self._recover(cell)
-                raise TimeoutError(f"the execution exceeded {deadline.seconds:g} s: {fate}") from None
+                reason = deadline.reason or f"the execution exceeded {deadline.seconds:g} s"
+                raise TimeoutError(f"{reason}: {fate}") from None
             except (asyncio.CancelledError, GeneratorExit):
                 await self._recover(cell)
                 raise

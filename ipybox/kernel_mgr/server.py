@@ -15,12 +15,13 @@ import socket
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ipybox.errors import GatewayError, SandboxError
 from ipybox.guest.protocol import ENVIRONMENT_FILE
+from ipybox.kernel_mgr.limits import Limits, format_bytes
 from ipybox.kernel_mgr.link import AcceptedSocket, Link
 from ipybox.listen import listen
 from ipybox.sandbox.settings import load_settings
@@ -28,6 +29,7 @@ from ipybox.tasks import TaskSet
 
 if TYPE_CHECKING:
     from ipybox.endpoint import Endpoint
+    from ipybox.kernel_mgr.limit_watch import LimitWatch
     from ipybox.sandbox.policy import Policy
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class KernelGateway:
         working_dir: The kernels' working directory, by default that of this process.
         on_tool_connection: Takes each connection that code in a kernel makes to the tool server's address. If
             None, kernels have no such address, unless `env` holds one.
+        limits: What the kernels and all that they start may use together. What exceeds memory or processes is killed.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -91,6 +94,7 @@ class KernelGateway:
         *,
         working_dir: Path | None = None,
         on_tool_connection: AcceptedSocket | None = None,
+        limits: Limits | None = None,
     ):
         if sandbox_config is not None and not sandbox:
             raise ValueError("there is a sandbox_config, but no sandbox is asked for: pass sandbox=True, too")
@@ -104,6 +108,10 @@ class KernelGateway:
         self._env = dict(env or {})
         self._working_dir = working_dir
         self._on_tool_connection = on_tool_connection
+        self._limits = limits or Limits()
+        self._watch: LimitWatch | None = None
+        #: Which limit the kernels have exceeded since this was last set to None, if any.
+        self.exceeded: str | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._link: Link | None = None
         self._private_dir: Path | None = None
@@ -111,6 +119,7 @@ class KernelGateway:
         self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._policy: Policy | None = None
+        self._on_cpu_exceeded: Callable[[str], object] | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -148,6 +157,7 @@ class KernelGateway:
                 self._publish(listener)
             await self._spawn()
             await self._until_ready()
+            self._watch_limits()
         except BaseException:
             if listener is not None:
                 listener.close()
@@ -165,6 +175,9 @@ class KernelGateway:
         if self._token_file is not None:
             self._token_file.unlink(missing_ok=True)
             self._token_file = None
+        if self._watch is not None:
+            await self._watch.stop()
+            self._watch = None
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -191,13 +204,30 @@ class KernelGateway:
             raise GatewayError("the kernel gateway is not running")
         return self._link.connect()
 
-    def explain_refusals(self, text: str) -> list[str]:
-        """Returns what the sandbox has refused to code that put out this text, and which setting opens it."""
-        if self._policy is None:
-            return []
-        from ipybox.sandbox.denials import hints
+    @contextlib.contextmanager
+    def cell(self, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+        """Counts the CPU time of one cell, and calls back with a message if it exceeds the limit."""
+        self._on_cpu_exceeded = on_cpu_exceeded
+        if self._watch is not None:
+            self._watch.start_cell()
+        try:
+            yield
+        finally:
+            if self._watch is not None:
+                self._watch.end_cell()
+            self._on_cpu_exceeded = None
 
-        return hints(text, self._policy)
+    def explain(self, text: str) -> list[str]:
+        """Returns what a limit or the sandbox has refused to code that put out this text, and what opens it."""
+        lines: list[str] = []
+        if self._limits.memory is not None and "MemoryError" in text:
+            limit = format_bytes(self._limits.memory)
+            lines.append(f"[ipybox] A process of the kernel may use {limit} of memory: memory_limit sets that.")
+        if self._policy is not None:
+            from ipybox.sandbox.denials import hints
+
+            lines += hints(text, self._policy)
+        return lines
 
     def _publish(self, listener: socket.socket) -> None:
         """Makes a token and puts it where clients look, which may connect from now on."""
@@ -240,6 +270,10 @@ class KernelGateway:
         command = [sys.executable, "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
         if self._on_tool_connection is not None:
             command.append("--tools")
+        if self._limits.memory is not None:
+            command += ["--memory-limit", str(self._limits.memory)]
+        if self._limits.processes is not None:
+            command += ["--process-limit", str(self._limits.processes)]
         if self.sandbox_settings is None:
             return command
         if sys.platform == "linux":
@@ -251,6 +285,24 @@ class KernelGateway:
         sandbox = Sandbox(self.sandbox_settings, (self._working_dir or Path.cwd()).resolve())
         self._policy = sandbox.policy(guest_dir)
         return sandbox.kernel_command(command, guest_dir, guest_dir.parent / "srt.json")
+
+    def _watch_limits(self) -> None:
+        """Starts to watch the limits, before there is a kernel."""
+        if not self._limits.any:
+            return
+        from ipybox.kernel_mgr.limit_watch import LimitWatch
+
+        assert self._process is not None
+        self._watch = LimitWatch(self._process.pid, self._limits, self._limit_exceeded, self._cpu_exceeded)
+        self._watch.start()
+
+    def _limit_exceeded(self, message: str) -> None:
+        logger.warning("%s", message)
+        self.exceeded = message
+
+    def _cpu_exceeded(self, message: str) -> None:
+        if self._on_cpu_exceeded is not None:
+            self._on_cpu_exceeded(message)
 
     def _prepare(self, guest_dir: Path) -> None:
         """Makes the guest's own directory, with the kernels' environment in it."""

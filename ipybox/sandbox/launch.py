@@ -52,7 +52,7 @@ class Sandbox:
             self.settings,
             self.workspace,
             hidden=map(str, _secrets()),
-            readable=_python_environment(),
+            readable=python_directories(),
             writable=[str(private_dir)],
             read_only=self._read_only(),
         )
@@ -76,7 +76,7 @@ class Sandbox:
             settings_file,
             self.settings,
             self.workspace,
-            allow_read=_python_environment(),
+            allow_read=python_directories(),
             allow_write=[str(private_dir)],
             deny_write=[*protected, *self._read_only()],
         )
@@ -180,8 +180,8 @@ def _refuse_reading(settings: SandboxSettings, secrets: list[Path], workspace: P
                 )
 
 
-def _python_environment() -> list[str]:
-    """What the kernel has to read, also where the settings hide what is around it."""
+def python_directories() -> list[str]:
+    """Returns what Python has to read, also where the settings hide what is around it."""
     directories = (Path(sys.prefix), Path(sys.base_prefix), PACKAGE_DIR)
     return sorted({str(path) for directory in directories for path in (directory, directory.resolve())})
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
+from tests.conftest import Mode
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -262,8 +263,8 @@ async def test_an_exit_ends_the_cell_but_not_the_kernel(executor: CodeExecutor, 
     assert await text(executor, "import time; time.sleep(0.2); kept") == "1"
 
 
-async def test_nothing_is_left_in_the_namespace(workspace: Path):
-    async with CodeExecutor(working_dir=workspace) as fresh:
+async def test_nothing_is_left_in_the_namespace(workspace: Path, mode: Mode):
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox) as fresh:
         names = await fresh.execute("print(*sorted(globals()))")
 
     assert names.text is not None
@@ -284,11 +285,12 @@ async def test_modules_of_the_working_directory_do_not_shadow_those_the_kernel_h
 
 
 async def test_the_kernel_has_the_given_environment_and_not_that_of_its_parent(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SECRET_OF_THE_PARENT", "secret")
     monkeypatch.setenv("KERNEL_ENV_NOT_MINE", "the command line's job")
-    async with CodeExecutor(working_dir=workspace, kernel_env={"GREETING": "hello", "EMPTY": ""}) as fresh:
+    given = {"GREETING": "hello", "EMPTY": ""}
+    async with CodeExecutor(working_dir=workspace, kernel_env=given, sandbox=mode.sandbox) as fresh:
         result = await fresh.execute("import os\nfor name in sorted(os.environ): print(name, os.environ[name])")
 
     assert result.text is not None

@@ -14,19 +14,21 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from ipybox.errors import GatewayError, KernelDiedError
+from ipybox.errors import GatewayError, KernelDiedError, SandboxError
 from ipybox.kernel_mgr.client import ExecutionError, ExecutionResult, KernelClient
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.tokens import find_token, token_file
 from tests import servers
+from tests.conftest import GRACE, Mode
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(tmp_path_factory: pytest.TempPathFactory, shared: None) -> AsyncIterator[KernelGateway]:
-    async with KernelGateway(port=0, working_dir=tmp_path_factory.mktemp("gateway")) as running:
+async def gateway(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: None) -> AsyncIterator[KernelGateway]:
+    directory = tmp_path_factory.mktemp("gateway")
+    async with KernelGateway(port=0, working_dir=directory, sandbox=mode.sandbox) as running:
         yield running
 
 
@@ -129,12 +131,12 @@ async def test_a_client_that_can_not_reach_a_gateway_says_where():
         await KernelClient(port=free).connect(retries=1, retry_interval=0.01)
 
 
-async def test_a_client_waits_for_its_gateway(tmp_path: Path):
+async def test_a_client_waits_for_its_gateway(tmp_path: Path, mode: Mode):
     with socket.create_server(("127.0.0.1", 0)) as freed:
         free = freed.getsockname()[1]
     client = KernelClient(port=free)
     connecting = asyncio.create_task(client.connect(retries=200, retry_interval=0.05))
-    async with KernelGateway(port=free, working_dir=tmp_path):
+    async with KernelGateway(port=free, working_dir=tmp_path, sandbox=mode.sandbox):
         async with asyncio.timeout(WAIT):
             await connecting
         assert (await client.execute("1")).text == "1"
@@ -146,7 +148,9 @@ async def test_clients_have_kernels_of_their_own(gateway: KernelGateway, client:
         await client.execute("mine = 1")
         assert (await other.execute("'mine' in globals()")).text == "False"
         assert other.kernel_id != client.kernel_id
-        kernel = int((await other.execute("import os; os.getpid()")).text or "")
+        ids = (await other.execute("import os; print(os.getpid(), os.readlink('/proc/self/ns/pid'))")).text or ""
+        pid, namespace = ids.split()
+        kernel = servers.outside(int(pid), namespace)
     async with asyncio.timeout(WAIT):
         assert await servers.until_dead({kernel}, servers.WAIT) == set()
 
@@ -208,8 +212,8 @@ async def test_a_kernel_that_dies_is_an_error_until_reset(client: KernelClient):
     assert (await client.execute("1")).text == "1"
 
 
-async def test_the_port_and_its_token_are_gone_after_stop(tmp_path: Path):
-    gateway = KernelGateway(port=0, working_dir=tmp_path)
+async def test_the_port_and_its_token_are_gone_after_stop(tmp_path: Path, mode: Mode):
+    gateway = KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox)
     await gateway.start()
     path = token_file("kernel-gateway", port(gateway))
     assert path.exists()
@@ -229,51 +233,64 @@ def listening_sockets() -> set[str]:
     """Returns the TCP sockets on which this process or one of its descendants listens."""
     held: set[str] = set()
     for pid in {os.getpid(), *servers.descendants()}:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):
-                held.add(os.readlink(entry))
+        # An ordinary user can't look into a sandbox, which has a network of its own anyway.
+        with suppress(FileNotFoundError, PermissionError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    held.add(os.readlink(entry))
     rows = [row.split() for table in ("tcp", "tcp6") for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
     return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"} & held
 
 
-async def test_without_a_port_nobody_listens(gateway: KernelGateway, tmp_path: Path):
+async def test_without_a_port_nobody_listens(gateway: KernelGateway, tmp_path: Path, mode: Mode):
+    proxies = 1 if mode.sandbox else 0  # srt's own, which asks for a token that only its sandbox has
     before = listening_sockets()
     async with (
-        KernelGateway(port=None, working_dir=tmp_path) as private,
+        KernelGateway(port=None, working_dir=tmp_path, sandbox=mode.sandbox) as private,
         KernelClient(endpoint=private.endpoint) as client,
     ):
         assert (await client.execute("1")).text == "1"
         assert private.port is None
         assert private.token is None
-        assert listening_sockets() == before
-    assert len(before) == 1  # that of the module's gateway
+        now = listening_sockets()
+        assert now >= before
+        assert len(now - before) == proxies
+    assert len(before) == 1 + proxies  # that of the module's gateway
+
+
+def is_gateway(pid: int) -> bool:
+    return b"ipybox.guest.gateway" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
-async def test_a_gateway_that_does_not_answer_is_stopped(tmp_path: Path, how: signal.Signals):
+async def test_a_gateway_that_does_not_answer_is_stopped(tmp_path: Path, mode: Mode, how: signal.Signals):
     before = servers.descendants()
-    gateway = KernelGateway(port=None, working_dir=tmp_path)
+    gateway = KernelGateway(port=None, working_dir=tmp_path, sandbox=mode.sandbox)
     await gateway.start()
-    (pid,) = servers.descendants() - before
+    processes = servers.descendants() - before
+    # Those around a sandbox have children.
+    (pid,) = (pid for pid in processes if is_gateway(pid) and not servers.descendants(pid))
     os.kill(pid, how)
     async with asyncio.timeout(WAIT):
         await gateway.stop(timeout=0.2)
         await gateway.join()
 
     assert not gateway.running
-    assert not servers.is_alive(pid)
+    # What is in a sandbox ends when the kernel of the system gets to it.
+    assert await servers.until_dead(processes, GRACE if mode.sandbox else 0) == set()
 
 
 async def test_a_gateway_that_ends_at_its_start_is_an_error_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ):
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho no module named nothing >&2\nexit 1\n")
     script.chmod(0o700)
     with monkeypatch.context() as patch:
         patch.setattr("sys.executable", str(script))
-        with pytest.raises(GatewayError, match="the kernel gateway ended at its start:\nno module named nothing"):
-            await KernelGateway(port=0).start()
+        error = SandboxError if mode.sandbox else GatewayError
+        with pytest.raises(error, match="the kernel gateway ended at its start:\nno module named nothing"):
+            await KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox).start()
 
 
 @pytest.mark.parametrize(

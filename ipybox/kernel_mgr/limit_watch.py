@@ -1,0 +1,258 @@
+"""The watch on the host that enforces what a kernel and all that it starts may use together.
+
+It looks at the process tree below the gateway, in a thread of its own that a busy event loop does not delay. A look is
+cheap and errs upwards; only if that much would exceed the limit, memory is counted exactly, which is slow. Inside of
+the guest, `ipybox.guest.rlimits` comes first: most programs get a MemoryError there and nothing is killed.
+
+What this can't see: System V shared memory, what waits in pipes and sockets, files on disks. It stops accidents and
+plain hogs within a tenth of a second; against a program made to evade it, run ipybox in a control group.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from ipybox.kernel_mgr.limits import Limits, format_bytes
+from ipybox.kernel_mgr.process_tree import process_tree
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks, at least and at most.
+MIN_PAUSE = 0.1
+MAX_PAUSE = 0.5
+
+#: Bytes per second by which memory grows at most, as far as the length of a pause is concerned.
+FILL_RATE = 4 << 30
+
+#: A pause is at least so many times as long as the look before took, up to MAX_PACED_PAUSE.
+PACE = 5
+MAX_PACED_PAUSE = 1.0
+
+#: Seconds to find all processes of a fork bomb before it is killed as it is.
+STOP_TIMEOUT = 2.0
+
+#: Seconds after which a kill that has left something goes on to the gateway.
+KILL_TIMEOUT = 5.0
+
+#: Seconds that the root of the tree has to end by itself.
+TERMINATE_GRACE = 1.0
+
+
+class LimitWatch:
+    """Watches the processes below one process and kills all that were started when they exceed a limit.
+
+    The processes that are there at the start (the gateway and those of the sandbox) are not counted, and of their
+    memory only what it grows: start the watch before the first kernel. After a kill, the watch goes on.
+
+    Args:
+        pid: The gateway process, or the sandbox around it, which is a child of ours. Like all that are there at the
+            start, it is killed only if too much is used without the kernels, too.
+        limits: What is allowed.
+        on_exceeded: Called in the event loop, with a message for people, before all is killed.
+        on_cpu_exceeded: The same for the CPU time of a cell, once for each; nothing is killed then.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        limits: Limits,
+        on_exceeded: Callable[[str], object],
+        on_cpu_exceeded: Callable[[str], object],
+    ):
+        self._limits = limits
+        self._on_exceeded = on_exceeded
+        self._on_cpu_exceeded = on_cpu_exceeded
+        self._tree = process_tree(pid)
+        self._helpers: dict[int, int] = {}
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._ended = asyncio.Event()
+        self._cell: _CellTime | None = None
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def start(self) -> None:
+        """Starts to watch.
+
+        Raises:
+            RuntimeError: If the watch was started before.
+        """
+        if self._thread is not None:
+            raise RuntimeError("the watch was started before")
+        pids = self._tree.pids()
+        self._helpers = {pid: self._tree.resident(pid).private for pid in pids}
+        self._tree.open_private_files(pids)
+        self._thread = threading.Thread(
+            target=self._run, args=(asyncio.get_running_loop(),), name="ipybox-limits", daemon=True
+        )
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stops to watch. Nothing is called any more then."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            await self._ended.wait()
+            self._thread.join()
+
+    def start_cell(self) -> None:
+        """Counts CPU time from now on."""
+        if self._limits.cpu_seconds is not None:
+            self._cell = _CellTime()
+            self._wake.set()
+
+    def end_cell(self) -> None:
+        """Stops to count CPU time. `on_cpu_exceeded` is not called any more for this cell."""
+        self._cell = None
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        if sys.platform == "linux":  # where threads have ids like processes
+            with contextlib.suppress(OSError):  # only root may
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                started = time.monotonic()
+                try:
+                    pids = self._tree.pids()
+                    pause = self._look(pids, loop)
+                except OSError as exc:  # of the machine, like too many open files
+                    logger.warning("can't look at the kernel's processes: %s", exc)
+                    pids, pause = [0], MAX_PAUSE
+                if not pids:
+                    break
+                self._wake.wait(max(pause, min(PACE * (time.monotonic() - started), MAX_PACED_PAUSE)))
+        finally:
+            self._tree.close()
+            _call(loop, self._ended.set)
+
+    def _look(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> float:
+        """Does what there is to do now and returns the seconds until the next look."""
+        self._helpers = {pid: memory for pid, memory in self._helpers.items() if pid in pids}
+        pauses = [MAX_PAUSE, *self._check_cpu(pids, loop)]
+        message = None
+        if (limit := self._limits.processes) is not None:
+            count = len(pids) - len(self._helpers)
+            pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
+            if count > limit:
+                message = (
+                    f"the kernel and what it started were {count} processes, more than process_limit={limit} allows: "
+                    "the kernel was killed"
+                )
+        if message is None and (limit := self._limits.memory) is not None:
+            used = self._memory(pids, limit)
+            pauses.append((limit - used) / FILL_RATE)
+            if used > limit:
+                message = (
+                    f"the kernel and its processes used {format_bytes(used)} of memory, more than "
+                    f"memory_limit={format_bytes(limit)} allows: the kernel was killed"
+                )
+        if message is not None:
+            _call(loop, self._report, self._on_exceeded, message)
+            self._kill()
+        return max(min(pauses), MIN_PAUSE)
+
+    def _memory(self, pids: list[int], limit: int) -> int:
+        """Returns how much memory is used: at most, if that is within the limit, or else exactly."""
+        counted = [pid for pid in pids if pid not in self._helpers]
+        helpers = sum(max(0, self._tree.resident(pid).private - then) for pid, then in self._helpers.items())
+        bound = helpers + self._tree.hidden() + sum(self._tree.resident(pid).total for pid in counted)
+        return bound if bound <= limit else helpers + self._tree.exact(counted)
+
+    def _check_cpu(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> Iterable[float]:
+        cell, limit = self._cell, self._limits.cpu_seconds
+        if cell is None or limit is None or cell.exceeded:
+            return
+        cell.note(self._tree.cpu(pids, self._helpers))
+        if cell.used > limit:
+            cell.exceeded = True
+            message = (
+                f"the cell used {cell.used:.1f} s of CPU time, more than cpu_seconds={limit:g} allows: "
+                "it was interrupted"
+            )
+            _call(loop, self._report_cpu, cell, message)
+        yield (limit - cell.used) / (os.cpu_count() or 1)
+
+    def _report(self, callback: Callable[[str], object], message: str) -> None:
+        if not self._stopping:
+            callback(message)
+
+    def _report_cpu(self, cell: "_CellTime", message: str) -> None:
+        if cell is self._cell:
+            self._report(self._on_cpu_exceeded, message)
+
+    def _kill(self) -> None:
+        """Kills all processes but the helpers, and those, too, if that does not help."""
+        stopped, all_found = self._stop_all()
+        doomed = stopped
+        deadline = time.monotonic() + KILL_TIMEOUT
+        while doomed and time.monotonic() < deadline:
+            _signal(doomed, signal.SIGKILL)
+            time.sleep(0.005)  # grandchildren give us no signal when they end
+            left = set(self._tree.pids()) - set(self._helpers)
+            # What appears after all had been found is a new kernel, which the gateway has started already.
+            doomed = {pid for pid in (doomed & left if all_found else left) if self._tree.alive(pid)}
+        limit = self._limits.memory
+        # Files in the sandbox's memory stay until the sandbox ends; and the gateway may be what has grown.
+        if doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit):
+            self._end_root()
+
+    def _end_root(self) -> None:
+        """Ends all processes, of which the root gets a chance to clean up."""
+        pids = self._tree.pids()
+        deadline = time.monotonic() + TERMINATE_GRACE
+        _signal([self._tree.root] if pids else [], signal.SIGTERM)
+        while (pids := [pid for pid in pids if self._tree.alive(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        _signal(pids, signal.SIGKILL)
+
+    def _stop_all(self) -> tuple[set[int], bool]:
+        """Stops all processes but the helpers, as what is stopped can't fork; returns them, and if that is all."""
+        deadline = time.monotonic() + STOP_TIMEOUT
+        stopped: set[int] = set()
+        quiet = 0
+        while quiet < 2 and time.monotonic() < deadline:
+            new = set(self._tree.pids()) - stopped - set(self._helpers)
+            _signal(new, signal.SIGSTOP)
+            stopped |= new
+            quiet = 0 if new else quiet + 1
+        return stopped, quiet == 2
+
+
+class _CellTime:
+    """The CPU time of one cell."""
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.exceeded = False
+        self._before: float | None = None
+
+    def note(self, total: float) -> None:
+        if self._before is None:
+            self._before = total
+        # The sum dips while an ended child is not yet counted with its parent.
+        self.used = max(self.used, total - self._before)
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+        loop.call_soon_threadsafe(callback, *args)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

@@ -1,0 +1,468 @@
+"""Limits against real processes: below a stand-in for the gateway, which starts "kernels" that misbehave."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipybox.guest import rlimits
+from ipybox.kernel_mgr import limit_watch, limits
+from ipybox.kernel_mgr.limit_watch import LimitWatch
+from ipybox.kernel_mgr.limits import Limits, default_memory_limit, format_bytes, parse_bytes
+from ipybox.kernel_mgr.process_tree import LinuxTree, PortableTree
+from tests import servers
+
+MIB = 1 << 20
+
+#: Starts a process for each line of JSON, in a session of its own, and lives until the end of its input.
+GATEWAY = """
+import asyncio, json, subprocess, sys
+from ipybox.guest.rlimits import adopt_orphans
+
+async def main():
+    kernels = []
+    adopt_orphans(asyncio.get_running_loop(), lambda: [kernel.pid for kernel in kernels])
+    print("ready", flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        command = [sys.executable, "-S", "-c", json.loads(line)]
+        kernels.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
+
+asyncio.run(main())
+"""
+
+#: The command that gives a process private file systems, as `srt` does.
+BWRAP = ("bwrap", "--unshare-user", "--unshare-pid", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+
+HOG = """
+import signal
+hoard = b"x" * (300 << 20)
+signal.pause()
+"""
+
+CHILDREN = """
+import os, signal
+for _ in range(6):
+    if os.fork() == 0:
+        hoard = b"x" * (50 << 20)
+        signal.pause()
+signal.pause()
+"""
+
+DAEMON = f"""
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {HOG.replace(chr(10), chr(10) + " " * 8)}
+"""
+
+SHARED = """
+import mmap, signal
+hoard = mmap.mmap(-1, 300 << 20)
+hoard.write(b"x" * (300 << 20))
+signal.pause()
+"""
+
+FILES = """
+import signal
+for number in range(6):
+    with open(f"/dev/shm/{number}", "wb") as file:
+        for _ in range(50):
+            file.write(b"x" * (1 << 20))
+signal.pause()
+"""
+
+NAMELESS = """
+import os, signal
+file = os.memfd_create("hoard")
+for _ in range(300):
+    os.write(file, b"x" * (1 << 20))
+signal.pause()
+"""
+
+#: Forks in every process there is, until 250 tokens are used up.
+BOMB = """
+import os, signal
+tokens, give = os.pipe()
+os.write(give, b"x" * 250)
+os.set_blocking(tokens, False)
+try:
+    while os.read(tokens, 1):
+        os.fork()
+except BlockingIOError:
+    signal.pause()
+"""
+
+BURN = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        pass
+os.wait()
+"""
+
+
+class Gateway:
+    """The stand-in, and what a watch says about it."""
+
+    def __init__(self, process: asyncio.subprocess.Process):
+        self._process = process
+        self.pid = process.pid
+        self.messages: asyncio.Queue[str] = asyncio.Queue()
+        self.cpu_messages: asyncio.Queue[str] = asyncio.Queue()
+
+    def watch(self, **allowed: Any) -> LimitWatch:
+        return LimitWatch(self.pid, Limits(**allowed), self.messages.put_nowait, self.cpu_messages.put_nowait)
+
+    def run(self, code: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(code).encode() + b"\n")
+
+    async def line(self) -> str:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(servers.WAIT):
+            return (await self._process.stdout.readline()).decode().strip()
+
+    async def message(self) -> str:
+        async with asyncio.timeout(servers.WAIT):
+            return await self.messages.get()
+
+    async def close(self) -> None:
+        # Orphans come to the gateway, which has to be the last.
+        while left := descendants(self.pid):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            await until_dead(left)
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.communicate()
+
+
+@asynccontextmanager
+async def running_gateway(*wrapper: str) -> AsyncGenerator[Gateway]:
+    process = await asyncio.create_subprocess_exec(
+        *wrapper, sys.executable, "-c", GATEWAY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    gateway = Gateway(process)
+    try:
+        assert await gateway.line() == "ready"
+        yield gateway
+    finally:
+        await gateway.close()
+
+
+async def all_dead(gateway: Gateway) -> bool:
+    """Tell whether everything but the gateway has ended, or does so soon."""
+    return not await until_dead(descendants(gateway.pid))
+
+
+def descendants(pid: int) -> set[int]:
+    """Return what `servers.descendants` does, also while processes end."""
+    while True:
+        with suppress(ProcessLookupError):
+            return servers.descendants(pid)
+
+
+async def until_dead(pids: set[int]) -> set[int]:
+    """Return what `servers.until_dead` does, also while processes end."""
+    while True:
+        with suppress(ProcessLookupError):
+            return await servers.until_dead(pids, servers.WAIT)
+
+
+@pytest.fixture(params=[LinuxTree, PortableTree], ids=["proc", "psutil"])
+def either_tree(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit_watch, "process_tree", request.param)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(HOG, id="one_process"),
+        pytest.param(CHILDREN, id="many_children"),
+        pytest.param(DAEMON, id="a_daemon"),
+        pytest.param(SHARED, id="shared_memory"),
+    ],
+)
+@pytest.mark.usefixtures("either_tree")
+async def test_too_much_memory_ends_all_processes_but_the_gateway(program: str):
+    async with running_gateway() as gateway, gateway.watch(memory=200 * MIB):
+        gateway.run(program)
+        message = await gateway.message()
+        assert message.startswith("the kernel and its processes used ")
+        assert message.endswith(" MiB of memory, more than memory_limit=200 MiB allows: the kernel was killed")
+        assert await all_dead(gateway)
+        gateway.run("print('next')")
+        assert await gateway.line() == "next"
+
+
+async def test_files_without_a_name_count_as_memory():
+    async with running_gateway() as gateway, gateway.watch(memory=200 * MIB):
+        gateway.run(NAMELESS)
+        assert "of memory, more than memory_limit=200 MiB" in await gateway.message()
+        assert await all_dead(gateway)
+
+
+async def test_files_in_private_file_systems_count_as_memory_and_the_sandbox_dies_with_them():
+    async with running_gateway(*BWRAP) as gateway, gateway.watch(memory=200 * MIB):
+        gateway.run(FILES)
+        assert "of memory, more than memory_limit=200 MiB" in await gateway.message()
+        assert await all_dead(gateway)
+
+
+async def test_memory_that_processes_share_counts_once():
+    # Each of the five seems to have 120 MiB.
+    program = """
+import os, time
+hoard = b"x" * (120 << 20)
+print("hoarded", flush=True)
+if all([os.fork() for _ in range(2)]):
+    time.sleep(1)
+    print("done", flush=True)
+else:
+    time.sleep(1)
+"""
+    async with running_gateway() as gateway, gateway.watch(memory=250 * MIB):
+        gateway.run(program)
+        assert await gateway.line() == "hoarded"
+        assert await gateway.line() == "done"
+        assert gateway.messages.empty()
+
+
+async def test_the_watch_goes_on_after_a_kill():
+    async with running_gateway() as gateway, gateway.watch(memory=200 * MIB):
+        for _ in range(2):
+            gateway.run(HOG)
+            await gateway.message()
+            assert await all_dead(gateway)
+
+
+@pytest.mark.usefixtures("either_tree")
+async def test_a_fork_bomb_is_ended():
+    async with running_gateway() as gateway, gateway.watch(processes=20):
+        gateway.run(BOMB)
+        message = await gateway.message()
+        assert message.endswith("processes, more than process_limit=20 allows: the kernel was killed")
+        assert await all_dead(gateway)
+
+
+async def test_as_many_processes_as_allowed_may_run_with_any_number_of_threads():
+    program = """
+import os, threading, time
+if os.fork() != 0:
+    over = threading.Event()
+    for _ in range(30):
+        threading.Thread(target=over.wait).start()
+    time.sleep(0.5)
+    over.set()
+    os.wait()
+    print("done")
+else:
+    time.sleep(0.5)
+"""
+    async with running_gateway() as gateway, gateway.watch(processes=2):
+        gateway.run(program)
+        assert await gateway.line() == "done"
+        assert gateway.messages.empty()
+
+
+@pytest.mark.usefixtures("either_tree")
+async def test_cpu_time_of_a_cell_is_exceeded_once_and_nothing_is_killed():
+    async with running_gateway() as gateway, gateway.watch(cpu_seconds=0.3) as watch:
+        watch.start_cell()
+        gateway.run(BURN)
+        async with asyncio.timeout(servers.WAIT):
+            message = await gateway.cpu_messages.get()
+        assert message.startswith("the cell used 0.")
+        assert message.endswith(" s of CPU time, more than cpu_seconds=0.3 allows: it was interrupted")
+        watch.end_cell()
+        assert descendants(gateway.pid)
+        watch.start_cell()  # the second cell gets a time of its own
+        async with asyncio.timeout(servers.WAIT):
+            assert (await gateway.cpu_messages.get()).startswith("the cell used 0.")
+        assert gateway.cpu_messages.empty()
+        assert gateway.messages.empty()
+
+
+async def test_cpu_time_of_ended_children_counts():
+    program = """
+import os, time
+for _ in range(20):
+    if os.fork() == 0:
+        while time.process_time() < 0.03:
+            pass
+        os._exit(0)
+    os.wait()
+time.sleep(60)
+"""
+    async with running_gateway() as gateway, gateway.watch(cpu_seconds=0.4) as watch:
+        watch.start_cell()
+        gateway.run(program)
+        async with asyncio.timeout(servers.WAIT):
+            assert "more than cpu_seconds=0.4" in await gateway.cpu_messages.get()
+
+
+async def test_nothing_is_called_after_a_stop_or_outside_of_a_cell():
+    async with running_gateway() as gateway:
+        async with gateway.watch(cpu_seconds=0.01) as watch:
+            gateway.run("print('burning', flush=True)\nwhile True: pass")
+            assert await gateway.line() == "burning"
+            watch.start_cell()
+            watch.end_cell()
+        assert gateway.cpu_messages.empty()
+        with pytest.raises(RuntimeError, match="started before"):
+            watch.start()
+
+
+@pytest.mark.usefixtures("either_tree")
+async def test_a_watch_ends_with_its_root():
+    async with running_gateway() as gateway:
+        watch = gateway.watch(memory=200 * MIB)
+        watch.start()
+        await gateway.close()
+        await watch.stop()
+        assert gateway.messages.empty()
+
+
+async def test_daemons_stay_below_the_gateway_and_are_reaped_by_it():
+    program = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while os.getppid() != %d:
+            pass
+        print("adopted", flush=True)
+"""
+    async with running_gateway() as gateway:
+        gateway.run(program % gateway.pid)
+        assert await gateway.line() == "adopted"
+        assert await all_dead(gateway)
+        gateway.run("print('next')")
+        assert await gateway.line() == "next"
+        # The second kernel's end was a signal to reap; a zombie of the daemon would be a third child.
+        assert len(Path(f"/proc/{gateway.pid}/task/{gateway.pid}/children").read_text().split()) <= 2
+
+
+async def run_limited(code: str, **allowed: int) -> str:
+    """Run code in a process with limits, and return what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        f"from ipybox.guest.rlimits import limit_process\nlimit_process(**{allowed})\n{code}",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(servers.WAIT):
+        stdout, _ = await process.communicate()
+    return stdout.decode().strip()
+
+
+async def test_one_allocation_too_many_is_a_memory_error_and_the_process_goes_on():
+    code = """
+import subprocess, sys
+try:
+    bytearray(300 << 20)
+except MemoryError:
+    print("MemoryError")
+child = "try: bytearray(300 << 20)\\nexcept MemoryError: print('in a child, too')"
+print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True).stdout.strip())
+"""
+    assert await run_limited(code, memory=256 * MIB) == "MemoryError\nin a child, too"
+
+
+async def test_limits_of_a_process_are_hard():
+    code = """
+import resource
+print([resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in ("CORE", "DATA", "NPROC")])
+"""
+    expected = [(0, 0), (256 * MIB,) * 2, (10 * rlimits.THREADS_PER_PROCESS + rlimits.SPARE_THREADS,) * 2]
+    assert await run_limited(code, memory=256 * MIB, processes=10) == str(expected)
+
+
+async def test_a_gigabyte_is_enough_for_plots_and_tables_and_threads():
+    code = """
+import matplotlib, numpy, pandas, threading
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+from io import BytesIO
+plt.plot([1, 2])
+plt.savefig(BytesIO())
+print(int(pandas.DataFrame(numpy.ones((1000, 1000)) @ numpy.ones((1000, 1000))).sum().sum()))
+over = threading.Event()
+threads = [threading.Thread(target=over.wait) for _ in range(64)]
+for thread in threads: thread.start()
+over.set()
+"""
+    assert await run_limited(code, memory=1024 * MIB) == "1000000000"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1073741824", 1 << 30),
+        ("4G", 4 << 30),
+        ("4g", 4 << 30),
+        ("512MiB", 512 << 20),
+        ("512Mi", 512 << 20),
+        (" 1.5 GiB ", 3 << 29),
+        ("2T", 2 << 40),
+        ("64k", 64 << 10),
+        ("4GB", 4_000_000_000),
+        ("100 b", 100),
+    ],
+)
+def test_amounts_of_memory_are_understood(text: str, expected: int):
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "G", "4X", "-1G", "1e9", "4 G B", "four", "1,5G", "٤G", "inf"])
+def test_other_texts_are_refused_with_examples(text: str):
+    with pytest.raises(ValueError, match="is not an amount of memory: write it like 4G, 512MiB or 1073741824"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (4 << 30, "4 GiB"), (int(4.1 * (1 << 40)), "4.1 TiB")],
+)
+def test_amounts_of_memory_are_readable(count: int, expected: str):
+    assert format_bytes(count) == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(lambda: Limits(memory=1 << 20), "memory_limit=1 MiB is too low", id="memory"),
+        pytest.param(lambda: Limits(cpu_seconds=0), "cpu_seconds=0 is too low", id="cpu"),
+        pytest.param(lambda: Limits(cpu_seconds=float("nan")), "cpu_seconds=nan is too low", id="not_a_number"),
+        pytest.param(lambda: Limits(processes=0), "process_limit=0 is too low", id="processes"),
+    ],
+)
+def test_limits_that_no_kernel_survives_are_refused(make: Callable[[], Limits], message: str):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_limits_tell_whether_there_are_any():
+    assert not Limits().any
+    assert Limits(processes=1).any
+
+
+def test_the_default_memory_limit_is_at_most_half_of_the_memory():
+    assert limits.MIN_MEMORY <= default_memory_limit() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def test_the_default_memory_limit_respects_that_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    (tmp_path / "unlimited").write_text("max\n")
+    files = [tmp_path / name for name in ("unlimited", "memory.max", "missing")]
+    monkeypatch.setattr(limits, "_cgroup_files", lambda: files)
+    assert default_memory_limit() == 512 * MIB

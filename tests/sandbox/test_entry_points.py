@@ -1,0 +1,125 @@
+"""Without what the sandbox needs, every way in refuses, says what to do, and has run nothing."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from ipybox import CodeExecutor
+from ipybox.errors import SandboxError
+from ipybox.kernel_mgr.server import KernelGateway
+from tests import servers
+from tests.servers import WAIT
+
+INSTRUCTION = "srt is not on PATH: install it with `npm install -g @anthropic-ai/sandbox-runtime`"
+
+
+@pytest.fixture
+def path_without_srt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH with all that the sandbox needs, apart from srt."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "bwrap", "node", "rg", "socat", "which"):
+        (programs / name).symlink_to(str(which(name)))
+    monkeypatch.setenv("PATH", str(programs))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "workspace"
+    directory.mkdir()
+    return directory
+
+
+def executor(workspace: Path) -> CodeExecutor:
+    return CodeExecutor(working_dir=workspace, sandbox=True)
+
+
+def gateway(workspace: Path) -> KernelGateway:
+    return KernelGateway(port=None, working_dir=workspace, sandbox=True)
+
+
+@pytest.mark.usefixtures("path_without_srt")
+@pytest.mark.parametrize("component", [executor, gateway], ids=["CodeExecutor", "KernelGateway"])
+async def test_components_refuse_without_srt(
+    workspace: Path, component: Callable[[Path], CodeExecutor | KernelGateway]
+):
+    before = servers.descendants()
+
+    with pytest.raises(SandboxError) as refused:
+        await component(workspace).start()
+
+    assert str(refused.value) == f"the sandbox can't start, and nothing ran without it:\n  {INSTRUCTION}"
+    assert servers.descendants() == before
+
+
+@pytest.mark.usefixtures("path_without_srt")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("-m", "ipybox", "--sandbox"),
+        ("-m", "ipybox.mcp_server", "--sandbox", "--sandbox-profile", "workspace"),
+        ("-m", "ipybox", "doctor", "--sandbox"),
+    ],
+    ids=["ipybox", "mcp_server", "doctor"],
+)
+async def test_commands_refuse_without_srt(workspace: Path, command: tuple[str, ...]):
+    status, output = await run(workspace, *command)
+
+    assert status == 1
+    assert INSTRUCTION in output
+    assert list(workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sandbox", "--sandbox-config", "none.json"], "don't exist: give a file, or one of the profiles"),
+        (["--sandbox", "--sandbox-config", "typo.json"], "have an unknown key 'filesytem'"),
+        (["--sandbox-config", "typo.json"], "no sandbox is asked for: add --sandbox"),
+        (["--sandbox-profile", "workspace"], "no sandbox is asked for: add --sandbox"),
+        (["--sandbox", "--sandbox-profile", "strict"], "invalid choice: 'strict'"),
+        (["--sandbox", "--sandbox-profile", "default", "--sandbox-config", "typo.json"], "not allowed with argument"),
+    ],
+)
+async def test_wrong_settings_are_refused_on_the_command_line(workspace: Path, options: list[str], message: str):
+    (workspace / "typo.json").write_text('{"filesytem": {}}')
+
+    status, output = await run(workspace, "-m", "ipybox", *options)
+
+    assert status != 0
+    assert message in output
+
+
+async def test_a_sandbox_that_does_not_start_says_why(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no permission' >&2\nexit 1\n")
+    (programs / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+
+    with pytest.raises(SandboxError) as failed:
+        await CodeExecutor(working_dir=workspace, sandbox=True).start()
+
+    assert str(failed.value).startswith("the sandbox did not start, and nothing ran without it\nbwrap is broken")
+    assert "bwrap: no permission" in str(failed.value)
+
+
+async def run(workspace: Path, *arguments: str) -> tuple[int | None, str]:
+    """Runs a command of ipybox in the workspace, with no input."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        cwd=workspace,
+        env={**os.environ, "PYTHONPATH": str(servers.ROOT)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(WAIT):
+        output, _ = await process.communicate()
+    return process.returncode, output.decode()

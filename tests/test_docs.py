@@ -1,0 +1,59 @@
+"""Executes the Python of `docs/`, and checks that its examples are what the text shows."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipybox.sandbox.settings import load_settings
+from tests.test_readme import PATH, REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+SCRIPTS = [
+    pytest.param(block, id=f"{page.stem}_{number}")
+    for page in sorted(DOCS.glob("*.md"))
+    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_of_the_documentation_runs(script: str, tmp_path: Path):
+    shutil.copytree(DOCS / "examples", tmp_path / "examples")
+    (tmp_path / "README.md").touch()
+    (tmp_path / ".env").write_text("TOKEN=secret")
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PATH": PATH, "HOME": str(tmp_path.parent), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
+def test_settings_that_are_shown_are_those_of_the_example():
+    shown = re.findall(r"^```json\n(.*?)^```$", (DOCS / "sandbox.md").read_text(), re.MULTILINE | re.DOTALL)
+
+    assert [json.loads(block) for block in shown] == [json.loads((DOCS / "examples/sandbox-kernel.json").read_text())]
+    assert load_settings(DOCS / "examples" / "sandbox-kernel.json").allowed_domains == (
+        "example.org",
+        "*.example.org:443",
+    )
+    assert load_settings(DOCS / "examples" / "sandbox-mcp.json").deny_read == (".env",)
+
+
+def test_every_test_that_the_sandboxs_promises_name_is_there():
+    named = re.findall(r"`(tests/[\w/]+(?:\.py)?|\.ci/run)`", (DOCS / "sandbox.md").read_text())
+
+    assert len(named) > 5
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
