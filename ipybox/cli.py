@@ -9,6 +9,7 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from dotenv import load_dotenv
 
@@ -84,51 +85,57 @@ def main(argv: Sequence[str] | None = None) -> None:
     # These say at INFO and ERROR what ipybox reports itself, URLs with their secrets included.
     for library in ("httpx2", "mcp"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
-    if arguments.command == "demo":
-        from ipybox.demo import demo
-
-        sys.exit(asyncio.run(_show(demo(arguments.directory))))
     if arguments.command == "doctor":
         from ipybox.doctor import doctor
 
         sys.exit(doctor(sandbox=arguments.sandbox, docker=arguments.docker))
+    try:
+        confinement = _confinement(arguments)
+    except (SandboxError, ValueError) as exc:
+        sys.exit(f"ipybox: {exc}")
+    if arguments.command == "demo":
+        from ipybox.demo import demo
+
+        sys.exit(asyncio.run(_show(demo(arguments.directory, confinement))))
 
     workspace: Path = arguments.workspace.resolve()
     if not workspace.is_dir():
         sys.exit(f"ipybox: the workspace {workspace} is not a directory")
-    try:
-        sandbox_config = _check_sandbox(arguments)
-        Limits(
-            memory=arguments.memory_limit or None, cpu_seconds=arguments.cpu_seconds, processes=arguments.process_limit
-        )
-    except (SandboxError, ValueError) as exc:
-        sys.exit(f"ipybox: {exc}")
     load_dotenv(workspace / ".env")
     os.chdir(workspace)
-    asyncio.run(_serve(arguments, workspace, sandbox_config))
+    asyncio.run(_serve(arguments, workspace, confinement))
 
 
-def _check_sandbox(arguments: argparse.Namespace) -> Path | str | None:
-    """Returns the settings of the sandbox that is asked for, if any, after a look at whether it can start.
+def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Returns sandbox and limits as `CodeExecutor` takes them, after a look at whether they are possible.
 
-    A client of the server would learn only at the first cell that there is none.
+    A client of the server would learn only at the first cell that they are not.
 
     Raises:
         SandboxError: If the settings are wrong, or what the sandbox needs is missing.
+        ValueError: If a limit is too low.
     """
-    config: Path | None = arguments.sandbox_config
-    profile: str | None = arguments.sandbox_profile
-    if not arguments.sandbox:
-        if config or profile:
-            raise SandboxError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
-        return None
-    chosen = config.resolve() if config is not None else profile
-    load_settings(chosen)
-    require_sandbox()
-    return chosen
+    sandbox: bool = arguments.sandbox
+    config: Path | str | None = arguments.sandbox_config or arguments.sandbox_profile
+    if config is not None and not sandbox:
+        raise SandboxError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
+    if isinstance(config, Path):
+        config = config.resolve()
+    if sandbox:
+        load_settings(config)
+        require_sandbox()
+    memory, cpu_seconds, processes = arguments.memory_limit, arguments.cpu_seconds, arguments.process_limit
+    Limits(memory=memory or None, cpu_seconds=cpu_seconds, processes=processes)
+    return {
+        "sandbox": sandbox,
+        "sandbox_config": config,
+        "memory_limit": memory,
+        "cpu_seconds": cpu_seconds,
+        "process_limit": processes,
+    }
 
 
-async def _serve(arguments: argparse.Namespace, workspace: Path, sandbox_config: Path | str | None) -> None:
+async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: dict[str, Any]) -> None:
     from ipybox.mcp_server import MCPServer
 
     server = MCPServer(
@@ -138,12 +145,8 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, sandbox_config:
         kernel_gateway_host=arguments.kernel_gateway_host,
         kernel_gateway_port=arguments.kernel_gateway_port,
         kernel_env=kernel_env(os.environ),
-        sandbox=arguments.sandbox,
-        sandbox_config=sandbox_config,
         log_level=arguments.log_level,
-        memory_limit=arguments.memory_limit,
-        cpu_seconds=arguments.cpu_seconds,
-        process_limit=arguments.process_limit,
+        **confinement,
     )
     stopped = _stop_signal()
     serving = asyncio.create_task(server.run())

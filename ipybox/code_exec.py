@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ipybox.deadline import Deadline, Turn
-from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError, KernelDiedError
+from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError, KernelDiedError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.tokens import new_token
@@ -285,7 +285,8 @@ class CodeExecutor:
 
     def _result(self, result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
         lines = [notice, result.text, *self._gateway.explain(result.text or "")]
-        return CodeExecutionResult("\n".join(filter(None, lines)) or None, result.images)
+        told = [line for line in lines if line is not None]
+        return CodeExecutionResult("\n".join(told) if told else None, result.images)
 
     def _describe(self, exc: ExecutionError) -> str:
         """Returns the message of an error, with what ipybox has to do with it."""
@@ -302,7 +303,7 @@ class CodeExecutor:
         reason = self._gateway.exceeded
         try:
             await self._renew_kernel()
-        except (GatewayError, OSError) as exc:
+        except (GatewayError, SandboxError, OSError) as exc:
             raise CodeExecutionError(f"the kernel had died, and a fresh one can't be started: {exc}") from exc
         self._gateway.exceeded = None
         return STATE_LOST if reason is None else f"{STATE_LOST}\n[ipybox] It died because {reason}."

@@ -64,8 +64,13 @@ plt.show()
 """
 
 
-async def demo(directory: Path | None) -> None:
-    """Runs the demo in `directory`, or in a new temporary one, and prints what happens."""
+async def demo(directory: Path | None, confinement: dict[str, Any]) -> None:
+    """Runs the demo in `directory`, or in a new temporary one, and prints what happens.
+
+    Args:
+        directory: Where to make the demo's workspace.
+        confinement: Sandbox and limits of the code, as `CodeExecutor` takes them.
+    """
     console = Console(highlight=False)
     missing = _missing()
     if missing:
@@ -79,7 +84,7 @@ async def demo(directory: Path | None) -> None:
     packages = await _generate(console, workspace)
     _show_packages(console, workspace, packages)
 
-    async with CodeExecutor(working_dir=workspace) as executor:
+    async with CodeExecutor(working_dir=workspace, **confinement) as executor:
         console.rule("2. One code action, several tools, each call approved")
         await _run(console, executor, CHAIN_WITH_FILES if "filesystem" in packages else CHAIN)
         console.rule("3. State persists, plots come back")

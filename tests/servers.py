@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from ipybox.tool_exec.seal import seal
+
 ROOT = Path(__file__).parent.parent
 NODE_MODULES = ROOT / ".npm" / "node_modules"
 PAGED_SERVER = str(ROOT / "tests" / "paged_server.py")
@@ -52,6 +54,15 @@ def paged(pages: int | Literal["endless", "repeating"]) -> dict[str, Any]:
 def scripted(*flags: str) -> dict[str, Any]:
     """A server that starts at once and misbehaves on demand; see `scripted_server.py`."""
     return {"command": sys.executable, "args": ["-S", SCRIPTED_SERVER, *flags]}
+
+
+def register(workspace: Path, /, **params: dict[str, Any]) -> None:
+    """Put a module `registered` into a workspace, with a `ToolRunner` for each server as generated packages have it."""
+    lines = ["from ipybox.tool_exec.client import ToolRunner"]
+    for name, server_params in params.items():
+        sealed = seal(name, server_params, workspace / "mcptools")
+        lines.append(f"{name} = ToolRunner.from_env({name!r}, {server_params!r}, seal={sealed!r})")
+    (workspace / "registered.py").write_text("\n".join(lines))
 
 
 def python(code: str) -> dict[str, Any]:
@@ -124,6 +135,22 @@ def descendants(pid: int | None = None) -> set[int]:
     return {child for child in found if is_alive(child)}
 
 
+def outside(pid: int, namespace: str) -> int:
+    """Return the id that this process knows a descendant by which has `pid` in a PID namespace.
+
+    Args:
+        pid: What `os.getpid()` returns there.
+        namespace: What `os.readlink("/proc/self/ns/pid")` returns there.
+    """
+    (found,) = (child for child in descendants() if _ids(child)[-1] == pid and _namespace(child) == namespace)
+    return found
+
+
+def parent(pid: int) -> int:
+    """Return the id of a process's parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 async def until_dead(pids: set[int], timeout: float) -> set[int]:
     """Wait until processes have ended, and return those that have not within `timeout` seconds."""
     # Processes that are not ours give no signal when they end, except through a pidfd.
@@ -142,6 +169,22 @@ async def until_dead(pids: set[int], timeout: float) -> set[int]:
         loop.remove_reader(fd)
         os.close(fd)
     return {pid for pid in pids if is_alive(pid)}
+
+
+def _ids(pid: int) -> list[int]:
+    """Returns the ids of a process, from that of our PID namespace to that of its own; [0] if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return [int(number) for number in line.split()[1:]]
+    return [0]
+
+
+def _namespace(pid: int) -> str:
+    # Processes that have made themselves undumpable don't show it to an ordinary user.
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    return ""
 
 
 def _node(package: str, *args: str) -> dict[str, Any]:

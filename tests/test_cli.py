@@ -5,6 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ipybox.cli import kernel_env, parser
+from ipybox.sandbox.guard import STATE_DIR
+from tests.conftest import Mode
 from tests.servers import NODE_MODULES, ROOT
 
 
@@ -37,14 +39,17 @@ def test_options_of_the_contract_exist():
         "--tool-server-port",
         "--kernel-gateway-host",
         "--kernel-gateway-port",
+        "--sandbox",
+        "--sandbox-config",
         "--log-level",
     }
 
 
-def test_demo_shows_the_main_job(tmp_path: Path):
+def test_demo_shows_the_main_job(tmp_path: Path, mode: Mode):
     path = f"{NODE_MODULES / '.bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    done = run("demo", "--directory", str(tmp_path), PATH=path, HOME=str(tmp_path))
+    done = run(*mode.options, "demo", "--directory", str(tmp_path), PATH=path, HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / STATE_DIR).exists() == mode.sandbox
     assert "approve git.git_log(" in done.stdout
     assert "approve filesystem.write_file(" in done.stdout
     assert "5 subjects are still here from the cell before" in done.stdout
@@ -53,13 +58,14 @@ def test_demo_shows_the_main_job(tmp_path: Path):
     assert (tmp_path / "report.txt").read_text().startswith("1. Add the parser\n")
 
 
-def test_demo_goes_without_a_server_that_does_not_start(tmp_path: Path):
+def test_demo_goes_without_a_server_that_does_not_start(tmp_path: Path, mode: Mode):
     npx = tmp_path / "bin" / "npx"
     npx.parent.mkdir()
     npx.write_text("#!/bin/sh\necho no network >&2; exit 1\n")
     npx.chmod(0o755)
+    (npx.parent / "srt").symlink_to(NODE_MODULES / ".bin" / "srt")
     path = f"{npx.parent}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    done = run("demo", "--directory", str(tmp_path / "demo"), PATH=path, HOME=str(tmp_path))
+    done = run(*mode.options, "demo", "--directory", str(tmp_path / "demo"), PATH=path, HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "The demo goes on without this one: MCP server 'filesystem': can't connect to" in done.stdout
     assert "approve git.git_show(" in done.stdout

@@ -13,6 +13,7 @@ import pytest
 
 from ipybox import CodeExecutor
 from tests import servers
+from tests.conftest import Mode
 from tests.servers import WAIT
 
 #: Seconds after the end of an application in which all its processes have to be gone.
@@ -27,8 +28,8 @@ from tests import servers
 CODE = '''
 import subprocess
 sleeping = subprocess.Popen(["sleep", "1000"])
-from ipybox.tool_exec.client import ToolRunner
-assert ToolRunner.from_env("scripted", {params!r}).run_sync("echo", {{"text": "x"}}) == "x"
+from registered import scripted
+assert scripted.run_sync("echo", {"text": "x"}) == "x"
 print("done")
 '''
 BUSY = "print('busy', flush=True)\\nwhile True: pass"
@@ -40,9 +41,10 @@ async def stay_busy(executor, busy):
     except RuntimeError as exc:
         assert str(exc) == "the code executor has been stopped"
 
-async def main(ending, load):
-    async with CodeExecutor(working_dir=Path.cwd()) as executor:
-        assert (await executor.execute(CODE.format(params=servers.scripted()))).text == "done"
+async def main(ending, load, mode):
+    servers.register(Path.cwd(), scripted=servers.scripted())
+    async with CodeExecutor(working_dir=Path.cwd(), sandbox=mode == "sandbox") as executor:
+        assert (await executor.execute(CODE)).text == "done"
         if load == "busy":
             busy = asyncio.Event()
             task = asyncio.create_task(stay_busy(executor, busy))
@@ -62,6 +64,8 @@ def about(pid: int, what: str) -> bytes:
         return Path(f"/proc/{pid}/{what}").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
+    except PermissionError:  # a process that has made itself undumpable
+        return b""
 
 
 def command_of(pid: int) -> str:
@@ -78,18 +82,20 @@ class Application:
         return "\n".join(map(command_of, self.children))
 
     def private_directories(self) -> set[Path]:
+        """Returns the directory of each gateway: that of the guest, or in a sandbox the one that this is in."""
         found: set[Path] = set()
         for pid in self.children:
             for variable in about(pid, "environ").split(b"\0"):
                 if variable.startswith(b"IPYBOX_RUNTIME_DIR="):
-                    found.add(Path(os.fsdecode(variable.partition(b"=")[2])))
+                    directory = Path(os.fsdecode(variable.partition(b"=")[2]))
+                    found.add(directory.parent if directory.name == "guest" else directory)
         return found
 
 
 @asynccontextmanager
-async def application(directory: Path, ending: str, load: str) -> AsyncGenerator[Application]:
+async def application(directory: Path, ending: str, load: str, mode: Mode) -> AsyncGenerator[Application]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", APPLICATION, ending, load),
+        *(sys.executable, "-c", APPLICATION, ending, load, mode),
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(servers.ROOT)},
         stdin=asyncio.subprocess.PIPE,
@@ -117,8 +123,8 @@ async def application(directory: Path, ending: str, load: str) -> AsyncGenerator
     ("ending", "load"),
     [("stop", "idle"), ("stop", "busy"), ("exception", "busy"), ("sigkill", "idle"), ("sigkill", "busy")],
 )
-async def test_no_process_outlives_the_application(tmp_path: Path, ending: str, load: str):
-    async with application(tmp_path, ending, load) as app:
+async def test_no_process_outlives_the_application(tmp_path: Path, mode: Mode, ending: str, load: str):
+    async with application(tmp_path, ending, load, mode) as app:
         for command in ("ipybox.guest.gateway", "ipybox.guest.kernel", "sleep 1000", "scripted_server.py"):
             assert command in app.commands()
         directories = app.private_directories()
@@ -137,8 +143,8 @@ async def test_no_process_outlives_the_application(tmp_path: Path, ending: str, 
         assert not any(directory.exists() for directory in directories)
 
 
-async def test_what_the_kernel_has_started_ends_with_the_kernel(tmp_path: Path):
-    async with application(tmp_path, "stop", "idle") as app:
+async def test_what_the_kernel_has_started_ends_with_the_kernel(tmp_path: Path, mode: Mode):
+    async with application(tmp_path, "stop", "idle", mode) as app:
         (kernel,) = (pid for pid in app.children if "ipybox.guest.kernel" in command_of(pid))
         (sleeping,) = (pid for pid in servers.descendants(kernel) if command_of(pid).startswith("sleep "))
         os.kill(kernel, signal.SIGKILL)
@@ -146,8 +152,10 @@ async def test_what_the_kernel_has_started_ends_with_the_kernel(tmp_path: Path):
         assert await servers.until_dead({kernel, sleeping}, GRACE) == set()
 
 
-async def test_signals_stay_the_applications_own():
+async def test_signals_stay_the_applications_own(tmp_path: Path, mode: Mode):
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    async with CodeExecutor(tool_server_port=0, kernel_gateway_port=0) as executor:
+    async with CodeExecutor(
+        tool_server_port=0, kernel_gateway_port=0, working_dir=tmp_path, sandbox=mode.sandbox
+    ) as executor:
         assert (await executor.execute("1")).text == "1"
         assert {number: signal.getsignal(number) for number in before} == before

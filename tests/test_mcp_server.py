@@ -18,6 +18,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
+from tests.conftest import Mode
 from tests.servers import NODE_MODULES, WAIT, descendants, filesystem, time_, until_dead
 
 INITIALIZE = {
@@ -37,6 +38,7 @@ EXECUTE = {
 @asynccontextmanager
 async def client_of(workspace: Path, *options: str, **env: str) -> AsyncGenerator[Client]:
     arguments = ["-m", "ipybox.mcp_server", "--workspace", str(workspace), *options]
+    env = {"PATH": os.environ["PATH"], "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"], **env}
     async with Client(StdioServerParameters(command=sys.executable, args=arguments, env=env)) as client:
         yield client
 
@@ -58,8 +60,8 @@ async def output(client: Client, code: str, **arguments: Any) -> str:
     return text_of(result)
 
 
-async def test_session_of_an_agent(tmp_path: Path):
-    async with client_of(tmp_path) as client:
+async def test_session_of_an_agent(tmp_path: Path, mode: Mode):
+    async with client_of(tmp_path, *mode.options) as client:
         assert client.server_info is not None
         assert (client.server_info.name, client.server_info.version) == ("ipybox", version("ipybox"))
         tools = (await client.list_tools()).tools
@@ -95,14 +97,14 @@ async def test_session_of_an_agent(tmp_path: Path):
         assert await output(client, code) == "'UTC'"
 
 
-async def test_long_output_is_cut_in_its_middle(tmp_path: Path):
-    async with client_of(tmp_path) as client:
+async def test_long_output_is_cut_in_its_middle(tmp_path: Path, mode: Mode):
+    async with client_of(tmp_path, *mode.options) as client:
         text = await output(client, "print('a' * 900 + 'b' * 900)", max_output_chars=300)
         assert text == f"{'a' * 200}\n[... 1500 characters left out ...]\n{'b' * 100}"
 
 
-async def test_timeout_says_what_became_of_the_kernel(tmp_path: Path):
-    async with client_of(tmp_path) as client:
+async def test_timeout_says_what_became_of_the_kernel(tmp_path: Path, mode: Mode):
+    async with client_of(tmp_path, *mode.options) as client:
         await output(client, "x = 1")
         result = await call(client, "execute_ipython_cell", code="while True: pass", timeout=0.5)
         assert result.is_error
@@ -110,24 +112,20 @@ async def test_timeout_says_what_became_of_the_kernel(tmp_path: Path):
         assert await output(client, "x") == "1"
 
 
-async def test_packages_are_installed_or_refused_with_the_reason(tmp_path: Path):
-    package = "cowsay==6.1"
-    pip = [sys.executable, "-m", "pip"]
-    try:
-        async with client_of(tmp_path) as client:
-            result = await call(client, "install_package", package_name=package)
-            assert text_of(result) == "Successfully installed cowsay-6.1"
-            assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
+async def test_packages_are_installed_or_refused_with_the_reason(tmp_path: Path, mode: Mode):
+    async with client_of(tmp_path, *mode.options) as client:
+        result = await call(client, "install_package", package_name="cowsay==6.1")
+        assert text_of(result) == "Installed cowsay-6.1"
+        assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
+        assert Path(await output(client, "print(cowsay.__file__)")).is_relative_to(tmp_path)
 
-            option = await call(client, "install_package", package_name="--help")
-            assert option.is_error
-            assert "'--help' is not a package" in text_of(option)
+        option = await call(client, "install_package", package_name="--help")
+        assert option.is_error
+        assert "'--help' is not a package" in text_of(option)
 
-            unknown = await call(client, "install_package", package_name="ipybox-no-such-package")
-            assert unknown.is_error
-            assert "No matching distribution found for ipybox-no-such-package" in text_of(unknown)
-    finally:
-        await asyncio.to_thread(subprocess.run, [*pip, "uninstall", "-qy", "cowsay"], check=True)
+        unknown = await call(client, "install_package", package_name="ipybox-no-such-package")
+        assert unknown.is_error
+        assert "No matching distribution found for ipybox-no-such-package" in text_of(unknown)
 
 
 @pytest.mark.parametrize(
@@ -140,21 +138,24 @@ async def test_packages_are_installed_or_refused_with_the_reason(tmp_path: Path)
     ],
     ids=["name", "command", "variable", "key"],
 )
-async def test_registration_that_fails_says_why(name: str, params: dict[str, Any], problem: str, tmp_path: Path):
-    async with client_of(tmp_path) as client:
+async def test_registration_that_fails_says_why(
+    name: str, params: dict[str, Any], problem: str, tmp_path: Path, mode: Mode
+):
+    async with client_of(tmp_path, *mode.options) as client:
         result = await call(client, "register_mcp_server", server_name=name, server_params=params)
         assert result.is_error
         assert problem in text_of(result)
     assert not list(tmp_path.glob("mcptools/*/*.py"))
 
 
-async def test_variables_reach_servers_and_only_the_prefixed_ones_the_kernel(tmp_path: Path):
+async def test_variables_reach_servers_and_only_the_prefixed_ones_the_kernel(tmp_path: Path, mode: Mode):
     shared = tmp_path / "shared"
     shared.mkdir()
     (tmp_path / ".env").write_text("SHARED=shared\nKERNEL_ENV_GREETING=hello\nSECRET=s3cret\n")
     params = filesystem(Path("${SHARED}"))
     # A relative workspace, as in an MCP configuration of a project.
-    async with client_of(Path(os.path.relpath(tmp_path)), KERNEL_ENV_COLOUR="blue", HIDDEN="x") as client:
+    workspace = Path(os.path.relpath(tmp_path))
+    async with client_of(workspace, *mode.options, KERNEL_ENV_COLOUR="blue", HIDDEN="x") as client:
         result = await call(client, "register_mcp_server", server_name="files", server_params=params)
         assert not result.is_error, text_of(result)
         code = """
@@ -169,10 +170,10 @@ print([os.environ.get(name) for name in ("GREETING", "COLOUR", "SECRET", "HIDDEN
     assert "${SHARED}" in (tmp_path / "mcptools/files/__init__.py").read_text()
 
 
-async def test_kernel_that_does_not_start_is_an_error_of_the_cell_only(tmp_path: Path):
+async def test_kernel_that_does_not_start_is_an_error_of_the_cell_only(tmp_path: Path, mode: Mode):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        async with client_of(tmp_path, "--kernel-gateway-port", str(port)) as client:
+        async with client_of(tmp_path, *mode.options, "--kernel-gateway-port", str(port)) as client:
             assert len((await client.list_tools()).tools) == 4
             result = await call(client, "execute_ipython_cell", code="1")
             assert result.is_error
@@ -181,10 +182,10 @@ async def test_kernel_that_does_not_start_is_an_error_of_the_cell_only(tmp_path:
             assert await output(client, "1") == "1"
 
 
-async def _serve(workspace: Path) -> asyncio.subprocess.Process:
+async def _serve(workspace: Path, mode: Mode) -> asyncio.subprocess.Process:
     """Starts a server by hand and returns it when its kernel is up."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ipybox", "--workspace", str(workspace)),
+        *(sys.executable, "-m", "ipybox", "--workspace", str(workspace), *mode.options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -203,8 +204,8 @@ async def _serve(workspace: Path) -> asyncio.subprocess.Process:
     [("eof", 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)],
     ids=["eof", "SIGTERM", "SIGINT", "SIGKILL"],
 )
-async def test_nothing_is_left_when_the_server_ends(ending: Any, status: int, tmp_path: Path):
-    process = await _serve(tmp_path)
+async def test_nothing_is_left_when_the_server_ends(ending: Any, status: int, tmp_path: Path, mode: Mode):
+    process = await _serve(tmp_path, mode)
     children = descendants(process.pid)
     assert len(children) >= 2  # gateway and kernel
     if ending == "eof":
@@ -217,19 +218,19 @@ async def test_nothing_is_left_when_the_server_ends(ending: Any, status: int, tm
     assert not await until_dead(children, timeout=2)
 
 
-def _inspect(workspace: Path, *arguments: str) -> dict[str, Any]:
+def _inspect(workspace: Path, mode: Mode, *arguments: str) -> dict[str, Any]:
     command = [
         *("node", str(NODE_MODULES / "@modelcontextprotocol/inspector/cli/build/cli.js"), "--cli"),
-        *(sys.executable, "-m", "ipybox", "--workspace", str(workspace), *arguments),
+        *(sys.executable, "-m", "ipybox", "--workspace", str(workspace), *mode.options, *arguments),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-async def test_inspector_lists_and_calls_the_tools(tmp_path: Path):
-    listed = await asyncio.to_thread(_inspect, tmp_path, "--method", "tools/list")
+async def test_inspector_lists_and_calls_the_tools(tmp_path: Path, mode: Mode):
+    listed = await asyncio.to_thread(_inspect, tmp_path, mode, "--method", "tools/list")
     assert {tool["name"] for tool in listed["tools"]} >= {"execute_ipython_cell", "reset"}
     arguments = ["--method", "tools/call", "--tool-name", "execute_ipython_cell", "--tool-arg", "code=print(6*7)"]
-    called = await asyncio.to_thread(_inspect, tmp_path, *arguments)
+    called = await asyncio.to_thread(_inspect, tmp_path, mode, *arguments)
     assert called["content"] == [{"type": "text", "text": "42"}]

@@ -1,4 +1,4 @@
-"""Executes the README's Python, each block as a script of its own in one directory."""
+"""Executes the README's Python in every mode, each block as a script of its own in one directory."""
 
 import asyncio
 import os
@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from ipybox import CodeExecutor
+from tests.conftest import Mode
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+#: The calls whose `sandbox=` makes the mode, where the README itself doesn't say it.
+KERNELS = re.compile(r"\b(CodeExecutor|KernelGateway)\((?!.*sandbox=)")
 #: As in an activated environment.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
@@ -19,17 +22,23 @@ SCRIPTS = [block for block in BLOCKS if "asyncio.run" in block]
 CELLS = [block for block in BLOCKS if "asyncio.run" not in block]
 
 
+def in_mode(script: str, mode: Mode) -> str:
+    """Returns a script that runs its kernels in this mode, unless it says itself how."""
+    return script if "sandbox=" in script else KERNELS.sub(rf"\1(sandbox={mode.sandbox}, ", script)
+
+
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("readme")
+def directory(tmp_path_factory: pytest.TempPathFactory, mode: Mode) -> Path:
+    return tmp_path_factory.mktemp(f"readme_{mode}")
 
 
 @pytest.mark.parametrize("number", range(len(SCRIPTS)))
-def test_script_of_the_readme_runs(number: int, directory: Path):
+def test_script_of_the_readme_runs(number: int, directory: Path, mode: Mode):
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPTS[number]],
+        [sys.executable, "-c", in_mode(SCRIPTS[number], mode)],
         cwd=directory,
-        env={"PATH": PATH, "HOME": str(directory), "PAGER": "cat"},
+        # The cells below call the tools that are registered here, so the key is the same.
+        env={"PATH": PATH, "HOME": str(directory), "PAGER": "cat", "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]},
         capture_output=True,
         text=True,
         timeout=60,
@@ -42,7 +51,7 @@ def test_script_of_the_readme_runs(number: int, directory: Path):
 
 
 @pytest.mark.parametrize("number", range(len(CELLS)))
-async def test_cell_of_the_readme_runs(number: int, directory: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_cell_of_the_readme_runs(number: int, directory: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PAGER", "cat")
     monkeypatch.setenv("PATH", PATH)
     assert (directory / "mcptools" / "git").is_dir(), "the README generates the package before it uses it"
@@ -52,6 +61,6 @@ async def test_cell_of_the_readme_runs(number: int, directory: Path, monkeypatch
         await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(repository)], check=True)
         await asyncio.to_thread(subprocess.run, [*git, "commit", "-qm", "first", "--allow-empty"], check=True)
     code = CELLS[number].replace('repo_path="."', f"repo_path={str(repository)!r}")
-    async with CodeExecutor(working_dir=directory) as executor:
+    async with CodeExecutor(working_dir=directory, sandbox=mode.sandbox) as executor:
         result = await executor.execute(code)
     assert "first" in (result.text or "")

@@ -20,6 +20,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
 from ipybox import CodeExecutor, generate_mcp_sources
+from tests.conftest import Mode
 from tests.servers import NODE_MODULES, everything, filesystem, git, http_everything, memory, time_
 
 Call = tuple[str, dict[str, Any]]
@@ -168,10 +169,12 @@ async def _call_directly(server: Server) -> list[Any]:
     return [_value(result) for result in results]
 
 
-async def _call_generated(server: Server, workspace: Path, package: str, modules: dict[str, str]) -> list[Any]:
+async def _call_generated(
+    server: Server, workspace: Path, package: str, modules: dict[str, str], mode: Mode
+) -> list[Any]:
     calls = [[modules[name], _args(args, server.directory)] for name, args in server.calls]
     code = RUN_CALLS.format(calls=json.dumps(calls), server=package)
-    async with CodeExecutor(working_dir=workspace) as executor:
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox) as executor:
         result = await executor.execute(code)
     return [json.loads(line) for line in (result.text or "").splitlines()]
 
@@ -182,14 +185,14 @@ def _without(directory: Path, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["everything", "streamable_http", "sse", "filesystem", "memory", "git", "time"])
-async def test_generated_tools_return_what_a_direct_client_gets(kind: ServerKind, tmp_path: Path):
+async def test_generated_tools_return_what_a_direct_client_gets(kind: ServerKind, tmp_path: Path, mode: Mode):
     async with _server(kind, tmp_path / "direct") as server:
         direct = await _call_directly(server)
         names = [name for name, _ in server.calls]
     async with _server(kind, tmp_path / "kernel") as server:
         await generate_mcp_sources("server", server.params, tmp_path / "mcptools")
         modules = {name: name.replace("-", "_") for name in names}
-        generated = await _call_generated(server, tmp_path, "server", modules)
+        generated = await _call_generated(server, tmp_path, "server", modules, mode)
     assert _without(tmp_path / "kernel", generated) == _without(tmp_path / "direct", direct)
     assert len(generated) == len(names)
 
@@ -215,22 +218,22 @@ async def test_every_tool_of_every_server_imports_and_type_checks(tmp_path: Path
     assert checked.returncode == 0, checked.stdout
 
 
-async def test_picture_of_a_tool_becomes_an_image_of_the_result(tmp_path: Path):
+async def test_picture_of_a_tool_becomes_an_image_of_the_result(tmp_path: Path, mode: Mode):
     await generate_mcp_sources("everything", everything(), tmp_path / "mcptools")
-    async with CodeExecutor(working_dir=tmp_path) as executor:
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
         result = await executor.execute("from mcptools.everything import get_tiny_image as t; t.run(t.Params())")
     assert [path.read_bytes()[:4] for path in result.images] == [b"\x89PNG"]
     assert result.images[0].parent == tmp_path / "images"
 
 
-async def test_content_beside_text_is_named_in_the_text(tmp_path: Path):
+async def test_content_beside_text_is_named_in_the_text(tmp_path: Path, mode: Mode):
     await generate_mcp_sources("everything", everything(), tmp_path / "mcptools")
     code = """
 from mcptools.everything import get_resource_links as links, get_resource_reference as reference
 print(links.run(links.Params(count=2)))
 print(reference.run(reference.Params(resourceType=reference.ResourceType.Text, resourceId=1)))
 """
-    async with CodeExecutor(working_dir=tmp_path) as executor:
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
         text = (await executor.execute(code)).text or ""
     assert text.count("demo://resource/dynamic/") >= 3
     assert "This is a plaintext resource" in text

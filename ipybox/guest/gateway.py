@@ -136,6 +136,7 @@ def main() -> None:
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
     parser.add_argument("--confine", action="store_true", help="give up what code in a sandbox has no use for")
+    parser.add_argument("--writable", nargs="*", default=[], help="with --confine: all that can still be written")
     parser.add_argument("--memory-limit", type=int, help="bytes of memory for each process of a kernel")
     parser.add_argument("--process-limit", type=int, help="processes of all kernels")
     parser.add_argument("--proxy", action="store_true", help="let kernels know the proxies of the sandbox")
@@ -143,8 +144,10 @@ def main() -> None:
 
     if arguments.confine:
         from ipybox.guest.confine import confine, protect_process
+        from ipybox.guest.landlock import restrict_writes
 
         confine()
+        restrict_writes(arguments.writable)
         protect_process()
     link = take_link()
     runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]

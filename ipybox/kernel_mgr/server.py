@@ -249,7 +249,7 @@ class KernelGateway:
     async def _spawn(self) -> None:
         # Sockets are files here: the path has to be short, which that of a user's TMPDIR may not be.
         self._private_dir = Path(tempfile.mkdtemp(prefix="ipybox-", dir="/tmp"))
-        guest_dir = self._private_dir / "guest"
+        guest_dir = self._private_dir if self.sandbox_settings is None else self._private_dir / "guest"
         self._prepare(guest_dir)
         command = self._command(guest_dir)
         self._link = Link()
@@ -276,15 +276,15 @@ class KernelGateway:
             command += ["--process-limit", str(self._limits.processes)]
         if self.sandbox_settings is None:
             return command
-        if sys.platform == "linux":
-            command.append("--confine")
         if self.sandbox_settings.has_network:
             command.append("--proxy")
         from ipybox.sandbox.launch import Sandbox
 
         sandbox = Sandbox(self.sandbox_settings, (self._working_dir or Path.cwd()).resolve())
+        if sys.platform == "linux":
+            command += ["--confine", "--writable", *sandbox.writable(guest_dir)]
         self._policy = sandbox.policy(guest_dir)
-        return sandbox.kernel_command(command, guest_dir, guest_dir.parent / "srt.json")
+        return sandbox.kernel_command(command, guest_dir.parent, guest_dir)
 
     def _watch_limits(self) -> None:
         """Starts to watch the limits, before there is a kernel."""
@@ -306,7 +306,7 @@ class KernelGateway:
 
     def _prepare(self, guest_dir: Path) -> None:
         """Makes the guest's own directory, with the kernels' environment in it."""
-        guest_dir.mkdir(mode=0o700)
+        guest_dir.mkdir(mode=0o700, exist_ok=True)
         environment = _inherited(SAFE_VARIABLES)
         bin_dir = str(Path(sys.executable).parent)
         path = environment.get("PATH", os.defpath)
@@ -333,7 +333,7 @@ class KernelGateway:
             "JUPYTER_CONFIG_DIR": str(guest_dir),
             "JUPYTER_NO_CONFIG": "1",
             "IPYBOX_RUNTIME_DIR": str(guest_dir),
-            "TMPDIR": str(guest_dir.parent),  # Jupyter and srt leave files there
+            "TMPDIR": str(self._private_dir),  # Jupyter and srt leave files there
         }
         if self.token is not None:
             own["KG_AUTH_TOKEN"] = self.token

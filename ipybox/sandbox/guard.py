@@ -1,11 +1,12 @@
 """Runs a sandboxed command in a workspace, and keeps the workspace's protected names taken meanwhile.
 
-    python -I -S guard.py WORKSPACE -- command args...
+    python -I -S guard.py WORKSPACE PRIVATE_DIR -- command args...
 
 bubblewrap can deny a name only by mounting over it, so a name that does not exist has to be made first. srt does
 that, but removes what it made when its command ends, and with that opens the name for every other sandbox of the same
 workspace. Here the placeholders belong to all sandboxes of a workspace together: each holds a shared lock, and the
-last one to leave removes them. What was left by a process that had no chance to, the next one removes.
+last one to leave removes them. What was left by a process that had no chance to, the next one removes. The command's
+private directory is removed, too, also if the application that made it has not lived to see the end.
 
 Standard library only, because `-I -S` hides site-packages, and few modules of it: every start waits for it.
 """
@@ -28,7 +29,7 @@ PROTECTED_FILES = (
 PROTECTED_DIRS = (".claude", ".git", ".idea", ".vscode")
 
 
-def main(workspace: str, command: list[str]) -> int:
+def main(workspace: str, private_dir: str, command: list[str]) -> int:
     """Runs the command and returns its exit code, 128+n if a signal ended it."""
     root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
     state = os.open(STATE_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
@@ -51,6 +52,8 @@ def main(workspace: str, command: list[str]) -> int:
         else:
             _remove(root, _read(mutex))
             _write(mutex, set())
+        # Only now, as it takes longer to import than all of the above.
+        __import__("shutil").rmtree(private_dir, ignore_errors=True)
 
 
 def _run(command: list[str]) -> int:
@@ -114,4 +117,4 @@ def _write(file: int, names: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[3:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[4:]))

@@ -46,29 +46,35 @@ class Sandbox:
     settings: SandboxSettings
     workspace: Path
 
-    def policy(self, private_dir: Path) -> Policy:
+    def policy(self, guest_dir: Path) -> Policy:
         """Returns what explains refusals to code that runs by `kernel_command`."""
         return Policy(
             self.settings,
             self.workspace,
             hidden=map(str, _secrets()),
             readable=python_directories(),
-            writable=[str(private_dir)],
+            writable=[str(guest_dir)],
             read_only=self._read_only(),
         )
 
-    def kernel_command(self, command: Sequence[str], private_dir: Path, settings_file: Path) -> list[str]:
+    def writable(self, guest_dir: Path) -> list[str]:
+        """Returns the absolute paths of all that `kernel_command` opens for writing, apart from what it denies below."""
+        entries = (entry.removesuffix("/**") or "/" for entry in (*self.settings.allow_write, str(guest_dir)))
+        return [os.path.normpath(self.workspace / os.path.expanduser(entry)) for entry in entries]
+
+    def kernel_command(self, command: Sequence[str], private_dir: Path, guest_dir: Path) -> list[str]:
         """Returns the command line that runs `command` in the workspace, inside the sandbox.
 
         Args:
             command: The command; its standard streams are those of the returned one.
-            private_dir: A directory that it can write, besides what the settings allow.
-            settings_file: Where srt's settings are written; the inside can't write there.
+            private_dir: A directory that the inside can't write, for srt's settings. It is removed in the end.
+            guest_dir: A directory that it can write, besides what the settings allow.
 
         Raises:
             SandboxError: If the settings open what stays closed always, or what srt needs is missing.
         """
         self._make_state_dir()
+        settings_file = private_dir / "srt.json"
         protected = [guard.STATE_DIR, ".env", ".claude"]
         if _is_missing_or_empty(self.workspace / ".git"):
             protected.append(".git")
@@ -77,10 +83,10 @@ class Sandbox:
             self.settings,
             self.workspace,
             allow_read=python_directories(),
-            allow_write=[str(private_dir)],
+            allow_write=[str(guest_dir)],
             deny_write=[*protected, *self._read_only()],
         )
-        watched = [sys.executable, "-I", "-S", guard.__file__, str(self.workspace), "--"]
+        watched = [sys.executable, "-I", "-S", guard.__file__, str(self.workspace), str(private_dir), "--"]
         return watched + srt_command(command, settings_file)
 
     def _read_only(self) -> list[str]:
@@ -92,10 +98,9 @@ class Sandbox:
         srt = which("srt")
         if srt is not None:
             found.add(Path(srt).resolve().parents[1])
-        if self.settings.file is not None:
-            found.add(self.settings.file)
         paths = {path.resolve() for path in found if path.is_absolute()}
-        return _existing(sorted(str(path) for path in paths if not self.workspace.is_relative_to(path)))
+        programs = _existing(sorted(str(path) for path in paths if not self.workspace.is_relative_to(path)))
+        return programs if self.settings.file is None else [*programs, str(self.settings.file)]
 
     def _make_state_dir(self) -> None:
         """Makes the directory of the workspace that only the host writes."""

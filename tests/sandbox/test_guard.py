@@ -25,7 +25,10 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def command(workspace: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-S", guard.__file__, str(workspace), "--", *arguments]
+    private = workspace.parent / "private"
+    private.mkdir(exist_ok=True)
+    (private / "file").touch()
+    return [sys.executable, "-I", "-S", guard.__file__, str(workspace), str(private), "--", *arguments]
 
 
 @contextmanager
@@ -56,8 +59,10 @@ def test_protected_names_are_taken_while_the_command_runs_and_free_afterwards(wo
     with guarded(workspace):
         assert entries(workspace) == NAMES
         assert all((workspace / name).is_dir() for name in guard.PROTECTED_DIRS)
+        assert (workspace.parent / "private").exists()
 
     assert entries(workspace) == set()
+    assert not (workspace.parent / "private").exists()
 
 
 def test_what_the_user_has_stays_as_it_is(workspace: Path):

@@ -29,9 +29,8 @@ def workspace(tmp_path: Path) -> Path:
 
 def told(workspace: Path, settings: SandboxSettings = DEFAULT) -> dict[str, Any]:
     """Returns the settings that srt gets."""
-    file = workspace.parent / "srt.json"
-    Sandbox(settings, workspace).kernel_command(["true"], workspace.parent / "private", file)
-    return json.loads(file.read_text())
+    Sandbox(settings, workspace).kernel_command(["true"], workspace.parent, workspace.parent / "guest")
+    return json.loads((workspace.parent / "srt.json").read_text())
 
 
 def test_keys_and_tokens_can_be_neither_read_nor_written(workspace: Path):

@@ -53,7 +53,7 @@ async def test_one_allocation_too_many_is_an_error_of_the_cell(tmp_path: Path, m
             await limited.execute("x = bytearray(1 << 30)")
 
         assert "MemoryError" in str(failed.value)
-        assert "[ipybox] A process of the kernel may use 512 MiB of memory: memory_limit sets that." in str(failed.value)
+        assert "A process of the kernel may use 512 MiB of memory: memory_limit sets that." in str(failed.value)
         assert (await limited.execute("kept")).text == "1"
 
 

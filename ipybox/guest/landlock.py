@@ -1,0 +1,86 @@
+"""Where sandboxed code on Linux can open something for writing, by name: a second layer beside the sandbox's mounts.
+
+A read-only mount keeps files as they are, but a named pipe that exists can be opened for writing through it, and with
+it a way to whatever program of the host reads there. Landlock looks at the path only. What has no path (pipes, sockets,
+memfds) is as free as ever. Reading, making, renaming and removing are left to the mounts.
+
+Like `ipybox.guest.confine`, it needs neither privileges nor anything but the standard library, can't be taken off, and
+is inherited. See landlock(7).
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Sequence
+
+#: System calls, whose numbers are the same on all machines.
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+CREATE_RULESET_VERSION, RULE_PATH_BENEATH = 1, 1
+#: Rights (LANDLOCK_ACCESS_FS_…): to open for writing, to rename or link into another directory, to cut by name.
+WRITE_FILE, REFER, TRUNCATE = 1 << 1, 1 << 13, 1 << 14
+#: Abstract unix sockets and signals of processes that are not restricted with this one.
+SCOPES = 1 << 0 | 1 << 1
+#: The versions of Landlock that know REFER, TRUNCATE and scopes: of Linux 5.19, 6.2 and 6.12.
+ABI_REFER, ABI_TRUNCATE, ABI_SCOPES = 2, 3, 6
+
+#: What every program writes: devices, terminals and shared memory, and settings of its own processes. No directory of
+#: the host is reached by a descriptor or a link in /proc: what counts is the path of the file that it leads to.
+ALWAYS_WRITABLE = ("/dev", "/proc")
+
+
+def restrict_writes(writable: Sequence[str]) -> bool:
+    """Makes these files and directories, and devices and /proc, all that this process and its children can write.
+
+    Paths that don't exist, or are mounted read-only, are left out. `confine()` must have been called before.
+
+    Returns:
+        Whether it is done; not so where the operating system has no Landlock, or none before version 2, with which
+        no file could be moved from one directory to another any more.
+
+    Raises:
+        OSError: It could not be done, or not for all threads. The process must not go on to run untrusted code.
+    """
+    # A container's filter may deny calls that it does not know.
+    absent = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+    abi = _system_call("ask for Landlock", CREATE_RULESET, 0, 0, CREATE_RULESET_VERSION, tolerated=absent)
+    if abi < ABI_REFER:
+        return False
+    if len(threads := os.listdir("/proc/self/task")) > 1:
+        raise OSError(errno.EBUSY, f"could not restrict writes: there are {len(threads)} threads, of which one would be")
+
+    rights = WRITE_FILE | (TRUNCATE if abi >= ABI_TRUNCATE else 0)
+    scopes = SCOPES if abi >= ABI_SCOPES else 0
+    # Older versions take the longer structure as long as what they don't know is zero.
+    attributes = ctypes.create_string_buffer(struct.pack("=QQQ", rights | REFER, 0, scopes), 24)
+    ruleset = _system_call("make a ruleset", CREATE_RULESET, ctypes.addressof(attributes), len(attributes), 0)
+    try:
+        _allow(ruleset, "/", REFER)  # which Landlock denies unless a rule allows it
+        for path in (*ALWAYS_WRITABLE, *writable):
+            _allow(ruleset, path, rights)
+        _system_call("restrict writes", RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return True
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # out of reach for what runs here, too
+        return
+    try:
+        if rights == REFER or not os.fstatvfs(file).f_flag & os.ST_RDONLY:
+            rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, file), 12)
+            _system_call(f"allow {path}", ADD_RULE, ruleset, RULE_PATH_BENEATH, ctypes.addressof(rule), 0)
+    finally:
+        os.close(file)
+
+
+def _system_call(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    result = libc.syscall(*(ctypes.c_ulong(argument) for argument in arguments))
+    if result == -1 and (error := ctypes.get_errno()) not in tolerated:
+        raise OSError(error, f"could not {what}: {os.strerror(error)}")
+    return result

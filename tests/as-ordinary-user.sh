@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# As root: runs the tests that run kernels as an ordinary user, who is made if needed, on what is committed.
+#
+# Root may do what others may not: make namespaces, read each file, look into each process. Only an ordinary user shows
+# that kernels and their sandbox need none of this.
+#
+#     tests/as-ordinary-user.sh [TREE]    TREE is what git calls a tree, by default HEAD
+set -euo pipefail
+cd "$(dirname "$0")/.."
+name=ipybox-ci
+
+id -u "$name" >/dev/null 2>&1 || useradd --create-home --shell /bin/bash "$name"
+home=$(getent passwd "$name" | cut -d: -f6)
+copy=$home/ipybox
+
+# Of the environment, only what leads pip and npm to their packages is the user's, too.
+environment=("HOME=$home" "USER=$name" "LOGNAME=$name" "PATH=/usr/local/bin:/usr/bin:/bin" "LANG=C.UTF-8")
+for variable in $(compgen -e); do
+    case $variable in
+        PIP_* | npm_config_* | NPM_CONFIG_* | NODE_EXTRA_CA_CERTS | SSL_CERT_* | REQUESTS_CA_BUNDLE | \
+            HTTP_PROXY | HTTPS_PROXY | NO_PROXY | http_proxy | https_proxy | no_proxy)
+            environment+=("$variable=${!variable}")
+            ;;
+    esac
+done
+
+as_user() {
+    runuser -u "$name" -- env -i -C "$home" "${environment[@]}" "$@"
+}
+
+# Root's own Python may be below root's home.
+for python in python3.11 python3; do
+    if as_user "$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        break
+    fi
+    python=
+done
+if [ -z "$python" ]; then
+    echo "$name can run no Python from 3.11 on with venv and ensurepip: install python3 and python3-venv" >&2
+    exit 1
+fi
+
+# Where pip finds packages may be said in root's own configuration.
+pip_configuration=${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf
+if [ -f "$pip_configuration" ]; then
+    as_user mkdir -p .config/pip
+    as_user cp /dev/stdin .config/pip/pip.conf <"$pip_configuration"
+fi
+
+# The user reads neither the checkout nor .npm, which may be where only root can.
+as_user rm -rf "$copy"
+as_user mkdir "$copy"
+git -c safe.directory="$PWD" archive "${1:-HEAD}" | as_user tar -x -C "$copy"
+if [ -e .npm/dev.stamp ]; then
+    tar -c .npm | as_user tar -x -m -C "$copy"
+    as_user touch "$copy/.npm/dev.stamp"
+fi
+as_user make -C "$copy" test PYTHON="$python" ARGS="-m kernel"
