@@ -545,8 +545,9 @@ async def test_leaving_a_stream_withdraws_its_request(approver: CodeExecutor):
     assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
 
 
-async def test_a_call_while_no_code_is_executed_is_refused(approver: CodeExecutor, fifo: Fifo):
-    orders = Fifo(fifo.path.with_name("orders"))
+async def test_a_call_while_no_code_is_executed_is_refused(approver: CodeExecutor):
+    workspace = Path(await text(approver, "import os; print(os.getcwd())") or "")
+    orders, outcomes = Fifo(workspace / "orders"), Fifo(workspace / "outcomes")
     code = f"""
 import threading
 def in_background():
@@ -556,14 +557,14 @@ def in_background():
         outcome = call("background")
     except Exception as e:
         outcome = str(e)
-    with open({str(fifo.path)!r}, "w") as lines:
+    with open({str(outcomes.path)!r}, "w") as lines:
         print(outcome, file=lines)
 threading.Thread(target=in_background).start()
 """
-    with closing(orders):
+    with closing(orders), closing(outcomes):
         assert await text(approver, code) is None
         orders.send("the execution has ended")
-        assert await fifo.line() == (
+        assert await outcomes.line() == (
             "call of scripted.echo was not approved: the application failed to decide: "
             "RuntimeError: the call was made while no code was being executed"
         )

@@ -31,8 +31,8 @@ MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 #: System calls of x86_64's x32 variant have this bit in their number.
 X32_BIT = 0x40000000
 
-#: Operations of classic BPF (linux/filter.h): load a word of the data, return, and jumps that compare it.
-LOAD, RETURN, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
+#: Operations of classic BPF (linux/filter.h): load a word of the data, return, mask it, and jumps that compare it.
+LOAD, RETURN, AND, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x54, 0x15, 0x35, 0x45
 MAX_JUMP = 255
 
 #: System calls with their numbers on x86_64 and aarch64; first those that are needed here or depend on arguments.
@@ -65,6 +65,21 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
     "open_tree_attr": (467, 467),
+    # System V and POSIX message queues, semaphores and shared memory: those of the host, as srt makes no namespace for
+    # them. Python's own are files in /dev/shm, which is the sandbox's.
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     # A handle opens a file of a file system without a path to it, hence around mounts.
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
@@ -102,6 +117,8 @@ NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 #: Everything else is seldom used code of the kernel, or (AF_VSOCK) leads from a virtual machine to its host.
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+#: Each end of a pair of these is bound to the other one; a datagram socket can send to any path.
+SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 5, 0xF
 
 #: What /proc says of a thread that is confined.
 CONFINED = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapAmb": 0, "NoNewPrivs": 1, "Seccomp": 2}
@@ -165,8 +182,14 @@ def program(machine: str) -> list[Instruction]:
     actions[CLONE[column]] = _by_argument(0, IF_ANY_BIT, (NEW_NAMESPACES,), matching=DENY, others=ALLOW)
     actions[IOCTL[column]] = _by_argument(1, IF_EQUAL, (TIOCSTI, TIOCLINUX), matching=DENY, others=ALLOW)
     families = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
-    for call in (SOCKET, SOCKETPAIR):
-        actions[call[column]] = _by_argument(0, IF_EQUAL, families, matching=ALLOW, others=DENY)
+    actions[SOCKET[column]] = _by_argument(0, IF_EQUAL, families, matching=ALLOW, others=DENY)
+    types = (SOCK_STREAM, SOCK_SEQPACKET)
+    actions[SOCKETPAIR[column]] = [
+        Instruction(LOAD, FIRST_ARGUMENT),
+        Instruction(IF_EQUAL, AF_UNIX, if_true=1),
+        _return(DENY),
+        *_by_argument(1, IF_EQUAL, types, mask=SOCK_TYPE_MASK, matching=ALLOW, others=DENY),
+    ]
     actions[CLONE3[column]] = [_return(ABSENT)]  # its flags are in memory; the C library falls back to clone()
 
     leaves: list[Leaf] = [(0, [_return(ALLOW)])]
@@ -216,10 +239,12 @@ def _return(action: int) -> Instruction:
     return Instruction(RETURN, action)
 
 
-def _by_argument(index: int, operation: int, values: Sequence[int], *, matching: int, others: int) -> list[Instruction]:
-    load = Instruction(LOAD, FIRST_ARGUMENT + index * ARGUMENT_SIZE)
+def _by_argument(
+    index: int, operation: int, values: Sequence[int], *, mask: int = 0xFFFFFFFF, matching: int, others: int
+) -> list[Instruction]:
+    load = [Instruction(LOAD, FIRST_ARGUMENT + index * ARGUMENT_SIZE), Instruction(AND, mask)]
     tests = [Instruction(operation, value, if_true=len(values) - i) for i, value in enumerate(values)]
-    return [load, *tests, _return(others), _return(matching)]
+    return [*load, *tests, _return(others), _return(matching)]
 
 
 def _search(leaves: list[Leaf]) -> list[Instruction]:

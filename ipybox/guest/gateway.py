@@ -31,6 +31,9 @@ from ipybox.guest.kernels import GuestKernelManager
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, MAX_FDS, READY
 from ipybox.guest.rlimits import adopt_orphans
 
+#: Names the program that the host runs for each crash; to root, bubblewrap leaves it writable.
+CORE_PATTERN = "/proc/sys/kernel/core_pattern"
+
 #: The largest message that the gateway takes from its client: the code of a cell, with room to spare.
 MAX_MESSAGE_BYTES = 1 << 30
 
@@ -135,6 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="ipybox.guest.gateway")
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
+    parser.add_argument("--directory", help="where kernels run (default: the working directory)")
     parser.add_argument("--confine", action="store_true", help="give up what code in a sandbox has no use for")
     parser.add_argument("--writable", nargs="*", default=[], help="with --confine: all that can still be written")
     parser.add_argument("--memory-limit", type=int, help="bytes of memory for each process of a kernel")
@@ -147,9 +151,12 @@ def main() -> None:
         from ipybox.guest.landlock import restrict_writes
 
         confine()
-        restrict_writes(arguments.writable)
+        if not restrict_writes(arguments.writable) and os.access(CORE_PATTERN, os.W_OK):
+            sys.exit("as root, the sandbox needs Landlock (Linux 5.19 or later): run ipybox as an ordinary user")
         protect_process()
     link = take_link()
+    if arguments.directory is not None:
+        os.chdir(arguments.directory)
     runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]
     environment = take_environment(runtime_dir)
     if arguments.proxy:

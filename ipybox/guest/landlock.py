@@ -4,6 +4,9 @@ A read-only mount keeps files as they are, but a named pipe that exists can be o
 it a way to whatever program of the host reads there. Landlock looks at the path only. What has no path (pipes, sockets,
 memfds) is as free as ever. Reading, making, renaming and removing are left to the mounts.
 
+To a root user it also closes /proc/sys, which bubblewrap leaves writable there: settings such as core_pattern name
+programs that the operating system runs outside of all sandboxes. Rules have no exceptions, so all of /proc is closed.
+
 Like `ipybox.guest.confine`, it needs neither privileges nor anything but the standard library, can't be taken off, and
 is inherited. See landlock(7).
 """
@@ -24,15 +27,17 @@ SCOPES = 1 << 0 | 1 << 1
 #: The versions of Landlock that know REFER, TRUNCATE and scopes: of Linux 5.19, 6.2 and 6.12.
 ABI_REFER, ABI_TRUNCATE, ABI_SCOPES = 2, 3, 6
 
-#: What every program writes: devices, terminals and shared memory, and settings of its own processes. No directory of
-#: the host is reached by a descriptor or a link in /proc: what counts is the path of the file that it leads to.
-ALWAYS_WRITABLE = ("/dev", "/proc")
+#: What every program writes: devices, terminals and shared memory, of which a sandbox has its own.
+DEVICES = "/dev"
+#: Programs name their threads here, and the like. Links to files elsewhere open nothing: the file's own path counts.
+PROCESSES = "/proc"
 
 
 def restrict_writes(writable: Sequence[str]) -> bool:
-    """Makes these files and directories, and devices and /proc, all that this process and its children can write.
+    """Makes these files and directories, beside devices, all that this process and its children can open for writing.
 
-    Paths that don't exist, or are mounted read-only, are left out. `confine()` must have been called before.
+    A user who is not root can write in /proc, too. Paths that don't exist, or are mounted read-only, are left out.
+    `confine()` must have been called before.
 
     Returns:
         Whether it is done; not so where the operating system has no Landlock, or none before version 2, with which
@@ -47,7 +52,7 @@ def restrict_writes(writable: Sequence[str]) -> bool:
     if abi < ABI_REFER:
         return False
     if len(threads := os.listdir("/proc/self/task")) > 1:
-        raise OSError(errno.EBUSY, f"could not restrict writes: there are {len(threads)} threads, of which one would be")
+        raise OSError(errno.EBUSY, f"could not restrict writes: there are {len(threads)} threads, not one")
 
     rights = WRITE_FILE | (TRUNCATE if abi >= ABI_TRUNCATE else 0)
     scopes = SCOPES if abi >= ABI_SCOPES else 0
@@ -56,7 +61,7 @@ def restrict_writes(writable: Sequence[str]) -> bool:
     ruleset = _system_call("make a ruleset", CREATE_RULESET, ctypes.addressof(attributes), len(attributes), 0)
     try:
         _allow(ruleset, "/", REFER)  # which Landlock denies unless a rule allows it
-        for path in (*ALWAYS_WRITABLE, *writable):
+        for path in (DEVICES, *([PROCESSES] if os.geteuid() else []), *writable):
             _allow(ruleset, path, rights)
         _system_call("restrict writes", RESTRICT_SELF, ruleset, 0)
     finally:

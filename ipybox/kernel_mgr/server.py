@@ -256,7 +256,7 @@ class KernelGateway:
         self._process = await asyncio.create_subprocess_exec(
             *command,
             env=self._gateway_environment(guest_dir),
-            cwd=self._working_dir,
+            cwd=self._working_dir if self.sandbox_settings is None else self._private_dir,
             stdin=self._link.guest_end.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=None if self._log_to_stderr else asyncio.subprocess.PIPE,
@@ -283,6 +283,7 @@ class KernelGateway:
         sandbox = Sandbox(self.sandbox_settings, (self._working_dir or Path.cwd()).resolve())
         if sys.platform == "linux":
             command += ["--confine", "--writable", *sandbox.writable(guest_dir)]
+        command += ["--directory", str(sandbox.workspace)]
         self._policy = sandbox.policy(guest_dir)
         return sandbox.kernel_command(command, guest_dir.parent, guest_dir)
 

@@ -21,6 +21,7 @@ from ipybox.beneath import open_directory
 from ipybox.errors import IpyboxError
 from ipybox.guest.packages import packages_dir
 from ipybox.sandbox.guard import STATE_DIR
+from ipybox.state import workspace_state_dir
 
 #: Seconds between two looks at a lock that another process holds, which gives no signal.
 LOCK_INTERVAL = 0.05
@@ -48,8 +49,8 @@ class PackageStore:
             NotADirectoryError: If something else is in place of our directory.
         """
         with open_directory(workspace / STATE_DIR, beneath=workspace) as state:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = os.open("packages.lock", flags, 0o600, dir_fd=state.fd)
+            # Not in the workspace: who can read a file can lock it.
+            lock = os.open(workspace_state_dir(workspace) / "packages.lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 while not _locked(lock):  # noqa: ASYNC110 -- the holder may be another process
                     await asyncio.sleep(LOCK_INTERVAL)

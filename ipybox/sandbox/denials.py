@@ -194,8 +194,9 @@ def _explain(path: str, rule: Rule, operation: str, policy: Policy) -> tuple[str
             remedy = "To open it, list it there."
         case Reason.PROTECTED:
             it = "it" if entry == path else entry
-            because = f"{it} is never writable, because programs outside the sandbox read or execute what it holds"
-            remedy = "No setting opens it."
+            because = f"{it} is not writable, because programs outside the sandbox read or execute what it holds"
+            openable = "To open the repository, list .git in filesystem.allowWrite."
+            remedy = openable if rule.entry == ".git" else "No setting opens it."
         case Reason.OWN:
             because = f"it is below {entry}, which is ipybox's own" if rule.below else "it is ipybox's own"
             remedy = "No setting opens it."

@@ -1,6 +1,6 @@
 """Runs a sandboxed command in a workspace, and keeps the workspace's protected names taken meanwhile.
 
-    python -I -S guard.py WORKSPACE PRIVATE_DIR -- command args...
+    python -I -S guard.py WORKSPACE STATE_DIR PRIVATE_DIR -- command args...
 
 bubblewrap can deny a name only by mounting over it, so a name that does not exist has to be made first. srt does
 that, but removes what it made when its command ends, and with that opens the name for every other sandbox of the same
@@ -29,12 +29,12 @@ PROTECTED_FILES = (
 PROTECTED_DIRS = (".claude", ".git", ".idea", ".vscode")
 
 
-def main(workspace: str, private_dir: str, command: list[str]) -> int:
+def main(workspace: str, state_dir: str, private_dir: str, command: list[str]) -> int:
     """Runs the command and returns its exit code, 128+n if a signal ended it."""
     root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
-    state = os.open(STATE_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
-    users = _open_lock(state, "sandboxes.lock")
-    mutex = _open_lock(state, "placeholders.lock")
+    # Not in the workspace: who can read a file can lock it.
+    users = _open_lock(f"{state_dir}/sandboxes.lock")
+    mutex = _open_lock(f"{state_dir}/placeholders.lock")
 
     fcntl.flock(mutex, fcntl.LOCK_EX)
     fcntl.flock(users, fcntl.LOCK_SH)
@@ -102,8 +102,8 @@ def _remove(root: int, names: set[str]) -> None:
             pass  # gone, or in use
 
 
-def _open_lock(state: int, name: str) -> int:
-    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=state)
+def _open_lock(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def _read(file: int) -> set[str]:
@@ -117,4 +117,4 @@ def _write(file: int, names: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[4:]))
+    sys.exit(main(*sys.argv[1:4], sys.argv[5:]))

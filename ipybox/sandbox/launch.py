@@ -3,6 +3,9 @@
 To the user's settings comes what holds always: what would let the inside reach the outside can't be opened by any
 setting. That is the key of the seals and the tokens of ports (not readable), the programs and configuration that the
 host itself runs or believes (not writable), and the files of the workspace that other programs execute.
+
+srt is started in a directory of ipybox's, and the command goes to the workspace by itself: in its own working
+directory, srt would make mount points for what it protects, and remove them under the feet of other sandboxes (`guard`).
 """
 
 import json
@@ -11,7 +14,8 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -23,10 +27,14 @@ from ipybox.errors import SandboxError
 from ipybox.sandbox import guard
 from ipybox.sandbox.policy import Policy
 from ipybox.sandbox.preflight import require_sandbox
-from ipybox.sandbox.settings import SEARCH_DEPTH, SandboxSettings
-from ipybox.tool_exec.seal import key_path
+from ipybox.sandbox.scan import search
+from ipybox.sandbox.settings import SandboxSettings
+from ipybox.state import state_dir, workspace_state_dir
 
 PACKAGE_DIR = Path(__file__).parents[1]
+
+#: Protected directories that can be opened by their name in `allowWrite`, and what stays protected of them.
+OPENABLE = {".git": (".git/hooks", ".git/config")}
 
 _WILDCARD = re.compile(r"[*?[]")
 
@@ -58,7 +66,7 @@ class Sandbox:
         )
 
     def writable(self, guest_dir: Path) -> list[str]:
-        """Returns the absolute paths of all that `kernel_command` opens for writing, apart from what it denies below."""
+        """Returns the absolute paths that `kernel_command` opens for writing, apart from what it denies below."""
         entries = (entry.removesuffix("/**") or "/" for entry in (*self.settings.allow_write, str(guest_dir)))
         return [os.path.normpath(self.workspace / os.path.expanduser(entry)) for entry in entries]
 
@@ -73,21 +81,42 @@ class Sandbox:
         Raises:
             SandboxError: If the settings open what stays closed always, or what srt needs is missing.
         """
+        if _WILDCARD.search(str(self.workspace)):
+            raise SandboxError(f"the sandbox can't name {self.workspace}, as srt takes it for a pattern: rename it")
         self._make_state_dir()
         settings_file = private_dir / "srt.json"
-        protected = [guard.STATE_DIR, ".env", ".claude"]
-        if _is_missing_or_empty(self.workspace / ".git"):
-            protected.append(".git")
+        patterns = [entry for entry in self.settings.deny_read if _is_name_pattern(entry)]
+        names = (*guard.PROTECTED_FILES, *guard.PROTECTED_DIRS)
+        found = search(
+            self.workspace,
+            root_patterns=[pattern for pattern in patterns if not pattern.startswith("**/")],
+            patterns=[pattern.removeprefix("**/") for pattern in patterns if pattern.startswith("**/")],
+            protected=[name for name in names if name not in self._opened()],
+        )
+        # Placeholders are made later, and may be filled by the user.
+        hidden = [name for name in names if any(fnmatch(name, pattern.removeprefix("**/")) for pattern in patterns)]
         write_settings(
             settings_file,
-            self.settings,
+            replace(self.settings, deny_read=tuple(it for it in self.settings.deny_read if it not in patterns)),
             self.workspace,
+            deny_read=[*found.matching, *hidden],
             allow_read=python_directories(),
             allow_write=[str(guest_dir)],
-            deny_write=[*protected, *self._read_only()],
+            deny_write=[*self._protected(), *found.protected, *self._read_only()],
         )
-        watched = [sys.executable, "-I", "-S", guard.__file__, str(self.workspace), str(private_dir), "--"]
-        return watched + srt_command(command, settings_file)
+        state_dir = workspace_state_dir(self.workspace)
+        watched = [guard.__file__, str(self.workspace), str(state_dir), str(private_dir)]
+        return [sys.executable, "-I", "-S", *watched, "--", *srt_command(command, settings_file)]
+
+    def _opened(self) -> list[str]:
+        """Returns which protected directories the settings open by their name."""
+        return [name for name in OPENABLE if name in self.settings.allow_write]
+
+    def _protected(self) -> list[str]:
+        """Returns what of the workspace's own directory is never writable."""
+        names = (guard.STATE_DIR, *guard.PROTECTED_FILES, *guard.PROTECTED_DIRS)
+        protected = [name for name in names if name not in self._opened()]
+        return protected + [part for name in self._opened() for part in _existing_in(self.workspace, OPENABLE[name])]
 
     def _read_only(self) -> list[str]:
         """What the host itself runs and believes. Below the workspace, a kernel could otherwise change it.
@@ -126,23 +155,28 @@ def write_settings(
     settings: SandboxSettings,
     workspace: Path,
     *,
+    deny_read: Iterable[str] = (),
     allow_read: Iterable[str] = (),
     allow_write: Iterable[str] = (),
     deny_write: Iterable[str] = (),
 ) -> None:
     """Writes settings as srt takes them, with these entries and what is denied always on top.
 
+    Relative paths are made absolute, so that srt may be started anywhere.
+
     Raises:
         SandboxError: If the settings open what stays closed always.
     """
     secrets = _secrets()
     _refuse_reading(settings, secrets, workspace)
-    filesystem = {
-        "denyRead": [*settings.deny_read, *map(str, secrets)],
+    own = [str(secret) for secret in secrets]
+    lists = {
+        "denyRead": [*settings.deny_read, *deny_read, *own],
         "allowRead": [*settings.allow_read, *allow_read],
         "allowWrite": [*settings.allow_write, *allow_write],
-        "denyWrite": [*settings.deny_write, *deny_write, *map(str, secrets), *_existing(_WRITABLE_FOR_ALL)],
+        "denyWrite": [*settings.deny_write, *deny_write, *own, *_existing(_WRITABLE_FOR_ALL)],
     }
+    filesystem = {key: [_absolute(entry, workspace) for entry in entries] for key, entries in lists.items()}
     network: dict[str, Any] = {
         "allowedDomains": [*settings.allowed_domains],
         "deniedDomains": [*settings.denied_domains],
@@ -154,7 +188,6 @@ def write_settings(
         "filesystem": filesystem,
         "network": network,
         "enableWeakerNestedSandbox": settings.weaker_nested_sandbox,
-        "mandatoryDenySearchDepth": SEARCH_DEPTH,
     }
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         json.dump(content, opened, indent=1)
@@ -162,7 +195,7 @@ def write_settings(
 
 def _secrets() -> list[Path]:
     """What opens the way out of the sandbox: the key of seals, and the tokens of whatever listens on a port."""
-    directories = [key_path().parent, Path(jupyter_runtime_dir())]
+    directories = [state_dir(), Path(jupyter_runtime_dir())]
     for directory in directories:  # what is not there can't be denied
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directories
@@ -195,5 +228,14 @@ def _existing(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if Path(path).expanduser().exists()]
 
 
-def _is_missing_or_empty(directory: Path) -> bool:
-    return not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
+def _existing_in(directory: Path, names: Iterable[str]) -> list[str]:
+    return [name for name in names if (directory / name).exists()]
+
+
+def _is_name_pattern(entry: str) -> bool:
+    """Tells whether an entry is a pattern of names: in the workspace itself, or with `**/` anywhere in it."""
+    return "/" not in entry.removeprefix("**/") and _WILDCARD.search(entry) is not None
+
+
+def _absolute(entry: str, workspace: Path) -> str:
+    return entry if entry.startswith(("/", "~")) else os.path.normpath(workspace / entry)

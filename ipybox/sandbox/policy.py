@@ -204,8 +204,7 @@ class Policy:
             if part in _PROTECTED_PARTS:
                 return Rule(Reason.PROTECTED, part, place, depth < len(inside))
             if name == ".git":
-                # Programs of the sandbox may change a repository, but not make one.
-                protected = depth == 1 and _is_missing_or_empty(place)
+                protected = depth > 1 or name not in self.settings.allow_write
             elif name in (".env", guard.STATE_DIR):
                 protected = depth == 1
             else:
@@ -319,15 +318,3 @@ def _names_host(entry: str, host: str) -> bool:
     name = re.sub(r":\d{1,5}$", "", entry) if entry.count(":") == 1 or entry.startswith("[") else entry
     name = name.strip("[]").lower()
     return name == "*" or name == host or (name.startswith("*.") and host.endswith(name[1:]))
-
-
-def _is_missing_or_empty(directory: str) -> bool:
-    if os.path.islink(directory):
-        return False  # the sandbox may have made it, to learn what it leads to
-    try:
-        with os.scandir(directory) as found:
-            return next(found, None) is None
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False

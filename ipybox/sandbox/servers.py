@@ -7,7 +7,7 @@ could leave something for them there, and so run outside.
 from pathlib import Path
 from typing import Any, cast
 
-from ipybox.tool_exec.seal import key_path
+from ipybox.state import state_dir
 
 #: Python otherwise imports modules from the working directory (`python -m server`); uv takes its settings from there.
 _ENVIRONMENT = {"PYTHONSAFEPATH": "1", "UV_NO_CONFIG": "1"}
@@ -22,8 +22,8 @@ def start_beside(server_params: dict[str, Any]) -> dict[str, Any]:
         return server_params
     words = [str(server_params["command"]), *cast(list[str], server_params.get("args") or [])]
     for index, word in enumerate(words):
-        if Path(word).name == "npx":
-            # It would run programs of `node_modules` and obey the `.npmrc` that are there.
+        if Path(word).name in ("npm", "npx"):
+            # They would run programs of `node_modules` and obey the `.npmrc` that are there.
             words.insert(index + 1, f"--prefix={_empty_directory()}")
             break
     environment = _ENVIRONMENT | cast(dict[str, str], server_params.get("env") or {})
@@ -32,6 +32,6 @@ def start_beside(server_params: dict[str, Any]) -> dict[str, Any]:
 
 def _empty_directory() -> Path:
     """Returns a directory that holds nothing, and that code in the sandbox can neither read nor write."""
-    directory = key_path().parent / "npx"
+    directory = state_dir() / "npx"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory

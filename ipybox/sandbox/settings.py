@@ -13,10 +13,8 @@ from typing import Any, Final, cast
 
 from ipybox.errors import SandboxError
 
-#: How deep below the workspace files with secrets and files that srt protects are searched for.
-SEARCH_DEPTH: Final = 3
-
-ENV_FILES: Final = tuple("*/" * depth + ".env*" for depth in range(SEARCH_DEPTH))
+#: Files with secrets, wherever they are in the workspace.
+ENV_FILES: Final = "**/.env*"
 
 #: What holds credentials in a home directory, or the way to them.
 CREDENTIALS: Final = (
@@ -56,7 +54,7 @@ class SandboxSettings:
     """
 
     source: str
-    deny_read: tuple[str, ...] = (*ENV_FILES, *CREDENTIALS)
+    deny_read: tuple[str, ...] = (ENV_FILES, *CREDENTIALS)
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = (".",)
     deny_write: tuple[str, ...] = ()

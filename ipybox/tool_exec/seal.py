@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ipybox.state import state_dir
+
 KEY_BYTES = 32
 
 #: Directories in a seal's place, at most.
@@ -25,8 +27,7 @@ MAX_DEPTH = 16
 
 def key_path() -> Path:
     """Returns the path of the key: `ipybox/seal.key` in the user's state directory (XDG), mode 0600."""
-    state_home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state_home) / "ipybox" / "seal.key"
+    return state_dir() / "seal.key"
 
 
 def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str:

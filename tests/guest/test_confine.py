@@ -794,6 +794,9 @@ def evaluate(machine: str, architecture: int, number: int, arguments: tuple[int,
         if code == confine.LOAD:
             (accumulator,) = struct.unpack_from("=I", data, value)
             continue
+        if code == confine.AND:
+            accumulator &= value
+            continue
         tests = {
             confine.IF_EQUAL: accumulator == value,
             confine.IF_AT_LEAST: accumulator >= value,
@@ -838,9 +841,13 @@ def test_the_filter_looks_at_the_low_half_of_arguments(machine: str, high: int):
         assert action(confine.CLONE, bit | signal.SIGCHLD) == confine.DENY
     for request, expected in ((0x5401, confine.ALLOW), (0x5412, confine.DENY), (0x541C, confine.DENY)):
         assert action(confine.IOCTL, 0, request) == expected
-    for call in (confine.SOCKET, confine.SOCKETPAIR):
-        for family in range(64):
-            assert action(call, family) == (confine.ALLOW if family in (1, 2, 10, 16) else confine.DENY)
+    for family in range(64):
+        assert action(confine.SOCKET, family) == (confine.ALLOW if family in (1, 2, 10, 16) else confine.DENY)
+        stream = action(confine.SOCKETPAIR, family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        assert stream == (confine.ALLOW if family == socket.AF_UNIX else confine.DENY)
+    for kind in range(16):
+        pair = action(confine.SOCKETPAIR, socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
+        assert pair == (confine.ALLOW if kind in (1, 5) else confine.DENY)
 
 
 def test_numbers_are_unique():

@@ -409,8 +409,8 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: Policy):
         f"written (now: the workspace {policy.workspace}). To open it, list it there."
     ]
     assert hints("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy) == [
-        "[ipybox] The sandbox refused to write .git/hooks/x: .git/hooks is never writable, because programs outside "
-        "the sandbox read or execute what it holds. No setting opens it."
+        "[ipybox] The sandbox refused to write .git/hooks/x: .git is not writable, because programs outside "
+        "the sandbox read or execute what it holds. To open the repository, list .git in filesystem.allowWrite."
     ]
 
 

@@ -42,10 +42,12 @@ def test_keys_and_tokens_can_be_neither_read_nor_written(workspace: Path):
 
 
 def test_the_users_lists_are_kept(workspace: Path):
-    content = told(workspace, replace(DEFAULT, deny_read=("x",), allowed_domains=("a.example",), denied_domains=("b",)))
+    (workspace / ".env").touch()
+    settings = replace(DEFAULT, deny_read=("x", "~/y"), allowed_domains=("a.example",), denied_domains=("b",))
+    content = told(workspace, settings)
 
-    assert "x" in content["filesystem"]["denyRead"]
-    assert ".env*" not in content["filesystem"]["denyRead"]
+    assert {str(workspace / "x"), "~/y"} <= set(content["filesystem"]["denyRead"])
+    assert str(workspace / ".env") not in content["filesystem"]["denyRead"]
     assert content["network"]["allowedDomains"] == ["a.example"]
     assert content["network"]["deniedDomains"] == ["b"]
 
@@ -55,7 +57,8 @@ def test_what_the_host_runs_or_believes_is_not_writable(workspace: Path):
 
     deny_write = told(workspace, replace(DEFAULT, file=settings))["filesystem"]["denyWrite"]
 
-    assert {".ipybox", ".env", ".claude", str(settings)} <= set(deny_write)
+    names = (".ipybox", ".env", ".claude", ".git", ".mcp.json")
+    assert {*(str(workspace / name) for name in names), str(settings)} <= set(deny_write)
     assert {sys.prefix, str(Path(ipybox.__file__).parent)} <= set(deny_write)
 
 
@@ -75,13 +78,45 @@ def test_a_workspace_on_the_path_stays_writable(workspace: Path, monkeypatch: py
     assert not any(workspace.is_relative_to(path) for path in deny_write)
 
 
-def test_a_repository_can_be_worked_with_and_none_can_be_made(workspace: Path):
-    assert ".git" in told(workspace)["filesystem"]["denyWrite"]
+def test_a_repository_can_be_opened_but_for_its_hooks_and_configuration(workspace: Path):
+    (workspace / ".git" / "hooks").mkdir(parents=True)
+    (workspace / ".git" / "config").touch()
 
-    (workspace.parent / "srt.json").unlink()
-    (workspace / ".git").mkdir()
-    (workspace / ".git" / "HEAD").touch()
-    assert ".git" not in told(workspace)["filesystem"]["denyWrite"]
+    deny_write = told(workspace, replace(DEFAULT, allow_write=(".", ".git")))["filesystem"]["denyWrite"]
+
+    assert str(workspace / ".git") not in deny_write
+    assert {str(workspace / ".git" / "hooks"), str(workspace / ".git" / "config")} <= set(deny_write)
+
+
+def test_secrets_and_repositories_are_found_however_deep_they_are(workspace: Path):
+    deep = workspace / "a" / "b" / "c" / "d" / "e"
+    (deep / ".git" / "hooks").mkdir(parents=True)
+    (deep / ".env.local").touch()
+    (workspace / "node_modules" / "x").mkdir(parents=True)
+    (workspace / "link").symlink_to(workspace)
+
+    filesystem = told(workspace)["filesystem"]
+
+    assert str(deep / ".env.local") in filesystem["denyRead"]
+    assert str(deep / ".git") in filesystem["denyWrite"]
+    assert str(workspace / ".env") in filesystem["denyRead"]  # where a placeholder is going to be
+    assert not any("link" in path or "node_modules" in path for path in filesystem["denyRead"])
+
+
+def test_a_workspace_with_more_secrets_than_can_be_hidden_is_refused(workspace: Path):
+    for number in range(1001):
+        (workspace / f".env.{number}").touch()
+
+    with pytest.raises(SandboxError, match="holds more than 1000 files that the sandbox has to hide or protect"):
+        told(workspace)
+
+
+def test_a_workspace_whose_name_is_a_pattern_is_refused(tmp_path: Path):
+    workspace = tmp_path / "a[b]"
+    workspace.mkdir()
+
+    with pytest.raises(SandboxError, match=r"can't name .*a\[b\], as srt takes it for a pattern: rename it"):
+        told(workspace)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,9 @@ def test_a_link_counts_as_what_it_leads_to(tmp_path: Path):
         pytest.param(["."], [], ".ipybox/x", Reason.PROTECTED, id="state"),
         pytest.param(["."], [], ".git/hooks/pre-commit", Reason.PROTECTED, id="hook"),
         pytest.param(["."], [], "sub/.git/config", Reason.PROTECTED, id="git_config_below"),
-        pytest.param(["."], [], ".git/index", None, id="repository"),
+        pytest.param(["."], [], ".git/index", Reason.PROTECTED, id="repository"),
+        pytest.param([".", ".git"], [], ".git/index", None, id="opened_repository"),
+        pytest.param([".", ".git"], [], ".git/hooks/x", Reason.PROTECTED, id="hook_of_an_opened_repository"),
         pytest.param(["."], [], ".gitignore", None, id="gitignore"),
     ],
 )
@@ -130,24 +132,13 @@ def test_what_is_allowed_and_neither_denied_nor_protected_can_be_written(
     assert (rule and rule.reason) == reason
 
 
-def test_a_repository_can_be_changed_but_not_made(tmp_path: Path):
-    policy = policy_of(tmp_path)
-    assert policy.writes(".git") == Rule(Reason.PROTECTED, ".git", f"{tmp_path}/.git")
-
-    (tmp_path / ".git").mkdir()
-    assert policy.writes(".git/HEAD") is not None
-
-    (tmp_path / ".git" / "HEAD").touch()
-    assert policy.writes(".git/index") is None
-
-
 def test_what_holds_something_refused_is_not_moved(tmp_path: Path):
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
     policy = policy_of(tmp_path, deny_read=("a/b/key",), deny_write=("c/d",))
 
     assert policy.moves("a") == Rule(Reason.DENY_READ, "a/b/key", f"{tmp_path}/a")
     assert policy.moves("c") == Rule(Reason.DENY_WRITE, "c/d", f"{tmp_path}/c")
-    assert policy.moves(".git") == Rule(Reason.PROTECTED, ".git/hooks", f"{tmp_path}/.git")
+    assert policy.moves(".git") == Rule(Reason.PROTECTED, ".git", f"{tmp_path}/.git")
     assert policy.moves("a/c") is None
     assert policy.moves("b") is None
 

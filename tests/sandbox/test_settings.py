@@ -32,7 +32,7 @@ def test_the_default_lets_nothing_out_and_reads_no_credentials():
     assert settings.allowed_domains == ()
     assert not settings.has_network
     assert settings.allow_write == (".",)
-    assert {".env*", "~/.ssh", "~/.aws", "~/.netrc", "~/.claude*", "~/.npmrc"} <= set(settings.deny_read)
+    assert {"**/.env*", "~/.ssh", "~/.aws", "~/.netrc", "~/.claude*", "~/.npmrc"} <= set(settings.deny_read)
 
 
 def test_the_workspace_profile_hides_the_home_but_the_workspace():
