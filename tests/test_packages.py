@@ -443,7 +443,7 @@ async def test_only_files_and_directories_are_taken_over(tmp_path: Path, place: 
     async with PackageStore.turn(place) as store:
         with pytest.raises(InstallError):
             store.take_over(staged)
-    assert [path.name for path in (place / ".ipybox").iterdir() if "packages" in path.name] == ["packages.lock"]
+    assert [path.name for path in (place / ".ipybox").iterdir() if "packages" in path.name] == []
 
 
 async def test_links_in_the_place_of_our_directories_are_not_followed(index: Index, place: Path, tmp_path: Path):
@@ -539,7 +539,7 @@ async def test_install_repairs_what_was_killed_between_two_generations(index: In
     assert await install(place, "two") == "Installed two-1.0"
     assert {"one.py", "two.py"} < tree(place).keys()
     assert "half.py" not in tree(place)
-    assert sorted(path.name for path in (place / ".ipybox").iterdir()) == [".gitignore", "packages", "packages.lock"]
+    assert sorted(path.name for path in (place / ".ipybox").iterdir()) == [".gitignore", "packages"]
 
 
 async def test_package_of_the_real_index_is_installed(place: Path, settings: SandboxSettings | None):

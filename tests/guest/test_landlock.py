@@ -599,7 +599,7 @@ def root(mode: Mode, tmp_path_factory: pytest.TempPathFactory) -> Path:
         directory.mkdir(parents=True)
         os.mkfifo(directory / "fifo")
     run("git", "init", "-q", str(workspace))
-    allowed = [".", "~/data/**", "../other/", "../missing", "~/missing"]
+    allowed = [".", ".git", "~/data/**", "../other/", "../missing", "~/missing"]
     (root / "settings.json").write_text(json.dumps({"filesystem": {"allowWrite": allowed}}))
     return root
 
