@@ -311,7 +311,7 @@ class CodeExecutor:
     async def _renew_kernel(self) -> None:
         async with self._lifecycle:
             self._check_running()
-            if self._client is not None and self._gateway.running:
+            if self._client is not None and self._gateway.running and not self._client.gateway_lost:
                 try:
                     await self._client.reset()
                 except GatewayError as exc:
@@ -348,7 +348,9 @@ class CodeExecutor:
         )
 
     async def _stop_kernel_side(self) -> None:
-        self._client = None
+        client, self._client = self._client, None
+        if client is not None and client.gateway_lost:
+            await self._gateway.stop(timeout=0)  # it would not end by itself
         await self._kernel_side.aclose()
 
     def _accept_guest(self, connection: socket.socket) -> None:

@@ -3,9 +3,11 @@
 Imports aiohttp; `ipybox.guest` and what runs in the kernel do not.
 """
 
+import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -15,6 +17,9 @@ from aiohttp.tracing import Trace
 from ipybox.tokens import Kind, find_token
 
 Dial = Callable[[], socket.socket]
+
+#: The largest answer that is read.
+MAX_ANSWER_BYTES = 1 << 20
 
 
 class SocketConnector(aiohttp.BaseConnector):
@@ -53,14 +58,40 @@ class Endpoint:
     def session(self) -> aiohttp.ClientSession:
         """Returns a new HTTP session for this endpoint, which the caller closes.
 
-        The session trusts no proxy settings of the environment: what it talks to is on this machine.
+        The session trusts no proxy settings of the environment: what it talks to is on this machine. It trusts what it
+        talks to as little: no redirection is followed, as it would make us send requests wherever a guest wants, and
+        nothing is decompressed. Read answers by `read_answer`.
         """
         token = self.token
         if token is None and self.dial is None and self.port is not None:
             token = find_token(self.kind, self.port)
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_redirect.append(_refuse_redirection)  # `ws_connect` has no parameter for that
         return aiohttp.ClientSession(
             self.url,
             connector=SocketConnector(self.dial) if self.dial is not None else None,
-            headers={"Authorization": f"token {token}"} if token else None,
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"token {token}"} if token else {}),
             timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+            trace_configs=[tracing],
         )
+
+
+async def read_answer(response: aiohttp.ClientResponse) -> bytes:
+    """Returns the body of an answer.
+
+    Raises:
+        aiohttp.ClientPayloadError: If it ends early, or is larger than `MAX_ANSWER_BYTES`.
+    """
+    try:
+        await response.content.readexactly(MAX_ANSWER_BYTES + 1)
+    except asyncio.IncompleteReadError as exc:
+        return exc.partial
+    raise aiohttp.ClientPayloadError(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
+
+
+async def _refuse_redirection(
+    _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestRedirectParams
+) -> None:
+    params.response.close()
+    raise aiohttp.ClientPayloadError(f"{params.method} {params.url.path}: the answer redirects elsewhere")

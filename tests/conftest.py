@@ -164,11 +164,11 @@ def fifo(tmp_path: Path) -> Iterator[Fifo]:
 
 @contextmanager
 def nothing_left() -> Generator[None]:
-    """Fails if processes, descriptors or accepting threads are there in the end that were not before."""
+    """Fails if processes or descriptors are there in the end that were not before."""
     processes, files, threads = servers.descendants(), _open_files(), set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - threads:
-        if thread.name == "ipybox-accept":  # it closes its listener by itself
+        if thread.name in ("ipybox-accept", "ipybox-link"):  # they close their sockets by themselves
             thread.join(GRACE)
     assert not (left := _still_alive(servers.descendants() - processes)), f"processes were left: {left}"
     if len(_open_files()) > len(files):

@@ -7,6 +7,7 @@ an execution is over.
 import asyncio
 import json
 import logging
+import re
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,10 +18,11 @@ from typing import Any, Self, cast
 import aiohttp
 
 from ipybox.deadline import Deadline, Turn
-from ipybox.endpoint import Endpoint
+from ipybox.endpoint import Endpoint, read_answer
 from ipybox.errors import ExecutionError, GatewayError, KernelDiedError
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.cell import Cell, MessageQueue
+from ipybox.kernel_mgr.limits import format_bytes
 
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
@@ -29,11 +31,25 @@ logger = logging.getLogger(__name__)
 #: Seconds that a cell has to end after an interrupt before its kernel is restarted.
 INTERRUPT_GRACE = 3.0
 
+#: Seconds that the gateway has to answer what it can answer at once. A gateway that doesn't is lost.
+ANSWER_GRACE = 3.0
+
 #: Seconds that a new kernel has to answer.
 KERNEL_START_TIMEOUT = 60.0
 
 #: Seconds that the gateway has to answer a request.
 GATEWAY_TIMEOUT = 20.0
+
+#: The largest message of a kernel: all that one `print` has put out.
+MAX_MESSAGE_BYTES = 256 << 20
+
+#: Seconds that closing a connection may take once the gateway is lost.
+LOST_GRACE = 0.1
+
+#: Frames that say that no more will come.
+CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
+
+KERNEL_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,9 @@ class KernelClient:
         self._reader: asyncio.Task[None] | None = None
         self._recovery: asyncio.Task[str] | None = None
         self._death = "not connected to a kernel"
+        #: Whether the gateway did not answer: nothing can be asked of it any more.
+        self.gateway_lost = False
+        self._misunderstood = False
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -109,7 +128,7 @@ class KernelClient:
     @property
     def alive(self) -> bool:
         """Whether there is a kernel, as far as is known."""
-        return self._reader is not None and not self._reader.done()
+        return self._reader is not None and not self._reader.done() and not self.gateway_lost
 
     async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
         """Creates a kernel and returns when it is ready to execute code.
@@ -120,10 +139,11 @@ class KernelClient:
 
         Raises:
             RuntimeError: If already connected, or the gateway can't be reached after all retries.
-            GatewayError: If the gateway answers with an error.
+            GatewayError: If the gateway answers with an error, or not as a gateway does.
         """
         if self._session is not None:
             raise RuntimeError("already connected to a kernel")
+        self.gateway_lost = False
         for attempt in range(retries + 1):
             # The session looks its token up, which may not be there before the gateway is.
             self._session = self._endpoint.session()
@@ -134,6 +154,9 @@ class KernelClient:
                 if attempt == retries:
                     raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
                 await asyncio.sleep(retry_interval)
+            except aiohttp.ClientError as exc:
+                await self._close_session()
+                raise GatewayError(f"{self._endpoint.url} does not answer as a kernel gateway: {exc}") from exc
             except BaseException:
                 await self._close_session()
                 raise
@@ -159,10 +182,12 @@ class KernelClient:
             raise RuntimeError("not connected to a kernel: call connect() first")
         async with self._lifecycle:
             await self._delete_kernel("the kernel was reset while the code ran")
+            if self.gateway_lost:
+                raise GatewayError("the kernel gateway does not answer")
             try:
                 await self._create_kernel()
             except (aiohttp.ClientError, OSError) as exc:
-                raise GatewayError(f"the kernel gateway does not answer: {exc}") from exc
+                raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc
 
     async def execute(self, code: str, timeout: float | None = 120) -> ExecutionResult:
         """Executes code and returns what it printed and displayed.
@@ -173,7 +198,7 @@ class KernelClient:
                 no limit.
 
         Raises:
-            ExecutionError: If the code raises; the message is the traceback.
+            ExecutionError: If the code raises; the message is the traceback. Also if its images can't be saved.
             KernelDiedError: If the kernel ends.
             TimeoutError: If the time is over; the message says what became of the kernel.
         """
@@ -207,9 +232,17 @@ class KernelClient:
                 raise
             finally:
                 self._queues.pop(cell.msg_id, None)
-            images = await asyncio.to_thread(cell.outputs.save_images, self._images_dir, beneath=self._beneath)
+            images = await self._save_images(cell)
             cell.raise_if_failed()
             yield ExecutionResult(cell.outputs.text(), images)
+
+    async def _save_images(self, cell: Cell) -> list[Path]:
+        try:
+            return await asyncio.to_thread(cell.outputs.save_images, self._images_dir, beneath=self._beneath)
+        except OSError as exc:
+            cell.raise_if_failed()
+            reason = f"the images of the cell can't be saved in {self._images_dir}: {exc}"
+            raise ExecutionError(reason, cell.outputs.text()) from exc
 
     async def _start_cell(self, code: str) -> Cell:
         queue: MessageQueue = asyncio.Queue()
@@ -238,7 +271,7 @@ class KernelClient:
         deadline = Deadline(INTERRUPT_GRACE)
         self._queues[cell.msg_id] = cell.queue
         try:
-            await self._call("POST", f"/api/kernels/{self.kernel_id}/interrupt")
+            await self._call("POST", f"/api/kernels/{self.kernel_id}/interrupt", timeout=ANSWER_GRACE)
             while not cell.over:
                 cell.take(await cell.receive(deadline, self._death_notice))
         except TimeoutError:
@@ -247,7 +280,8 @@ class KernelClient:
             return str(exc)
         except (RuntimeError, GatewayError, aiohttp.ClientError, OSError) as exc:
             logger.warning("can't interrupt the kernel: %s", exc)
-            return "the kernel could not be interrupted"
+            lost = self.gateway_lost
+            return "the kernel gateway does not answer, its kernel is lost" if lost else "it could not be interrupted"
         finally:
             self._queues.pop(cell.msg_id, None)
             self._recovery = None
@@ -267,8 +301,10 @@ class KernelClient:
 
     async def _create_kernel(self) -> None:
         assert self._session is not None
-        kernel = await self._call("POST", "/api/kernels", {"name": "python3"})
-        self._kernel_id = str(kernel.get("id"))
+        kernel_id = (await self._call("POST", "/api/kernels", {"name": "python3"})).get("id")
+        if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
+            raise GatewayError("POST /api/kernels: the answer has no id of a kernel")
+        self._kernel_id = kernel_id
         self._jupyter_session = uuid.uuid4().hex
         self._death = "the kernel died"
         try:
@@ -278,11 +314,11 @@ class KernelClient:
                     params={"session_id": self._jupyter_session},
                     protocols=(messages.SUBPROTOCOL,),
                     heartbeat=self._heartbeat,
-                    max_msg_size=0,
+                    max_msg_size=MAX_MESSAGE_BYTES,
                 )
                 self._reader = asyncio.create_task(self._read(self._websocket))
                 await self._kernel_info()
-        except (TimeoutError, aiohttp.WSServerHandshakeError, KernelDiedError) as exc:
+        except (TimeoutError, aiohttp.ClientError, OSError, KernelDiedError) as exc:
             await self._delete_kernel("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {exc or 'no answer'}") from exc
 
@@ -300,35 +336,51 @@ class KernelClient:
     async def _delete_kernel(self, reason: str) -> None:
         """Ends the kernel; what waits for it fails with `reason`."""
         self._death = reason
-        if self._websocket is not None:
-            await self._websocket.close()
-            self._websocket = None
-        if self._reader is not None:
-            await self._reader
-            self._reader = None
-        if self._kernel_id is not None:
-            kernel_id, self._kernel_id = self._kernel_id, None
-            try:
+        kernel_id, self._kernel_id = self._kernel_id, None
+        try:
+            if not await self._hang_up() and kernel_id is not None:
+                await self._call("GET", f"/api/kernels/{kernel_id}", timeout=ANSWER_GRACE)
+            if kernel_id is not None and not self.gateway_lost:
                 await self._call("DELETE", f"/api/kernels/{kernel_id}")
-            except (GatewayError, aiohttp.ClientError, OSError) as exc:
-                logger.debug("kernel %s is not there to be deleted: %s", kernel_id, exc)
+        except (GatewayError, aiohttp.ClientError, OSError) as exc:
+            logger.debug("kernel %s is not there to be deleted: %s", kernel_id, exc)
 
-    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _hang_up(self) -> bool:
+        """Closes the WebSocket; returns whether the gateway has answered that, or nothing is known to be wrong."""
+        websocket, self._websocket = self._websocket, None
+        if websocket is None:
+            return True
+        try:
+            async with asyncio.timeout(LOST_GRACE if self.gateway_lost else ANSWER_GRACE):
+                await websocket.close()
+        except TimeoutError:
+            return self.gateway_lost
+        finally:
+            if self._reader is not None:
+                self._reader.cancel()
+                await asyncio.wait([self._reader])
+                self._reader = None
+        return True
+
+    async def _call(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
         """Makes a request to the gateway's REST interface and returns the JSON object in its answer, if any.
 
         Raises:
-            GatewayError: If the answer is an error, or none of a gateway.
+            GatewayError: If the answer is an error, or none of a gateway, or there is none: then the gateway is lost.
         """
         assert self._session is not None
+        timeout = GATEWAY_TIMEOUT if timeout is None else timeout
         try:
             async with (
-                asyncio.timeout(GATEWAY_TIMEOUT),
-                # A redirection would make us send requests wherever the guest wants.
+                asyncio.timeout(timeout),
                 self._session.request(method, path, json=body, allow_redirects=False) as response,
             ):
-                content = await response.read()
+                content = await read_answer(response)
         except TimeoutError as exc:
-            raise GatewayError(f"{method} {path}: no answer within {GATEWAY_TIMEOUT:g} s") from exc
+            self._lose_gateway()
+            raise GatewayError(f"{method} {path}: no answer within {timeout:g} s") from exc
         if response.status >= 300:
             detail = content[:500].decode(errors="replace")
             raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {detail}")
@@ -340,6 +392,10 @@ class KernelClient:
             raise GatewayError(f"{method} {path}: the answer is no JSON object")
         return cast(dict[str, Any], answer)
 
+    def _lose_gateway(self) -> None:
+        self.gateway_lost = True
+        self._death = "the kernel gateway does not answer"
+
     async def _close_session(self) -> None:
         if self._session is not None:
             session, self._session = self._session, None
@@ -348,19 +404,37 @@ class KernelClient:
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         """Hands messages to whoever waits for them, until the kernel or the connection ends."""
         try:
-            async for frame in websocket:
-                if frame.type is not aiohttp.WSMsgType.BINARY:
-                    continue
-                try:
-                    message = messages.decode(frame.data)
-                except ValueError as exc:
-                    logger.warning("ignored a message of the kernel gateway that can't be understood: %s", exc)
-                    continue
-                if message.type == "status" and message.content.get("execution_state") == "dead":
-                    return
-                queue = self._queues.get(message.parent_id or "")
-                if queue is not None:
-                    queue.put_nowait(message)
+            while self._take(await websocket.receive()):
+                pass
         finally:
             for queue in self._queues.values():
                 queue.put_nowait(None)
+
+    def _take(self, frame: aiohttp.WSMessage) -> bool:
+        """Hands a message to whoever waits for it; returns whether there can be more."""
+        if frame.type is aiohttp.WSMsgType.ERROR:
+            error = frame.data
+            if isinstance(error, aiohttp.WebSocketError) and error.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
+                self._death = (
+                    f"the kernel sent a message of more than {format_bytes(MAX_MESSAGE_BYTES)}, which ends the "
+                    "connection to it: put out less at once, or write it to a file"
+                )
+            return False
+        if frame.type is not aiohttp.WSMsgType.BINARY:
+            return frame.type not in CLOSED
+        try:
+            message = messages.decode(frame.data)
+        except ValueError as exc:
+            logger.log(
+                logging.DEBUG if self._misunderstood else logging.WARNING,
+                "ignored a message of the kernel gateway that can't be understood: %s",
+                exc,
+            )
+            self._misunderstood = True
+            return True
+        if message.type == "status" and message.content.get("execution_state") == "dead":
+            return False
+        queue = self._queues.get(message.parent_id or "")
+        if queue is not None:
+            queue.put_nowait(message)
+        return True

@@ -4,7 +4,8 @@ The host believes nothing that arrives here. It takes one listening socket and o
 every other descriptor. Connections for the tool server are accepted by the host itself: an accepted socket is a
 file description of the host's own, whereas a connected descriptor *received* from the guest would share its
 O_NONBLOCK flag with the guest, which could then block the host's event loop. For the same reason `accept` runs
-on a thread of its own: the listening socket's flags are shared.
+on a thread of its own: the listening socket's flags are shared. So does all that receives and closes what the guest
+has sent: closing a socket's last descriptor can block, too, for as long as the guest likes (SO_LINGER).
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import logging
 import os
 import select
 import socket
+import struct
 import threading
 from collections.abc import Callable
 
@@ -25,6 +27,15 @@ logger = logging.getLogger(__name__)
 AcceptedSocket = Callable[[socket.socket], None]
 
 ACCEPT_RETRY_INTERVAL = 0.1
+
+#: Connections that are accepted, but not yet taken by the event loop.
+MAX_WAITING = 16
+
+#: Makes `close` return at once. Accepted sockets have the options of their listener, which are the guest's.
+NO_LINGER = struct.pack("ii", 0, 0)
+
+#: Programs that are started meanwhile don't get what is received. macOS has no such flag.
+CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Link:
@@ -41,6 +52,8 @@ class Link:
         self._listener: socket.socket | None = None
         self._on_tool_connection: AcceptedSocket | None = None
         self._stopped = threading.Event()
+        self._waiting = threading.Semaphore(MAX_WAITING)
+        self._refused = False
         #: Set when the gateway answers requests.
         self.ready = asyncio.Event()
         #: Set when the guest has closed its end, or this end was closed.
@@ -51,7 +64,7 @@ class Link:
         self.guest_end.close()
         self._on_tool_connection = on_tool_connection
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._host_end, self._receive)
+        threading.Thread(target=self._receive_forever, args=(self._loop,), name="ipybox-link", daemon=True).start()
 
     def connect(self) -> socket.socket:
         """Returns a new connection to the gateway's HTTP server.
@@ -84,12 +97,14 @@ class Link:
 
     def close(self) -> None:
         """Closes the link, which ends the guest. Closing twice does nothing."""
-        if self._loop is not None:
-            self._loop.remove_reader(self._host_end)
-            self._loop = None
         self.guest_end.close()
-        self._host_end.close()
         self._stopped.set()
+        self._waiting.release()
+        if self._loop is None:
+            self._host_end.close()
+        else:
+            with contextlib.suppress(OSError):  # the guest has closed its end, or we have
+                self._host_end.shutdown(socket.SHUT_RDWR)  # wakes the receiving thread, which closes it
         if self._listener is not None:
             # Wakes the accepting thread. macOS refuses this on a listening socket, but there the thread wakes
             # with the guest's end of the socket.
@@ -98,36 +113,72 @@ class Link:
             self._listener = None
         self.closed.set()
 
-    def _receive(self) -> None:
-        try:
-            data, fds, _, _ = socket.recv_fds(self._host_end, 4096, MAX_FDS)
-        except BlockingIOError:
-            return
-        except OSError as exc:
-            logger.debug("link to the guest failed: %s", exc)
-            data, fds = b"", []
-        for fd in fds:
-            self._take_listener(fd, expected=LISTENER in data)
-        if READY in data:
-            self.ready.set()
-        if not data:
-            self.close()
+    def _receive_forever(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Receives until the link is closed; runs on its own thread, which may block here at any time."""
+        poll = select.poll()
+        poll.register(self._host_end, select.POLLIN)
+        with self._host_end, contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+            while not self._stopped.is_set():
+                poll.poll()
+                try:
+                    data, fds, _, _ = socket.recv_fds(self._host_end, 4096, MAX_FDS, CLOEXEC)
+                except BlockingIOError:
+                    continue
+                except OSError as exc:
+                    logger.debug("link to the guest failed: %s", exc)
+                    data, fds = b"", []
+                for fd in fds:
+                    self._take_listener(fd, loop, expected=LISTENER in data)
+                if READY in data and not self.ready.is_set():
+                    loop.call_soon_threadsafe(self.ready.set)
+                if not data:
+                    loop.call_soon_threadsafe(self.close)
+                    return
 
-    def _take_listener(self, fd: int, *, expected: bool) -> None:
+    def _take_listener(self, fd: int, loop: asyncio.AbstractEventLoop, *, expected: bool) -> None:
         wanted = expected and self._listener is None and self._on_tool_connection is not None
         received = _listening_socket(fd) if wanted else None
         if received is None:
-            logger.warning("closed a descriptor that the guest should not have sent")
+            if not self._refused:
+                logger.warning("closed a descriptor that the guest should not have sent, and will close others")
+                self._refused = True
             os.close(fd)
             return
-        assert self._on_tool_connection is not None
         self._listener = received
-        threading.Thread(
-            target=_accept_forever,
-            args=(received, self._stopped, self._on_tool_connection, asyncio.get_running_loop()),
-            name="ipybox-accept",
-            daemon=True,
-        ).start()
+        threading.Thread(target=self._accept_forever, args=(received, loop), name="ipybox-accept", daemon=True).start()
+
+    def _accept_forever(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        """Accepts until the listener is shut down; runs on its own thread, which may block here at any time."""
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        with listener:
+            while not self._stopped.is_set():
+                try:
+                    poll.poll()
+                    connection, _ = listener.accept()
+                except OSError as exc:
+                    if exc.errno == errno.EINVAL:  # shut down, by us or by the guest
+                        return
+                    if exc.errno != errno.EAGAIN:  # for example out of descriptors: try again, but not at once
+                        logger.warning("can't accept a tool connection: %s", exc)
+                        self._stopped.wait(ACCEPT_RETRY_INTERVAL)
+                    continue
+                connection.setblocking(False)
+                with contextlib.suppress(OSError):  # macOS refuses this if the connection has ended
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+                self._waiting.acquire()
+                try:
+                    loop.call_soon_threadsafe(self._deliver, connection)
+                except RuntimeError:  # the loop is closed: nobody will answer
+                    connection.close()
+                    return
+
+    def _deliver(self, connection: socket.socket) -> None:
+        self._waiting.release()
+        if self._stopped.is_set() or self._on_tool_connection is None:
+            connection.close()
+        else:
+            self._on_tool_connection(connection)
 
 
 def _listening_socket(fd: int) -> socket.socket | None:
@@ -144,32 +195,3 @@ def _listening_socket(fd: int) -> socket.socket | None:
         return candidate
     candidate.detach()
     return None
-
-
-def _accept_forever(
-    listener: socket.socket,
-    stopped: threading.Event,
-    on_connection: AcceptedSocket,
-    loop: asyncio.AbstractEventLoop,
-) -> None:
-    """Accepts until the listener is shut down; runs on its own thread, which may block here at any time."""
-    poll = select.poll()
-    poll.register(listener, select.POLLIN)
-    with listener:
-        while not stopped.is_set():
-            try:
-                poll.poll()
-                connection, _ = listener.accept()
-            except OSError as exc:
-                if exc.errno == errno.EINVAL:  # shut down, by us or by the guest
-                    return
-                if exc.errno != errno.EAGAIN:  # for example out of descriptors: try again, but not at once
-                    logger.warning("can't accept a tool connection: %s", exc)
-                    stopped.wait(ACCEPT_RETRY_INTERVAL)
-                continue
-            connection.setblocking(False)
-            try:
-                loop.call_soon_threadsafe(on_connection, connection)
-            except RuntimeError:  # the loop is closed: nobody will answer
-                connection.close()
-                return

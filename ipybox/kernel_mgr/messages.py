@@ -15,12 +15,17 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
+from ipybox.bounded_json import costs_too_much
+
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 
 #: Version of the Jupyter messaging protocol that we speak.
 PROTOCOL_VERSION = "5.3"
 
 _WORD = 8
+
+#: Headers are larger only if somebody means harm.
+MAX_HEADER_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,15 @@ class Message:
         return msg_id if isinstance(msg_id, str) else None
 
     @cached_property
+    def costly(self) -> bool:
+        """Whether the content has too many values to be decoded."""
+        return costs_too_much(self.raw_content)
+
+    @cached_property
     def content(self) -> dict[str, Any]:
-        """The message's content; empty if it is no JSON object, as kernel code can send messages itself."""
+        """The message's content; empty if it is costly or no JSON object: kernel code can send messages itself."""
         try:
-            return _decode_object(self.raw_content)
+            return {} if self.costly else _decode_object(self.raw_content)
         except ValueError:
             return {}
 
@@ -83,8 +93,13 @@ def decode(data: bytes) -> Message:
     count = int.from_bytes(words[:_WORD], "little")
     if not 6 <= count <= 1024 or len(data) < _WORD * (count + 1):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offset count")
-    offsets = [int.from_bytes(words[_WORD * i : _WORD * (i + 1)], "little") for i in range(1, count + 1)]
-    channel, header, parent_header, _metadata, content, *_ = (data[a:b] for a, b in pairwise(offsets))
+    # Of the parts after the content, which hold binary data, nothing is read.
+    offsets = [int.from_bytes(words[_WORD * i : _WORD * (i + 1)], "little") for i in range(1, 7)]
+    if offsets != sorted(offsets) or offsets[-1] > len(data):
+        raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offsets")
+    if offsets[3] - offsets[0] > MAX_HEADER_BYTES:
+        raise ValueError(f"a message whose headers are larger than {MAX_HEADER_BYTES >> 10} KiB")
+    channel, header, parent_header, _, content = (data[a:b] for a, b in pairwise(offsets))
     return Message(channel.decode(), _decode_object(header), _decode_object(parent_header), content)
 
 

@@ -1,23 +1,36 @@
 """What a cell has printed and displayed, put together as a Jupyter front end would, pure but for saving images.
 
 Outputs keep the order in which they arrived. `update_display` replaces what a display showed, `clear_output`
-removes what there is. Images become files; of everything else the text form is kept.
+removes what there is. Images become files; of everything else the text form is kept. There are bounds to all of it, as
+kernel code can send what it likes: more than `MAX_OUTPUT_BYTES` of messages are not held at once.
 """
 
-import base64
+import binascii
 import json
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from ipybox.beneath import open_directory
+from ipybox.bounded_json import MAX_VALUES
+from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.kernel_mgr.messages import Message
 
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}
+
+#: What the messages may have together whose outputs are held; the others are left out.
+MAX_OUTPUT_BYTES = 256 << 20
+
+#: What a display takes at least, however short its message is.
+DISPLAY_BYTES = 512
+
+#: Images are decoded in pieces of that many characters: none of them keeps the event loop waiting. A multiple of 4.
+IMAGE_PIECE = 1 << 22
 
 #: Forms that stand in for an uninformative `text/plain`, most readable first.
 TEXT_TYPES = ("text/markdown", "text/latex", "application/json", "text/html", "image/svg+xml")
@@ -26,9 +39,10 @@ TEXT_TYPES = ("text/markdown", "text/latex", "application/json", "text/html", "i
 _UNINFORMATIVE = re.compile(r"<(IPython\.core\.display\.\w+ object|Figure size .*|.* at 0x[0-9a-f]+)>\s*", re.DOTALL)
 
 # ECMA-48 control sequences: CSI, OSC (titles, links) and two-character escapes.
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-# The beginning of one, or of a line's end, at the end of a text.
-_BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,4096}\x1b?|[ -/]*)?|\r)\Z")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)|[ -/]*+[0-Z\\^-~])")
+# The beginning of one, or of a line's end, at the end of a text. What does not end soon is none.
+_BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]{0,256}+[ -/]{0,16}+|\][^\x07\x1b]{0,4096}+\x1b?|[ -/]{0,16}+)?|\r)\Z")
+_BEGUN_LENGTH = 4100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -50,7 +64,8 @@ class Output:
 
     kind: Literal["stream", "display"]
     parts: list[str] = field(default_factory=list[str])
-    images: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    #: Suffixes and base64 texts.
+    images: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     display_id: str | None = None
 
 
@@ -63,36 +78,49 @@ class CellOutputs:
 
     def __init__(self) -> None:
         self._outputs: list[Output] = []
+        #: The last update of each display id: how many outputs there were before it, and what it takes.
+        self._updates: dict[str, tuple[int, Output, int]] = {}
+        self._displays: Counter[str] = Counter()
         self._clear_before_next = False
         self._held_back = ""
+        self._bytes = 0
+        self._left_out = 0
 
     def add(self, message: Message) -> str:
         """Takes one message and returns the plain text that it shows, or an empty string."""
-        content = message.content
+        size = len(message.raw_content)
         match message.type:
             case "stream":
-                return self._add_stream(_joined(content.get("text", "")))
+                if self._has_room(message, size):
+                    return self._add_stream(_joined(message.content.get("text", "")))
             case "display_data" | "execute_result":
-                return self._add_display(content)
+                if self._has_room(message, size + DISPLAY_BYTES):
+                    return self._add_display(message.content)
             case "update_display_data":
-                return self._update_display(content)
+                return self._update_display(message)
             case "clear_output":
-                if content.get("wait"):
+                if message.content.get("wait"):
                     self._clear_before_next = True
                 else:
                     self._clear()
             case "execute_reply":
-                return "".join(map(self._add_display, _pages(content)))
+                pages = list(_pages(message.content))
+                if pages and self._has_room(message, size + DISPLAY_BYTES):
+                    return "".join(map(self._add_display, pages))
             case _:
                 pass
         return ""
 
     def text(self) -> str | None:
-        """Returns all text in order without its final newline, or None if there was no output of text."""
+        """Returns all text in order without its final newline, or None if there was no output of text.
+
+        Its last line tells if something was left out.
+        """
         pieces: list[str] = []
         at_line_start = True
-        for output in self._outputs:
-            text = plain("".join(output.parts)) if output.kind == "stream" else "".join(output.parts)
+        notice = [Output("display", [self._notice()])] if self._left_out else []
+        for output in (*self._shown(), Output("stream", [self._held_back]), *notice):
+            text = "".join(output.parts)
             if not text:
                 continue
             if output.kind == "display":
@@ -107,44 +135,78 @@ class CellOutputs:
 
         `beneath` is the directory that the cell itself can write: links there are not followed (`open_directory`).
         """
-        images = {f"{uuid.uuid4().hex}{suffix}": data for suffix, data in self._images()}
+        paths: list[Path] = []
+        images = [image for output in self._shown() for image in output.images]
         if images:
             with open_directory(directory, beneath=beneath) as opened:
-                for name, data in images.items():
-                    opened.write_new(name, data)
-        return [directory / name for name in images]
+                for suffix, text in images:
+                    data = _decoded(text)
+                    if data is not None:
+                        name = f"{uuid.uuid4().hex}{suffix}"
+                        opened.write_new(name, data)
+                        paths.append(directory / name)
+        return paths
 
-    def _images(self) -> Iterator[tuple[str, bytes]]:
-        for output in self._outputs:
-            yield from output.images
+    def _shown(self) -> Iterator[Output]:
+        """Yields the outputs as they are after all updates."""
+        for i, output in enumerate(self._outputs):
+            before, update, _ = self._updates.get(output.display_id or "", (0, output, 0))
+            yield update if i < before else output
+
+    def _has_room(self, message: Message, size: int) -> bool:
+        """Takes the room that a message needs, or notes that it is left out."""
+        self._clear_if_due()
+        if message.costly or self._bytes + size > MAX_OUTPUT_BYTES:
+            self._left_out += len(message.raw_content)
+            return False
+        self._bytes += size
+        return True
+
+    def _notice(self) -> str:
+        return (
+            f"[ipybox] {format_bytes(self._left_out)} of output were left out: of one cell there can be "
+            f"{format_bytes(MAX_OUTPUT_BYTES)}, and {MAX_VALUES:,} values in one display."
+        )
 
     def _add_stream(self, text: str) -> str:
-        self._clear_if_due()
         if not self._outputs or self._outputs[-1].kind != "stream":
             self._outputs.append(Output("stream"))
-        self._outputs[-1].parts.append(text)
         # A control sequence may be spread over messages: its beginning waits for the rest.
         text = self._held_back + text
-        begun = _BEGUN.search(text) if "\x1b" in text or text.endswith("\r") else None
+        begun = None
+        if text.endswith("\r") or "\x1b" in text:
+            begun = _BEGUN.search(text, max(0, len(text) - _BEGUN_LENGTH))
         self._held_back = text[begun.start() :] if begun else ""
-        return plain(text[: begun.start()] if begun else text)
+        shown = plain(text[: begun.start()] if begun else text)
+        self._outputs[-1].parts.append(shown)
+        return shown
 
     def _add_display(self, content: Mapping[str, Any]) -> str:
-        self._clear_if_due()
         output = _display(content)
+        if output.display_id is not None:
+            self._displays[output.display_id] += 1
         self._outputs.append(output)
         return "".join(output.parts)
 
-    def _update_display(self, content: Mapping[str, Any]) -> str:
+    def _update_display(self, message: Message) -> str:
         self._clear_if_due()
-        update = _display(content)
-        wanted = update.display_id
-        places = [i for i, output in enumerate(self._outputs) if wanted is not None and output.display_id == wanted]
-        for i in places:
-            self._outputs[i] = update
-        if not places:  # it was displayed by an earlier cell, whose result is gone
-            self._outputs.append(update)
-        return "".join(update.parts)
+        update = {} if message.costly else _object(message.content.get("transient"))
+        wanted = update.get("display_id")
+        places = self._displays[wanted] if isinstance(wanted, str) else 0
+        if not isinstance(wanted, str) or not places:  # it was displayed by an earlier cell, whose result is gone
+            if self._has_room(message, len(message.raw_content) + DISPLAY_BYTES):
+                return self._add_display(message.content)
+            return ""
+        _, _, replaced = self._updates.get(wanted, (0, None, 0))
+        # Each place shows it.
+        size = places * (len(message.raw_content) + DISPLAY_BYTES)
+        self._bytes -= replaced
+        if not self._has_room(message, size):
+            self._bytes += replaced
+            return ""
+        output = _display(message.content)
+        self._updates[wanted] = len(self._outputs), output, size
+        return "".join(output.parts)
 
     def _clear_if_due(self) -> None:
         if self._clear_before_next:
@@ -154,6 +216,9 @@ class CellOutputs:
         self._clear_before_next = False
         self._held_back = ""
         self._outputs.clear()
+        self._updates.clear()
+        self._displays.clear()
+        self._bytes = self._left_out = 0
 
 
 def _display(content: Mapping[str, Any]) -> Output:
@@ -192,13 +257,22 @@ def _joined(value: object) -> str:
     return "".join(line for line in lines if isinstance(line, str))
 
 
-def _image(value: object) -> bytes | None:
-    if value is None:
-        return None
+def _image(value: object) -> str | None:
+    """Returns the base64 text of an image, if it looks like one."""
+    text = _joined(value)
+    if "\n" in text:
+        text = text.replace("\n", "")
+    return text if text and text.isascii() and len(text) % 4 == 0 else None
+
+
+def _decoded(image: str) -> bytes | None:
+    data = bytearray()
     try:
-        return base64.b64decode(_joined(value))
-    except ValueError:  # binascii's error, and that of characters beyond ASCII
+        for start in range(0, len(image), IMAGE_PIECE):
+            data += binascii.a2b_base64(image[start : start + IMAGE_PIECE])
+    except ValueError:
         return None
+    return bytes(data)
 
 
 def _pages(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

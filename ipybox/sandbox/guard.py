@@ -117,4 +117,4 @@ def _write(file: int, names: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4], sys.argv[5:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[5:]))

@@ -11,11 +11,12 @@ Each face asks for its own token and refuses what a web page could send: a forei
 
 import asyncio
 import hmac
+import json
 import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,8 +26,10 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from ipybox.bounded_json import MAX_VALUES, costs_too_much
 from ipybox.endpoint import Endpoint
 from ipybox.errors import IpyboxError
+from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.listen import listen
 from ipybox.sandbox.servers import start_beside
 from ipybox.tasks import TaskSet
@@ -49,7 +52,14 @@ from ipybox.tool_exec.sessions import MCPSessions
 logger = logging.getLogger(__name__)
 
 #: The largest request that is read: the arguments of one tool call.
-MAX_REQUEST_BYTES = 256 << 20
+MAX_REQUEST_BYTES = 64 << 20
+
+#: Of larger requests, few can be under way at once, and one is read at a time.
+LARGE_REQUEST_BYTES = 1 << 16
+MAX_LARGE_REQUESTS = 4
+
+#: Seconds that a request has to arrive as a whole, once its turn has come.
+BODY_TIMEOUT = 60.0
 
 #: Kernel clients keep their connections, so the server does not close idle ones. Seconds.
 KEEPALIVE = 24 * 3600.0
@@ -58,7 +68,7 @@ KEEPALIVE = 24 * 3600.0
 SHUTDOWN_GRACE = 1.0
 
 #: Connections that one guest may hold; it gets no more until some are closed.
-MAX_GUEST_CONNECTIONS = 512
+MAX_GUEST_CONNECTIONS = 256
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -112,6 +122,11 @@ class ToolServer:
         self._tasks = TaskSet()
         self._token_file: Path | None = None
         self._stopped = asyncio.Event()
+        self._large_requests = asyncio.Semaphore(MAX_LARGE_REQUESTS)
+        self._large_body = asyncio.Lock()
+        #: Connections of guests that are not known to the HTTP server yet.
+        self._arriving: set[socket.socket] = set()
+        self._refused = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -164,14 +179,19 @@ class ToolServer:
         if self._token_file is not None:
             self._token_file.unlink(missing_ok=True)
             self._token_file = None
+        # Who comes from now on is not served any more.
+        faces = (self._guest_face, self._application_face)
+        self._guest_face = self._application_face = None
         self._approver_attached.close()
         await self._approvals.disconnect()
         await self._tasks.cancel()
+        for connection in self._arriving:
+            connection.close()
+        self._arriving.clear()
         await self._sessions.aclose()
-        for face in (self._guest_face, self._application_face):
+        for face in faces:
             if face is not None:
                 await face.cleanup()
-        self._guest_face = self._application_face = None
         if self._log_handler is not None:
             logging.getLogger("ipybox").removeHandler(self._log_handler)
         self._stopped.set()
@@ -187,11 +207,20 @@ class ToolServer:
     def accept_guest(self, connection: socket.socket) -> None:
         """Serves a connection that comes from a kernel; takes ownership of the socket."""
         server = self._guest_face.server if self._guest_face is not None else None
-        if server is None or len(server.connections) >= MAX_GUEST_CONNECTIONS:
-            logger.warning("refused a connection of a kernel: not running, or too many connections")
+        if server is None:
+            connection.close()
+        elif len(server.connections) + len(self._arriving) >= MAX_GUEST_CONNECTIONS:
+            if not self._refused:
+                logger.warning("refused a connection of a kernel that has %d, and will more", MAX_GUEST_CONNECTIONS)
+                self._refused = True
             connection.close()
         else:
-            self._tasks.start(_serve(server, connection))
+            self._arriving.add(connection)
+            self._tasks.start(self._serve_guest(server, connection))
+
+    async def _serve_guest(self, server: web.Server, connection: socket.socket) -> None:
+        await _serve(server, connection)
+        self._arriving.discard(connection)
 
     def _dial(self) -> socket.socket:
         server = self._application_face.server if self._application_face is not None else None
@@ -204,14 +233,23 @@ class ToolServer:
         return ours
 
     async def _run_for_guest(self, request: web.Request) -> web.Response:
-        return await self._run(request, self._sealed_for)
+        if request.content_length is None or request.content_length <= LARGE_REQUEST_BYTES:
+            return await self._run(request, self._sealed_for)
+        async with self._large_requests:
+            return await self._run(request, self._sealed_for, self._large_body)
 
     async def _run_for_application(self, request: web.Request) -> web.Response:
         return await self._run(request, sealed_for=None)
 
-    async def _run(self, request: web.Request, sealed_for: Path | None) -> web.Response:
+    async def _run(
+        self, request: web.Request, sealed_for: Path | None, reading: asyncio.Lock | None = None
+    ) -> web.Response:
         try:
-            call: object = await request.json()
+            async with reading or nullcontext():
+                # Not by request.json(), which decodes as the sender says, in codecs that take minutes.
+                call: object = json.loads(await _body(request))
+        except _RefusedError as refused:
+            return web.json_response(RunReply(error=str(refused)), status=refused.status)
         except (ValueError, RecursionError):
             call = None
         if not is_run_request(call):
@@ -266,6 +304,42 @@ class ToolServer:
         return websocket
 
 
+class _RefusedError(Exception):
+    """A request is not read, or not parsed; the message says why."""
+
+    def __init__(self, status: HTTPStatus, message: str):
+        super().__init__(f"the tool server refused the call: {message}")
+        self.status = status
+
+
+async def _body(request: web.Request) -> bytes:
+    """Returns the body of a request, of which the length is known before it is read.
+
+    Raises:
+        _RefusedError: If it is too large, compressed, of unknown length, late, or costs too much to parse.
+    """
+    if "Content-Encoding" in request.headers:
+        raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "it is compressed")
+    if request.content_length is None:
+        raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "it does not tell its length")
+    if request.content_length > MAX_REQUEST_BYTES:
+        size, limit = format_bytes(request.content_length), format_bytes(MAX_REQUEST_BYTES)
+        raise _RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"with its arguments it has {size}, but {limit} is all it can have"
+        )
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            body = await request.read()
+    except TimeoutError:
+        raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, f"it did not arrive within {BODY_TIMEOUT:g} s") from None
+    if costs_too_much(body):
+        raise _RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"it holds more than {MAX_VALUES:,} values: pass them as text",
+        )
+    return body
+
+
 async def _serve(server: web.Server, connection: socket.socket) -> None:
     try:
         await asyncio.get_running_loop().connect_accepted_socket(server, connection)
@@ -285,6 +359,7 @@ async def _face(token: str, routes: dict[tuple[str, str], Handler]) -> web.AppRu
         handler_cancellation=True,  # who hangs up withdraws the call
         keepalive_timeout=KEEPALIVE,
         shutdown_timeout=SHUTDOWN_GRACE,
+        auto_decompress=False,
     )
     await runner.setup()
     return runner

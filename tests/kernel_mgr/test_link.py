@@ -1,6 +1,7 @@
 import asyncio
 import os
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from ipybox.errors import GatewayError
 from ipybox.guest.protocol import CONNECTION, LISTENER, MAX_FDS, READY
-from ipybox.kernel_mgr.link import Link
+from ipybox.kernel_mgr.link import MAX_WAITING, Link
 from tests.servers import WAIT
 
 #: What a guest may send a descriptor of.
@@ -56,7 +57,7 @@ async def guest() -> AsyncIterator[Guest]:
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as listening:
         yield listening
 
 
@@ -150,6 +151,33 @@ async def test_closing_tells_the_guest_and_may_happen_twice(guest: Guest):
     assert guest.link.closed.is_set()
     with pytest.raises(GatewayError):
         guest.link.connect()
+
+
+async def test_accepted_connections_do_not_linger_though_their_listener_does(guest: Guest, listener: socket.socket):
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+    await guest.send(LISTENER, listener)
+    with socket.create_connection(listener.getsockname()), await guest.next_connection() as accepted:
+        assert struct.unpack("ii", accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))[0] == 0
+
+
+async def test_no_more_is_accepted_than_the_loop_has_taken(guest: Guest, listener: socket.socket):
+    await guest.send(LISTENER, listener)
+    before = open_descriptors()
+    with ExitStack() as clients:
+        # The loop does not run meanwhile.
+        for _ in range(100):
+            clients.enter_context(socket.create_connection(listener.getsockname()))
+        assert open_descriptors() - before <= 100 + MAX_WAITING + 2
+        for _ in range(100):
+            clients.enter_context(await guest.next_connection())
+
+
+async def test_closing_ends_the_receiving_thread(guest: Guest):
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "ipybox-link")
+    guest.link.close()
+    thread.join(WAIT)
+
+    assert not thread.is_alive()
 
 
 async def test_closing_ends_the_accepting_thread_though_the_guest_keeps_its_listener(

@@ -77,6 +77,11 @@ def test_an_id_that_is_no_string_is_none(msg_id: object):
     [
         pytest.param(b"", id="nothing"),
         pytest.param(b"\0" * 8, id="no_offsets"),
+        pytest.param(message(header={"x": "y" * (1 << 16)}), id="a_large_header"),
+        pytest.param(message(parent={"msg_id": [[]] * (1 << 16)}), id="a_large_parent"),
+        pytest.param(
+            b"".join(n.to_bytes(8, "little") for n in (6, 56, 60, 58, 60, 60, 60)) + b"xxxx", id="offsets_back"
+        ),
         pytest.param(b"\xff" * 64, id="too_many_offsets"),
         pytest.param(b"garbage that is long enough to look like a few offsets or so", id="garbage"),
         pytest.param((6).to_bytes(8, "little") + b"\0" * 40, id="fewer_offsets_than_announced"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ipybox.kernel_mgr import outputs as outputs_module
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.outputs import CellOutputs, plain
 
@@ -155,6 +156,49 @@ def test_the_beginning_of_a_control_sequence_is_not_held_back_for_ever():
         outputs.add(stream("\x1b]" + "x" * 1000))
 
     assert "x" * 1000 in "".join(outputs.add(stream("y" * 5000)) for _ in range(2))
+
+
+def test_a_csi_sequence_that_does_not_end_is_not_held_back_for_ever():
+    outputs = CellOutputs()
+    assert outputs.add(stream("\x1b[" + "0" * 200)) == ""
+
+    assert outputs.add(stream("0" * 200)) == "\x1b[" + "0" * 400
+
+
+@pytest.mark.parametrize("left_out", [stream("y" * 600), display("y" * 600), display("y" * 600, "1")])
+def test_text_beyond_the_bound_is_left_out_and_the_last_line_says_so(
+    left_out: Message, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outputs_module, "MAX_OUTPUT_BYTES", 1000)
+    outputs = collected(stream("x" * 500))
+
+    assert outputs.add(left_out) == ""
+    text = outputs.text() or ""
+    size = len(left_out.raw_content)
+    assert text.startswith(
+        "x" * 500 + f"\n[ipybox] {size} bytes of output were left out: of one cell there can be 1000 bytes"
+    )
+    outputs.add(message("clear_output"))
+    assert outputs.add(stream("z" * 900)) == "z" * 900
+    assert outputs.text() == "z" * 900
+
+
+def test_an_update_counts_once_for_each_place_and_no_more_when_it_is_replaced(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outputs_module, "MAX_OUTPUT_BYTES", 5000)
+    outputs = collected(display("a", "1"), display("b", "1"))
+    for _ in range(100):
+        assert outputs.add(display("y" * 600, "1", "update_display_data")) == "y" * 600 + "\n"
+
+    assert outputs.add(display("z" * 2000, "1", "update_display_data")) == ""
+    assert (outputs.text() or "").startswith("y" * 600 + "\n" + "y" * 600 + "\n[ipybox]")
+
+
+def test_values_without_end_are_left_out_and_commas_in_text_are_no_values():
+    outputs = collected(stream("a,[{" * 1_000_000), display({"application/json": [[]] * 3_000_001}))
+
+    text = outputs.text() or ""
+    assert text.startswith("a,[{" * 1_000_000 + "\n[ipybox] ")
+    assert text.endswith("3,000,000 values in one display.")
 
 
 @pytest.mark.parametrize(

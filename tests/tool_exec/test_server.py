@@ -197,6 +197,64 @@ async def test_what_is_no_tool_call_is_refused(server: ToolServer, data: bytes):
     assert (status, reply) == (400, {"error": "not a tool call: see ipybox.tool_exec.protocol"})
 
 
+@pytest.mark.parametrize(
+    ("headers", "data", "status", "error"),
+    [
+        pytest.param({"Content-Encoding": "gzip"}, b"{}", 415, "it is compressed", id="compressed"),
+        pytest.param({}, b" " * 3000, 413, "with its arguments it has 2.9 KiB, but 2 KiB is all", id="large"),
+    ],
+)
+async def test_a_call_that_could_cost_too_much_is_refused_with_the_reason(
+    server: ToolServer,
+    face: Face,
+    headers: dict[str, str],
+    data: bytes,
+    status: int,
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(server_module, "MAX_REQUEST_BYTES", 2048)
+    answered, reply = await ask(face(server), "POST", "/run", data=data, headers=headers)
+
+    assert answered == status
+    assert reply["error"].startswith(f"the tool server refused the call: {error}")
+
+
+async def test_a_call_of_unknown_length_is_refused(server: ToolServer):
+    async with guest_face(server).session() as session, session.post("/run", data=b"{}", chunked=True) as response:
+        assert response.status == 411
+        assert await response.json() == {"error": "the tool server refused the call: it does not tell its length"}
+
+
+async def test_a_call_with_values_without_end_is_refused(server: ToolServer):
+    runner = ToolRunner("scripted", servers.scripted(), port=server.port or 0)
+    with pytest.raises(ToolRunnerError, match="it holds more than 3,000,000 values: pass them as text"):
+        await runner.run("echo", {"text": [0] * 3_000_001})
+    assert len(str(await runner.run("echo", {"text": "a,b;" * 800_000}))) == 3_200_000
+
+
+async def test_a_large_body_that_does_not_arrive_gives_way(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_module, "BODY_TIMEOUT", 0.2)
+    head = f"POST /run HTTP/1.1\r\nHost: localhost\r\nAuthorization: token {server.guest_token}\r\n"
+    dial = guest_face(server).dial
+    assert dial is not None
+    with dial() as connection:
+        connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n{{".encode())
+        status, reply = await ask(guest_face(server), "POST", "/run", call(text="x" * 100_000))
+        assert (status, len(reply["content"][0]["text"])) == (200, 100_000)
+        async with asyncio.timeout(WAIT):
+            answer = await asyncio.get_running_loop().sock_recv(connection, 1000)
+        assert b" 408 " in answer
+
+
+async def test_large_calls_run_in_turns(server: ToolServer):
+    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as group:
+        calls = [
+            group.create_task(ask(guest_face(server), "POST", "/run", call(text="x" * 200_000))) for _ in range(12)
+        ]
+    assert [each.result()[0] for each in calls] == [200] * 12
+
+
 async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
     params = servers.scripted()
     async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
