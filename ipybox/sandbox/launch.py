@@ -4,8 +4,8 @@ To the user's settings comes what holds always: what would let the inside reach 
 setting. That is the key of the seals and the tokens of ports (not readable), the programs and configuration that the
 host itself runs or believes (not writable), and the files of the workspace that other programs execute.
 
-srt is started in a directory of ipybox's, and the command goes to the workspace by itself: in its working directory, srt
-would make mount points for what it protects, and remove them under the feet of other sandboxes (`guard`).
+srt is started in a directory of ipybox's, and the command goes to the workspace by itself: in its working directory,
+srt would make mount points for what it protects, and remove them under the feet of other sandboxes (`guard`).
 """
 
 import json

@@ -953,10 +953,10 @@ for _ in range(1000):
     "twenty thousand messages": "for _ in range(20_000): guests.publish('stream', {'name': 'stdout', 'text': 'x'})",
     "an image of 150 MiB": "display({'image/png': 'AAAA' * (50 << 20)}, raw=True)",
     "a message of 300 MiB": "print('x' * (300 << 20))",
-    "a display of two thousand places, each of which an update changes": """
-for _ in range(2000):
+    "a display of 500 places, each of which an update changes": """
+for _ in range(500):
     guests.publish("display_data", {"data": {"text/plain": "x" * 1000}, "transient": {"display_id": "x"}})
-for _ in range(2000):
+for _ in range(500):
     guests.publish("update_display_data", {"data": {"text/plain": "y" * 100_000}, "transient": {"display_id": "x"}})
 """,
     "JSON to show that has ten million values": "guests.publish('display_data',"
@@ -966,10 +966,11 @@ for _ in range(2000):
 
 #: Those where as much comes at once as may.
 LARGE = {
+    "320 MiB of output",
     "ten million beginnings of control sequences",
     "an image of 150 MiB",
     "a message of 300 MiB",
-    "a display of two thousand places, each of which an update changes",
+    "a display of 500 places, each of which an update changes",
     "calls of 8 MiB, 12 at once",
     "JSON of nearly three million empty lists, 4 at once",
 }
