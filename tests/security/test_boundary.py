@@ -93,7 +93,7 @@ class Side:
 
     async def works(self) -> None:
         """Fails unless the executor executes code and honest calls."""
-        assert (await self.run("1 + 1")).endswith("2")
+        assert "2" in (await self.run("1 + 1")).splitlines()  # beside what threads of an attack still print
         assert "hello" in await self.run("print(guests.call_registered('scripted'))")
 
 
@@ -1073,7 +1073,7 @@ async def test_a_kernel_that_takes_its_own_away_gets_a_fresh_one(
     async with Heart().beating() as heart, asyncio.timeout(2 * WAIT):
         await sandboxed.run(code, timeout=2)
         try:
-            assert (await sandboxed.run("1 + 1", timeout=5)).endswith("2")
+            assert "2" in (await sandboxed.run("1 + 1", timeout=5)).splitlines()
         finally:
             await sandboxed.executor.reset()
         await sandboxed.works()
