@@ -1,0 +1,69 @@
+"""What people do in a notebook works in every mode, in the sandbox with its default settings, too."""
+
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutor
+from tests.conftest import Mode
+
+WORK = {
+    "numpy": "import numpy; print(int((numpy.ones((300, 300)) @ numpy.ones((300, 300))).sum()))",
+    "pandas": (
+        "import pandas; pandas.DataFrame({'a': [1, 2]}).to_csv('a.csv', index=False);"
+        "print(pandas.read_csv('a.csv').sum().a)"
+    ),
+    "matplotlib": (
+        "import matplotlib, matplotlib.pyplot as plt, pathlib; plt.plot([1, 2]); plt.savefig('plot.png'); plt.close();"
+        "print(pathlib.Path('plot.png').stat().st_size > 1000, pathlib.Path(matplotlib.get_cachedir()).is_dir())"
+    ),
+    "subprocess": "import subprocess; print(subprocess.run(['ls', '-d', '.'], capture_output=True, text=True).stdout)",
+    "shell": "!echo from a shell",
+    "threads": (
+        "from concurrent.futures import ThreadPoolExecutor;"
+        "print(sum(ThreadPoolExecutor(20).map(lambda x: x, range(100))))"
+    ),
+    "asyncio": "import asyncio; print(await asyncio.gather(*(asyncio.sleep(0.01, i) for i in range(3))))",
+    "asyncio_subprocess": (
+        "process = await asyncio.create_subprocess_exec('echo', 'child', stdout=asyncio.subprocess.PIPE);"
+        "print((await process.communicate())[0])"
+    ),
+    "multiprocessing": "import multiprocessing; print(multiprocessing.get_context('fork').Pool(2).map(abs, [-1, -2]))",
+    "large_file": (
+        "block = b'x' * (1 << 20)\nwith open('large', 'wb') as file:\n    for _ in range(300): file.write(block)\n"
+        "import os; print(os.path.getsize('large')); os.remove('large')"
+    ),
+    "temporary_file": "import tempfile; print(tempfile.NamedTemporaryFile().write(b'abc'))",
+    "database": "import sqlite3; print(sqlite3.connect('a.db').execute('select 1 + 1').fetchone())",
+}
+
+EXPECTED = {
+    "numpy": "27000000",
+    "pandas": "3",
+    "matplotlib": "True True",
+    "subprocess": ".\n",
+    "shell": "from a shell",
+    "threads": "4950",
+    "asyncio": "[0, 1, 2]",
+    "asyncio_subprocess": "b'child\\n'",
+    "multiprocessing": "[1, 2]",
+    "large_file": str(300 << 20),
+    "temporary_file": "3",
+    "database": "(2,)",
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of `executor`: nothing but what the work makes."""
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", WORK)
+async def test_ordinary_work(name: str, executor: CodeExecutor, mode: Mode):
+    await executor.execute("import asyncio")
+
+    result = await executor.execute(WORK[name])
+
+    assert result.text == EXPECTED[name], mode
