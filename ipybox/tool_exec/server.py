@@ -20,7 +20,7 @@ from contextlib import ExitStack, nullcontext
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -122,6 +122,8 @@ class ToolServer:
         self._tasks = TaskSet()
         self._token_file: Path | None = None
         self._stopped = asyncio.Event()
+        #: Seal and parameters that were last found good, by the server's name.
+        self._sealed: dict[str, tuple[str | None, dict[str, Any]]] = {}
         self._large_requests = asyncio.Semaphore(MAX_LARGE_REQUESTS)
         self._large_body = asyncio.Lock()
         #: Connections of guests that are not known to the HTTP server yet.
@@ -256,13 +258,18 @@ class ToolServer:
             return web.json_response(RunReply(error="not a tool call: see ipybox.tool_exec.protocol"), status=400)
         if sealed_for is not None:
             server_name, server_params = call["server_name"], call["server_params"]
-            if not is_sealed(server_name, server_params, call["seal"], sealed_for):
+            # Servers are few and calls many: what the last call of a server has proved need not be proved again.
+            sealed = self._sealed.get(server_name)
+            if (call["seal"], server_params) != sealed and not is_sealed(
+                server_name, server_params, call["seal"], sealed_for
+            ):
                 logger.warning("refused a call of %s with parameters that were not registered", server_name)
                 error = (
                     f"the parameters of MCP server {server_name!r} are not those that it was registered with in this "
                     "workspace: register it (again) from outside the sandbox"
                 )
                 return web.json_response(RunReply(error=error), status=403)
+            self._sealed[server_name] = (call["seal"], server_params)
             call["server_params"] = start_beside(server_params)
         return web.json_response(await self._approve_and_call(call))
 
