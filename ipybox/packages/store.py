@@ -17,11 +17,9 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from ipybox.beneath import open_directory
 from ipybox.errors import IpyboxError
 from ipybox.guest.packages import packages_dir
-from ipybox.sandbox.guard import STATE_DIR
-from ipybox.state import workspace_state_dir
+from ipybox.state import make_state_dir_in, workspace_state_dir
 
 #: Seconds between two looks at a lock that another process holds, which gives no signal.
 LOCK_INTERVAL = 0.05
@@ -48,17 +46,15 @@ class PackageStore:
         Raises:
             NotADirectoryError: If something else is in place of our directory.
         """
-        with open_directory(workspace / STATE_DIR, beneath=workspace) as state:
-            # Not in the workspace: who can read a file can lock it.
-            lock = os.open(workspace_state_dir(workspace) / "packages.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                while not _locked(lock):  # noqa: ASYNC110 -- the holder may be another process
-                    await asyncio.sleep(LOCK_INTERVAL)
-                with suppress(FileExistsError):
-                    state.write_new(".gitignore", b"*\n")
-                yield await asyncio.to_thread(cls, workspace)
-            finally:
-                os.close(lock)
+        make_state_dir_in(workspace)
+        # Not in the workspace: who can read a file can lock it.
+        lock = os.open(workspace_state_dir(workspace) / "packages.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            while not _locked(lock):  # noqa: ASYNC110 -- the holder may be another process
+                await asyncio.sleep(LOCK_INTERVAL)
+            yield await asyncio.to_thread(cls, workspace)
+        finally:
+            os.close(lock)
 
     def installed(self) -> list[Distribution]:
         """Returns the distributions that are there."""

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -22,19 +21,15 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.beneath import open_directory
 from ipybox.errors import SandboxError
 from ipybox.sandbox import guard
-from ipybox.sandbox.policy import Policy
+from ipybox.sandbox.policy import OPENABLE, Policy
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.scan import search
 from ipybox.sandbox.settings import SandboxSettings
-from ipybox.state import state_dir, workspace_state_dir
+from ipybox.state import make_state_dir_in, state_dir, workspace_state_dir
 
 PACKAGE_DIR = Path(__file__).parents[1]
-
-#: Protected directories that can be opened by their name in `allowWrite`, and what stays protected of them.
-OPENABLE = {".git": (".git/hooks", ".git/config")}
 
 _WILDCARD = re.compile(r"[*?[]")
 
@@ -83,7 +78,11 @@ class Sandbox:
         """
         if _WILDCARD.search(str(self.workspace)):
             raise SandboxError(f"the sandbox can't name {self.workspace}, as srt takes it for a pattern: rename it")
-        self._make_state_dir()
+        try:
+            make_state_dir_in(self.workspace)
+        except OSError as exc:
+            directory = self.workspace / guard.STATE_DIR
+            raise SandboxError(f"the sandbox needs a directory {directory}: {exc}") from exc
         settings_file = private_dir / "srt.json"
         patterns = [entry for entry in self.settings.deny_read if _is_name_pattern(entry)]
         names = (*guard.PROTECTED_FILES, *guard.PROTECTED_DIRS)
@@ -130,15 +129,6 @@ class Sandbox:
         paths = {path.resolve() for path in found if path.is_absolute()}
         programs = _existing(sorted(str(path) for path in paths if not self.workspace.is_relative_to(path)))
         return programs if self.settings.file is None else [*programs, str(self.settings.file)]
-
-    def _make_state_dir(self) -> None:
-        """Makes the directory of the workspace that only the host writes."""
-        directory = self.workspace / guard.STATE_DIR
-        try:
-            with open_directory(directory, beneath=self.workspace) as state, suppress(FileExistsError):
-                state.write_new(".gitignore", b"*\n")
-        except OSError as exc:
-            raise SandboxError(f"the sandbox needs a directory {directory}: {exc}") from exc
 
 
 def srt_command(command: Sequence[str], settings_file: Path) -> list[str]:

@@ -22,8 +22,8 @@ from ipybox.sandbox.settings import SandboxSettings
 _LONGEST_PATH: Final = 1024
 _DEEPEST_PATH: Final = 64
 
-#: What srt protects of directories that are otherwise writable.
-_PROTECTED_PARTS: Final = (".git/hooks", ".git/config")
+#: Protected directories that can be opened by their name in `allowWrite`, and what stays protected of them.
+OPENABLE: Final = {".git": (".git/hooks", ".git/config")}
 
 _LOOPBACK_NAMES: Final = ("localhost", "localhost.localdomain", "ip6-localhost")
 
@@ -201,7 +201,7 @@ class Policy:
         for depth, name in enumerate(inside, 1):
             place = "/" + "/".join(form[: outside + depth])
             part = f"{inside[depth - 2]}/{name}" if depth > 1 else ""
-            if part in _PROTECTED_PARTS:
+            if part in OPENABLE[".git"]:
                 return Rule(Reason.PROTECTED, part, place, depth < len(inside))
             if name == ".git":
                 protected = depth > 1 or name not in self.settings.allow_write
