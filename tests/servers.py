@@ -115,7 +115,7 @@ def is_alive(pid: int) -> bool:
     """Tell whether a process runs; a zombie doesn't."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False
     return state not in "ZX"
 
