@@ -1,0 +1,218 @@
+"""Starts ipybox for a Claude Code plugin, in an environment that is made at the first start of each version.
+
+    launch.py serve plain|sandbox|docker [--OPTION=VALUE ...]
+    launch.py notice plain|sandbox|docker
+
+The environment is made of the sources beside this file (`../package`), which came with the plugin, and not of what an
+index calls ipybox. It lives in the plugin's data directory:
+
+    envs/<fingerprint>         of the sources and of Python; complete once READY is in it
+    envs/<fingerprint>.lock    held exclusively by who makes it, shared by each server that runs from it
+
+The system takes a lock from whoever dies, so a start that is killed half-way leaves what the next one removes and makes
+again. The programs that make an environment inherit its lock: while one of them lives, nobody else begins.
+
+It runs on Python's standard library, as there is nothing else yet. stdin and stdout are the client's.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+HERE = Path(__file__).absolute().parent
+PACKAGE = HERE.parent / "package"
+
+#: In an environment that is complete.
+READY = "ipybox-ready"
+
+#: Settings that a workspace may have for its sandbox.
+SANDBOX_CONFIG = "sandbox-config.json"
+
+#: Variables that would lead uv, pip or Python to another environment than the one that is made.
+FOREIGN = {
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH"),
+    *("UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX"),
+    *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"),
+}
+
+#: Not by the link through which launch.sh may have started it, as that may lead elsewhere some day.
+PYTHON = os.path.realpath(sys.executable)
+
+
+class LaunchError(Exception):
+    """ipybox can't be started; the message says what to do."""
+
+
+def main(arguments: list[str]) -> None:
+    """Serves in place of this process, or prints a notice; exits with 1 and a message if that is impossible."""
+    what, mode, *options = arguments
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        if what == "notice":
+            notice(mode)
+        else:
+            serve(mode, options)
+    except LaunchError as exc:
+        sys.exit(f"ipybox: {exc}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def notice(mode: str) -> None:
+    """Prints two lines on what keeps ipybox from working, for the session; nothing if it works."""
+    sys.path.insert(0, str(PACKAGE))
+    from ipybox.diagnosis import session_notice
+
+    if (text := session_notice(mode, plugin(mode))) is not None:
+        print(text)
+
+
+def serve(mode: str, options: list[str]) -> NoReturn:
+    """Becomes the MCP server, once its environment is there.
+
+    Raises:
+        LaunchError: It can't be made.
+    """
+    if mode == "docker":
+        raise LaunchError("Docker mode is not part of this version; install codeact-sandbox@ipybox instead")
+    workspace = Path(os.environ["CLAUDE_PROJECT_DIR"])
+    python = environment(Path(os.environ["CLAUDE_PLUGIN_DATA"]))
+    # Isolated: neither the workspace, which is the working directory, nor PYTHON… variables name modules.
+    os.execv(python, [str(python), "-I", "-m", "ipybox", *server_options(mode, workspace, options)])
+
+
+def server_options(mode: str, workspace: Path, options: list[str]) -> list[str]:
+    """Returns the options of ipybox: those that the user has set, and the workspace's settings for the sandbox."""
+    given = [option for option in options if not option.endswith("=")]
+    if mode == "sandbox":
+        given.insert(0, "--sandbox")
+        config = workspace / SANDBOX_CONFIG
+        # An empty one is what a running sandbox has put there, so that code can't.
+        if config.exists() and config.stat().st_size:
+            given = [option for option in given if not option.startswith("--sandbox-profile=")]
+            given.append(f"--sandbox-config={config}")
+    return [f"--workspace={workspace}", *given]
+
+
+def plugin(mode: str) -> str:
+    """Returns the plugin's name."""
+    return f"codeact-{'default' if mode == 'plain' else mode}"
+
+
+def environment(data: Path) -> Path:
+    """Returns the Python of the environment of this version, which is made if need be.
+
+    The lock that keeps others from removing it is inherited by whatever this process becomes.
+
+    Raises:
+        LaunchError: It can't be made.
+    """
+    place = data / "envs" / fingerprint()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    while not (place / READY).exists():
+        with exclusive(lock):
+            if not (place / READY).exists():
+                make(place, lock)
+                remember_python(data)
+                remove_others(place)
+    os.set_inheritable(lock, True)
+    return place / "bin" / "python"
+
+
+def fingerprint() -> str:
+    """Returns what changes with the sources and with Python."""
+    digest = hashlib.sha256(f"{PYTHON} {sys.version}".encode())
+    for path in sorted(path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        content = path.read_bytes()
+        digest.update(f"\0{path.relative_to(PACKAGE)}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def exclusive(lock: int) -> Iterator[None]:
+    """Holds the lock exclusively, and shared afterwards."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("waits for another start that sets up the environment")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+def make(place: Path, lock: int) -> None:
+    """Makes the environment, whose lock is held exclusively: with uv, or if that is not there or fails, without."""
+    say(f"sets up its environment, once for this version: {place}")
+    python = str(place / "bin" / "python")
+    wanted = ["--constraint", str(PACKAGE / "constraints.txt"), str(PACKAGE)]
+    if (uv := shutil.which("uv")) is not None:
+        try:
+            run(lock, uv, "venv", "--quiet", "--clear", "--no-project", "--python", PYTHON, str(place))
+            run(lock, uv, "pip", "install", "--compile-bytecode", "--python", python, *wanted)
+        except LaunchError as exc:
+            # It has its own ways to an index and its own certificates, which companies' networks may not suit.
+            say(f"goes on with venv and pip: {exc}")
+            uv = None
+    if uv is None:
+        lacks = "if Python lacks venv, install uv (`pip install uv`), or on Debian `apt-get install python3-venv`"
+        run(lock, PYTHON, "-I", "-m", "venv", "--clear", str(place), hint=lacks)
+        run(lock, python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *wanted)
+    (place / READY).touch()
+    say("has set up its environment")
+
+
+def run(lock: int, *command: str, hint: str = "see above; the next start tries again") -> None:
+    """Runs a program that has the lock, too, and writes to stderr only."""
+    env = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    status = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), env=env, pass_fds=[lock], check=False
+    ).returncode
+    if status:
+        program = f"{Path(command[0]).name} {command[1]}"
+        raise LaunchError(f"can't set up the environment, `{program}` exited with {status}: {hint}")
+
+
+def remember_python(data: Path) -> None:
+    """Leaves a link to this Python for launch.sh."""
+    link = data / "python"
+    new = data / f"python.{os.getpid()}"
+    new.unlink(missing_ok=True)
+    new.symlink_to(PYTHON)
+    new.replace(link)
+
+
+def remove_others(place: Path) -> None:
+    """Removes the environments of other versions that no server runs from. Their locks stay: others may wait there."""
+    for other in place.parent.iterdir():
+        if other == place or other.suffix == ".lock":
+            continue
+        lock = os.open(f"{other}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(other, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def say(what: str) -> None:
+    """Tells people who look at the server's log."""
+    print(f"ipybox {what}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
