@@ -4,7 +4,7 @@ BIN := .venv/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test format lint typecheck bench clean
+.PHONY: demo test format lint plugins typecheck bench docs clean
 
 demo: .venv/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -21,12 +21,20 @@ format: .venv/dev.stamp
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python plugins/manifests.py --check
+
+# After a change of the version or of plugins/manifests.py.
+plugins: .venv/dev.stamp
+	$(BIN)/python plugins/manifests.py
 
 typecheck: .venv/dev.stamp .npm/dev.stamp
 	$(NODE_BIN)/pyright
 
 bench: .venv/dev.stamp .npm/dev.stamp
 	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: .venv/dev.stamp
+	$(BIN)/python docs/generate.py $(ARGS)
 
 clean:
 	rm -rf .venv .npm

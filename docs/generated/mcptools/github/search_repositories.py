@@ -1,0 +1,75 @@
+from typing import Annotated
+
+from ipybox.tool_exec.models import UNSET, Choice, ToolParams, wire
+from pydantic import Field
+
+from . import CLIENT
+
+
+class Sort(Choice):
+    stars = "stars"
+    forks = "forks"
+    help_wanted_issues = "help-wanted-issues"
+    updated = "updated"
+
+
+class Order(Choice):
+    asc = "asc"
+    desc = "desc"
+
+
+class Params(ToolParams):
+    query: str
+    """Words to look for in names and descriptions, and qualifiers that narrow the search: user:NAME,
+    language:NAME, topic:NAME, stars:>N."""
+    sort: Sort = UNSET
+    """What the matches are sorted by; the best match comes first if not given."""
+    order: Order = UNSET
+    """Whether the smallest or the largest comes first, if `sort` is given."""
+    minimal_output: bool = UNSET
+    """Whether each match is cut down to its most useful fields. (default: true)"""
+    page: Annotated[int | float, Field(ge=1)] = UNSET
+    """Which page to return, counted from 1."""
+    perPage: Annotated[int | float, Field(ge=1, le=100)] = UNSET
+    """How many results make a page; 30 if not given."""
+
+
+def run(params: Params) -> str:
+    """Searches the repositories that the token can see. Returns a page of matches as JSON, with the number of
+    all matches."""
+    return CLIENT.run_text("search_repositories", wire(params))
+
+
+async def run_async(params: Params) -> str:
+    return await CLIENT.arun_text("search_repositories", wire(params))
+
+
+from pydantic import BaseModel
+
+
+class Repository(BaseModel):
+    name: str
+    full_name: str
+    """Owner and name, as in owner/name."""
+    url: str
+    description: str
+    """Empty if it has none."""
+    language: str
+    """Empty if GitHub has recognized none."""
+    stars: int
+    forks: int
+    updated_at: str
+    """In ISO 8601."""
+
+
+class ParseResult(BaseModel):
+    total: int
+    """The number of all matches; `repositories` has those of one page."""
+    repositories: list[Repository]
+
+
+def run_parsed(params: Params) -> ParseResult:
+    """Searches like `run`, and returns the matches of a page as objects."""
+    from mcpparse.github import search_repositories as parser
+
+    return parser.parse(run(params))

@@ -1,0 +1,304 @@
+"""The example in `docs/generated/` is what ipybox generates, and all three kinds of it work against the stand-in."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import TextContent
+
+from ipybox import CodeExecutionError, CodeExecutor, generate_mcp_sources
+from ipybox.errors import MCPServerError
+from ipybox.mcp_client import MCPClient
+from tests.conftest import Mode
+from tests.servers import ROOT, WAIT
+
+GENERATED = ROOT / "docs" / "generated"
+PACKAGE = GENERATED / "mcptools" / "github"
+GENERATE = ROOT / "docs" / "generate.py"
+STAND_IN = ROOT / "tests" / "github_server.py"
+SERVER: dict[str, Any] = {"command": sys.executable, "args": [str(STAND_IN)]}
+
+in_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
+def appended_part() -> str:
+    """What an agent has appended to the tool module."""
+    original = (PACKAGE / "search_repositories_orig.py").read_text()
+    return (PACKAGE / "search_repositories.py").read_text().removeprefix(original)
+
+
+def texts(package: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in package.iterdir() if path.is_file()}
+
+
+def generate(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(GENERATE), *options], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package, to change it."""
+    return shutil.copytree(PACKAGE, tmp_path / "github", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+async def ask(tool: str, **arguments: Any) -> Any:
+    """What the stand-in says to a plain client, decoded."""
+    async with asyncio.timeout(WAIT), Client(StdioServerParameters(**SERVER), mode="legacy") as client:
+        content = (await client.call_tool(tool, arguments)).content[0]
+    assert isinstance(content, TextContent)
+    return json.loads(content.text)
+
+
+async def most_starred(user: str, number: int) -> list[dict[str, Any]]:
+    """A user's repositories with the most stars; sorted here, not by the server."""
+    found = await ask("search_repositories", query=f"user:{user}", perPage=100)
+    assert len(found["items"]) == found["total_count"]
+    return sorted(found["items"], key=lambda item: item["stargazers_count"], reverse=True)[:number]
+
+
+async def whole_history(owner: str, name: str) -> list[dict[str, Any]]:
+    """A repository's commits, newest first; sorted here, not by the server."""
+    commits = await ask("list_commits", owner=owner, repo=name, perPage=100)
+    assert len(commits) < 100
+    return sorted(commits, key=lambda commit: commit["commit"]["author"]["date"], reverse=True)
+
+
+@asynccontextmanager
+async def http_stand_in(*options: str) -> AsyncGenerator[str]:
+    """The stand-in behind a URL, which is yielded when it listens."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(STAND_IN), "--http", *options, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(WAIT):
+            yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def test_example_is_up_to_date():
+    checked = generate("--check")
+
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_check_names_what_differs_and_the_mend_and_writes_nothing(package: Path):
+    with (package / ".ipybox.json").open("a") as manifest:
+        manifest.write("\n")
+    (package / "old_tool.py").write_text("")
+    before = texts(package)
+
+    checked = generate("--check", "--package", str(package))
+
+    assert checked.returncode == 1, checked.stderr
+    assert "not up to date: .ipybox.json, old_tool.py. Run `make docs`" in checked.stderr
+    assert texts(package) == before
+
+
+def test_rebuilding_brings_what_was_generated_up_to_date_and_keeps_what_was_appended(package: Path):
+    for path in package.glob("*.py"):
+        path.write_text(f"# from an older generator\n{path.read_text()}")
+
+    assert generate("--package", str(package)).returncode == 0
+    assert texts(package) == texts(PACKAGE)
+
+
+def test_module_that_is_extended_gets_its_original_beside_it(package: Path):
+    (package / "search_repositories_orig.py").unlink()
+
+    assert generate("--package", str(package)).returncode == 0
+    assert texts(package) == texts(PACKAGE)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param("search_repositories", "append the parser to that text", id="original_differs"),
+        pytest.param("lost_tool", "the server has no tool for lost_tool.py", id="tool_is_gone"),
+    ],
+)
+def test_rebuilding_stops_where_it_would_lose_what_was_appended(name: str, message: str, package: Path):
+    (package / f"{name}_orig.py").write_text("# something else\n")
+    before = texts(package)
+
+    done = generate("--package", str(package))
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert texts(package) == before
+
+
+async def test_registering_the_server_gives_the_modules_that_are_shown(tmp_path: Path):
+    await generate_mcp_sources("github", SERVER, tmp_path)
+    registered = texts(tmp_path / "github")
+    shown = texts(PACKAGE)
+    shown["search_repositories.py"] = shown.pop("search_repositories_orig.py")
+
+    assert registered.keys() == shown.keys()
+    assert {name for name in shown if registered[name] != shown[name]} == {"__init__.py"}, "its parameters differ"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def example(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: None) -> AsyncIterator[CodeExecutor]:
+    """An executor in a workspace that has the example, with the stand-in registered for real."""
+    workspace = tmp_path_factory.mktemp(f"example_{mode}")
+    for kind in ("mcpparse", "gentools"):
+        shutil.copytree(GENERATED / kind, workspace / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    await generate_mcp_sources("github", SERVER, workspace / "mcptools")
+    with (workspace / "mcptools" / "github" / "search_repositories.py").open("a") as module:
+        module.write(appended_part())
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox) as executor:
+        yield executor
+
+
+async def printed(executor: CodeExecutor, code: str) -> Any:
+    """What code prints as JSON."""
+    return json.loads((await executor.execute(f"import json\n{code}", timeout=WAIT)).text or "")
+
+
+@in_module_loop
+async def test_tools_of_the_example_return_json_that_can_be_chained(example: CodeExecutor):
+    code = """
+from mcptools.github import list_commits, search_repositories as search
+found = json.loads(search.run(search.Params(query="user:torvalds", sort=search.Sort.stars, perPage=1)))
+repo = found["items"][0]["name"]
+commits = json.loads(list_commits.run(list_commits.Params(owner="torvalds", repo=repo, perPage=2, page=2)))
+print(json.dumps([found["items"][0], commits]))
+"""
+    (linux,) = await most_starred("torvalds", 1)
+    commits = await ask("list_commits", owner="torvalds", repo="linux", perPage=4)
+
+    assert await printed(example, code) == [linux, commits[2:]]
+    assert linux["name"] == "linux"
+
+
+@in_module_loop
+async def test_run_parsed_of_the_example_returns_the_repositories_as_objects(example: CodeExecutor):
+    code = """
+from mcptools.github.search_repositories import Order, Params, Sort, run_parsed
+result = run_parsed(Params(query="user:octocat", sort=Sort.stars, order=Order.desc))
+print(json.dumps([result.total, [[r.name, r.stars, r.url, r.language] for r in result.repositories]]))
+"""
+    expected = [
+        [item["name"], item["stargazers_count"], item["html_url"], item.get("language", "")]
+        for item in await most_starred("octocat", 30)
+    ]
+
+    assert await printed(example, code) == [41, expected]
+    assert any(language == "" for *_, language in expected), "one has none, which the parser has to cope with"
+
+
+@in_module_loop
+async def test_saved_code_action_of_the_example_returns_the_latest_commits_of_the_top_repositories(
+    example: CodeExecutor,
+):
+    code = """
+from gentools.github.commits_of_top_repos import run
+print(json.dumps([[repo.model_dump() for repo in run("torvalds")], len(run("octocat", 12, last_n_commits=1))]))
+"""
+    expected: list[Any] = []
+    for item in await most_starred("torvalds", 3):
+        history = await whole_history("torvalds", item["name"])
+        commits = [
+            {
+                "message": commit["commit"]["message"].splitlines()[0],
+                "sha": commit["sha"],
+                "url": commit["html_url"],
+                "author": commit["commit"]["author"]["name"],
+                "date": commit["commit"]["author"]["date"],
+            }
+            for commit in history[:5]
+        ]
+        stars = item["stargazers_count"]
+        expected.append({"name": item["name"], "stars": stars, "url": item["html_url"], "commits": commits})
+
+    assert await printed(example, code) == [expected, 12]
+
+
+@in_module_loop
+async def test_snippet_of_the_example_runs(example: CodeExecutor):
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", (GENERATED / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    top = await most_starred("torvalds", 2)
+
+    lines = ((await example.execute(snippet, timeout=WAIT)).text or "").splitlines()
+
+    assert [line.split()[:2] for line in lines] == [[item["name"], str(item["stargazers_count"])] for item in top]
+
+
+@in_module_loop
+async def test_example_is_listed_and_passes_the_check_of_a_workspace(example: CodeExecutor):
+    code = "from ipybox.codeact import check, tools; print(json.dumps([check(), tools()]))"
+
+    verdict, listing = await printed(example, code)
+
+    assert verdict == "ok: 1 gentool, 1 parser"
+    assert "github.commits_of_top_repos(username, top_n_repos=3, last_n_commits=5)" in listing
+    assert "github.search_repositories(query, sort?, order?, minimal_output?, page?, perPage?) [run_parsed]" in listing
+
+
+@in_module_loop
+async def test_user_who_does_not_exist_is_an_error_of_every_kind(example: CodeExecutor):
+    for code in (
+        "from mcptools.github.search_repositories import Params, run; run(Params(query='user:nobody'))",
+        "from mcptools.github.search_repositories import Params, run_parsed; run_parsed(Params(query='user:nobody'))",
+        "from gentools.github.commits_of_top_repos import run; run('nobody')",
+    ):
+        with pytest.raises(CodeExecutionError, match="there is no user nobody"):
+            await example.execute(code, timeout=WAIT)
+
+
+@in_module_loop
+@pytest.mark.parametrize(
+    "result", ["", "Sorry!", "[]", "null", '{"items": [3], "total_count": 1}', '{"items": [{"name": "a"}]}']
+)
+async def test_parser_of_the_example_shows_what_it_can_not_understand(result: str, example: CodeExecutor):
+    code = f"from mcpparse.github.search_repositories import parse; parse({result!r})"
+
+    with pytest.raises(CodeExecutionError) as caught:
+        await example.execute(code, timeout=WAIT)
+
+    last = str(caught.value).strip().splitlines()[-1]
+    assert last.startswith("ValueError: no result of search_repositories")
+    assert last.endswith(repr(result))
+
+
+async def test_stand_in_behind_a_url_is_for_those_who_know_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GITHUB_API_KEY", "right")
+    headers = {"Authorization": "Bearer ${GITHUB_API_KEY}"}
+
+    async with http_stand_in("--token", "right") as url:
+        modules = await generate_mcp_sources("github", {"url": url, "headers": headers}, tmp_path)
+        with pytest.raises(MCPServerError, match="401"):
+            await generate_mcp_sources("github", {"url": url}, tmp_path)
+
+    assert url.endswith("/mcp/")
+    assert modules == ["search_repositories", "list_commits"]
+
+
+@pytest.mark.parametrize("number", [3, 10, 500])
+async def test_stand_in_lists_the_tools_of_a_file_as_often_as_needed(number: int, tmp_path: Path):
+    listed = ["a", "b", "list_commits", "c", "search_repositories"]
+    tools = [{"name": name, "description": f"Of {name}.", "inputSchema": {"type": "object"}} for name in listed]
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    options = ["--tools", str(tmp_path / "tools.json"), "--count", str(number)]
+
+    async with MCPClient({**SERVER, "args": [str(STAND_IN), *options]}, connect_timeout=WAIT) as session:
+        names = [tool.name for tool in await session.list_tools()]
+
+    assert len(set(names)) == len(names) == number
+    assert names[:3] == ["list_commits", "search_repositories", "a"]
