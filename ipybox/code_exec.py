@@ -8,7 +8,7 @@ import asyncio
 import enum
 import logging
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -90,6 +90,8 @@ class CodeExecutor:
             but in the sandbox it is half of what the machine has; 0 means none there, too.
         cpu_seconds: CPU time of one cell, over all its processes; None for no limit.
         process_limit: Processes that there may be at once, the kernel included; None for no limit.
+        allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, such as
+            `example.org`, `*.example.org` or `example.org:443`.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -115,6 +117,7 @@ class CodeExecutor:
         memory_limit: int | None = None,
         cpu_seconds: float | None = None,
         process_limit: int | None = None,
+        allowed_domains: Sequence[str] = (),
     ):
         self._tool_server_address = (tool_server_host, tool_server_port)
         self._approval_timeout = approval_timeout
@@ -130,6 +133,7 @@ class CodeExecutor:
             kernel_gateway_port,
             sandbox=sandbox,
             sandbox_config=sandbox_config,
+            allowed_domains=allowed_domains,
             log_level=log_level,
             env={TOKEN_VARIABLE: self._guest_token} | (kernel_env or {}),
             working_dir=working_dir,

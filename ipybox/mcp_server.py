@@ -6,6 +6,7 @@ executor starts only after the first request was answered, and a cell that comes
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -52,6 +53,8 @@ class MCPServer:
         memory_limit: Bytes of memory; see `CodeExecutor`, as for the other limits.
         cpu_seconds: CPU time of one cell.
         process_limit: Number of processes.
+        allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, also when a
+            package is built there.
     """
 
     def __init__(
@@ -69,10 +72,12 @@ class MCPServer:
         memory_limit: int | None = None,
         cpu_seconds: float | None = None,
         process_limit: int | None = None,
+        allowed_domains: Sequence[str] = (),
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
-        self._packages = PackageInstaller(self._workspace, load_settings(sandbox_config) if sandbox else None)
+        settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
+        self._packages = PackageInstaller(self._workspace, settings)
         self._executor = CodeExecutor(
             tool_server_host,
             tool_server_port,
@@ -86,6 +91,7 @@ class MCPServer:
             memory_limit=memory_limit,
             cpu_seconds=cpu_seconds,
             process_limit=process_limit,
+            allowed_domains=allowed_domains,
         )
         self._start: asyncio.Task[None] | None = None
         self._server = mcpserver.MCPServer[Any](

@@ -41,8 +41,16 @@ def test_options_of_the_contract_exist():
         "--kernel-gateway-port",
         "--sandbox",
         "--sandbox-config",
+        "--allow-domain",
         "--log-level",
     }
+
+
+def test_domains_are_a_list_however_they_are_given():
+    given = ["--allow-domain", "a.org, b.org,", "--allow-domain=", "--allow-domain=c.org"]
+
+    assert parser().parse_args(given).allow_domain == ["a.org", "b.org", "c.org"]
+    assert parser().parse_args([]).allow_domain == []
 
 
 def test_demo_shows_the_main_job(tmp_path: Path, mode: Mode):

@@ -1,5 +1,4 @@
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -7,16 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ipybox import doctor as module
+from ipybox import diagnosis
 from ipybox import probe as probing
-from ipybox.doctor import doctor, problems
-from tests.sandbox.test_preflight import NEEDED, package, replace
+from ipybox.doctor import doctor
+from tests.sandbox.test_preflight import NEEDED, replace
 from tests.servers import WAIT
-
-#: The PATH of the tests themselves.
-PATH = os.environ["PATH"]
-
-SANDBOX = (*NEEDED, "sh", "env")
+from tests.test_diagnosis import docker_program, fill, path_in
 
 DAEMON_DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 NOT_PERMITTED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
@@ -25,27 +20,13 @@ NOT_PERMITTED = "permission denied while trying to connect to the Docker daemon 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that is PATH, and empty."""
-    directory = tmp_path / "bin"
-    directory.mkdir()
-    monkeypatch.setenv("PATH", str(directory))
-    return directory
+    return path_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def sandbox(directory: Path) -> Path:
     """A directory that is PATH, with all that the sandbox needs."""
-    for name in SANDBOX:
-        real = shutil.which(name, path=PATH)
-        assert real is not None, f"these tests need {name}"
-        (directory / name).symlink_to(os.path.abspath(real))
-    return directory
-
-
-def docker_program(directory: Path, answer: str) -> None:
-    """Puts a docker command on PATH that does this when it is asked for the daemon."""
-    replace(
-        directory, "docker", f"case $1 in --version) echo Docker version 28.2.2, build e6534b4 ;; *) {answer} ;; esac"
-    )
+    return fill(directory)
 
 
 def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest.CaptureFixture[str]):
@@ -81,27 +62,6 @@ def test_a_sandbox_that_lacks_something_can_not_work(sandbox: Path, name: str, c
     assert f"sandbox mode: can't work\n  {name} is not on PATH: " in capsys.readouterr().out
 
 
-def test_an_srt_that_isolates_nothing_is_seen(sandbox: Path):
-    copy = package(sandbox, '{"version": "0.0.78"}')
-    replace(copy / "dist", "cli.js", 'case $1 in --version) echo 0.0.78 ;; *) shift 2; exec "$@" ;; esac')
-    (line,) = problems(sandbox=True)
-    assert line.startswith("srt lets code write where it may not: have the srt of npm's ")
-
-
-def test_an_srt_that_does_nothing_is_seen(sandbox: Path):
-    copy = package(sandbox, '{"version": "0.0.78"}')
-    replace(copy / "dist", "cli.js", "exit 0")
-    (line,) = problems(sandbox=True)
-    assert line.startswith("srt does not run what it is given: ")
-
-
-def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
-    copy = package(sandbox, '{"version": "0.0.78"}')
-    replace(copy / "dist", "cli.js", "case $1 in --version) echo 0.0.78 ;; *) echo Error: no >&2; exit 1 ;; esac")
-    (line,) = problems(sandbox=True)
-    assert line.startswith("srt can't start a sandbox, it exits with 1: Error: no: ")
-
-
 def test_docker_works_if_its_daemon_answers(directory: Path, capsys: pytest.CaptureFixture[str]):
     docker_program(directory, "echo 28.2.1")
     assert doctor(docker=True) == 0
@@ -135,7 +95,7 @@ def test_docker_can_not_work_without_its_daemon(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    monkeypatch.setattr(module, "DAEMON_TIMEOUT", 0.3)
+    monkeypatch.setattr(diagnosis, "DAEMON_TIMEOUT", 0.3)
     docker_program(directory, answer)
     assert doctor(docker=True) == 1
     output = capsys.readouterr().out
@@ -176,15 +136,3 @@ def test_output_can_be_piped_everywhere(directory: Path):
     lines = done.stdout.decode("ascii").splitlines()
     assert not any(character < " " for line in lines for character in line)
     assert "  uv is broken, it exits with 1: ?[31mKaputt ?: install it with `pip install uv`, " in "\n".join(lines)
-
-
-def test_there_are_no_problems_where_all_is_well(sandbox: Path):
-    docker_program(sandbox, "echo 28.2.1")
-    assert problems() == problems(sandbox=True) == problems(docker=True) == problems(sandbox=True, docker=True) == []
-
-
-def test_problems_are_one_line_each_and_of_what_is_asked_for(directory: Path):
-    assert problems() == []
-    assert [line.split()[0] for line in problems(sandbox=True)] == list(NEEDED)
-    assert [line.split()[0] for line in problems(docker=True)] == ["docker"]
-    assert not any("\n" in line for line in problems(sandbox=True, docker=True))

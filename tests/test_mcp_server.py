@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -168,6 +170,18 @@ print([os.environ.get(name) for name in ("GREETING", "COLOUR", "SECRET", "HIDDEN
         assert lines[-2].endswith("/shared")
         assert lines[-1] == "['hello', 'blue', None, None, None]"
     assert "${SHARED}" in (tmp_path / "mcptools/files/__init__.py").read_text()
+
+
+async def test_allowed_domains_can_be_reached(tmp_path: Path):
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}"
+        code = f"import requests; print(requests.get('http://{host}').status_code)"
+        async with client_of(tmp_path, "--sandbox", "--sandbox-profile=workspace", f"--allow-domain={host}") as client:
+            assert await output(client, code) == "200"
+        async with client_of(tmp_path, "--sandbox", "--allow-domain=example.org,", "--allow-domain=") as client:
+            assert (await call(client, "execute_ipython_cell", code=code)).is_error
+        server.shutdown()
 
 
 async def test_kernel_that_does_not_start_is_an_error_of_the_cell_only(tmp_path: Path, mode: Mode):

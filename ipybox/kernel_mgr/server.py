@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -76,6 +76,7 @@ class KernelGateway:
         on_tool_connection: Takes each connection that code in a kernel makes to the tool server's address. If
             None, kernels have no such address, unless `env` holds one.
         limits: What the kernels and all that they start may use together. What exceeds memory or processes is killed.
+        allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -95,11 +96,14 @@ class KernelGateway:
         working_dir: Path | None = None,
         on_tool_connection: AcceptedSocket | None = None,
         limits: Limits | None = None,
+        allowed_domains: Sequence[str] = (),
     ):
         if sandbox_config is not None and not sandbox:
             raise ValueError("there is a sandbox_config, but no sandbox is asked for: pass sandbox=True, too")
+        if allowed_domains and not sandbox:
+            raise ValueError("there are allowed_domains, but no sandbox is asked for: pass sandbox=True, too")
         #: What kernels may do; None without a sandbox.
-        self.sandbox_settings = load_settings(sandbox_config) if sandbox else None
+        self.sandbox_settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
         self.host = host
         self.port = port
         self.token: str | None = None
@@ -267,7 +271,7 @@ class KernelGateway:
             self._tasks.start(self._read_stderr(self._process.stderr))
 
     def _command(self, guest_dir: Path) -> list[str]:
-        command = [sys.executable, "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
+        command = [str(_interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
         if self._on_tool_connection is not None:
             command.append("--tools")
         if self._limits.memory is not None:
@@ -309,7 +313,7 @@ class KernelGateway:
         """Makes the guest's own directory, with the kernels' environment in it."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
         environment = _inherited(SAFE_VARIABLES)
-        bin_dir = str(Path(sys.executable).parent)
+        bin_dir = str(_interpreter().parent)
         path = environment.get("PATH", os.defpath)
         if bin_dir not in path.split(os.pathsep):
             environment["PATH"] = f"{bin_dir}{os.pathsep}{path}"  # `!python` means the kernel's own
@@ -392,6 +396,12 @@ class KernelGateway:
     def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
+
+
+def _interpreter() -> Path:
+    """Returns this Python by the real path of its environment: what a link leads through, a sandbox may hide."""
+    executable, prefix = Path(sys.executable), Path(sys.prefix)
+    return prefix.resolve() / executable.relative_to(prefix) if executable.is_relative_to(prefix) else executable
 
 
 def _inherited(names: Iterable[str]) -> dict[str, str]:

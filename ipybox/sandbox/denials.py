@@ -266,7 +266,7 @@ def _network(line: str, lowered: str, context: str, policy: Policy) -> Iterator[
     remedy = ""
     if rule is None:
         because = f"{host} is not in network.allowedDomains of {source} (now: {now})"
-        remedy = " To open it, list it there."
+        remedy = " To open it, list it there, or in allowed_domains (--allow-domain)."
     elif not rule.allowed:
         pattern = "" if rule.entry == host else f" ({_printable(rule.entry)})"
         because = f"network.deniedDomains of {source} names {host}{pattern}"

@@ -24,7 +24,7 @@ STATE_DIR = ".ipybox"
 #: Configuration that programs of the host read in a workspace, and some of them execute.
 PROTECTED_FILES = (
     *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".env"),
-    *(".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json"),
+    *(".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json", "sandbox-config.json"),
 )
 PROTECTED_DIRS = (".claude", ".git", ".idea", ".vscode")
 

@@ -24,7 +24,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from ipybox.errors import SandboxError
 from ipybox.sandbox import guard
 from ipybox.sandbox.policy import OPENABLE, Policy
-from ipybox.sandbox.preflight import require_sandbox
+from ipybox.sandbox.preflight import require_sandbox, srt_programs
 from ipybox.sandbox.scan import search
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.state import make_state_dir_in, state_dir, workspace_state_dir
@@ -55,7 +55,7 @@ class Sandbox:
             self.settings,
             self.workspace,
             hidden=map(str, _secrets()),
-            readable=python_directories(),
+            readable=[*python_directories(), *_srt_programs()],
             writable=[str(guest_dir)],
             read_only=self._read_only(),
         )
@@ -162,7 +162,7 @@ def write_settings(
     own = [str(secret) for secret in secrets]
     lists = {
         "denyRead": [*settings.deny_read, *deny_read, *own],
-        "allowRead": [*settings.allow_read, *allow_read],
+        "allowRead": [*settings.allow_read, *allow_read, *_srt_programs()],
         "allowWrite": [*settings.allow_write, *allow_write],
         "denyWrite": [*settings.deny_write, *deny_write, *own, *_existing(_WRITABLE_FOR_ALL)],
     }
@@ -212,6 +212,12 @@ def python_directories() -> list[str]:
     """Returns what Python has to read, also where the settings hide what is around it."""
     directories = (Path(sys.prefix), Path(sys.base_prefix), PACKAGE_DIR)
     return sorted({str(path) for directory in directories for path in (directory, directory.resolve())})
+
+
+def _srt_programs() -> list[str]:
+    """Returns what srt itself starts inside, which npm may have put into a home that is hidden."""
+    directory = srt_programs()
+    return [] if directory is None else _existing([str(directory)])
 
 
 def _existing(paths: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +26,6 @@ MINIMUM_SRT: Version = (0, 0, 78)
 
 #: Early releases of srt say this, whatever they are.
 UNTOLD_SRT: Version = (1, 0, 0)
-
-INSTALL_SRT = "install it with `npm install -g @anthropic-ai/sandbox-runtime`"
-UPDATE_SRT = "update it with `npm install -g @anthropic-ai/sandbox-runtime@latest`"
 
 #: Where the container is the sandbox, nothing of this is needed.
 DOCKER_MODE = "use ipybox's Docker mode"
@@ -50,6 +48,34 @@ _CAP_SETFCAP = 31
 
 
 @dataclass(frozen=True)
+class Install:
+    """A remedy that is a command: what installs one package.
+
+    Attributes:
+        package: The name of the package.
+        commands: What installs packages, such as `apt-get install`. Several, if it is not known which of them is here.
+        sentence: What a person is told; `{}` stands for the commands.
+        as_root: Whether only root can do it.
+    """
+
+    package: str
+    commands: tuple[str, ...]
+    sentence: str = "install it with {}"
+    as_root: bool = False
+
+    def __str__(self) -> str:
+        return self.sentence.format(_command_line(self.commands, [self.package], self.as_root))
+
+
+#: What a person is told to do, in words or as a command.
+Remedy = str | Install
+
+INSTALL_SRT = Install("@anthropic-ai/sandbox-runtime", ("npm install -g",))
+REINSTALL_SRT = replace(INSTALL_SRT, sentence="install it with {} again")
+UPDATE_SRT = replace(INSTALL_SRT, package=f"{INSTALL_SRT.package}@latest", sentence="update it with {}")
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing that was looked at, and if it won't do, why and what to do."""
 
@@ -57,7 +83,7 @@ class Finding:
     #: Version, path, or the words of a program that failed; None if there is no such thing.
     found: str | None
     problem: str | None = None
-    remedy: str | None = None
+    remedy: Remedy | None = None
 
     def __str__(self) -> str:
         if self.problem is None:
@@ -76,7 +102,7 @@ class Program:
     arguments: tuple[str, ...] = ("--version",)
     minimum: Version | None = None
     #: Said instead of how to install the package.
-    remedy: str | None = None
+    remedy: Remedy | None = None
 
 
 NODE = Program("node", "node", None, minimum=(20, 11, 0), remedy="install Node.js 20.11 or later")
@@ -137,6 +163,13 @@ def requirements(path: str | None = None) -> list[Finding]:
     return findings
 
 
+def srt_programs(path: str | None = None) -> Path | None:
+    """Returns the directory of the programs that srt starts inside a sandbox; None if npm has not installed srt."""
+    srt = _found("srt", path)
+    package = None if srt is None else _package(srt)
+    return None if package is None else package[0] / "vendor"
+
+
 def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path = Path("/")) -> list[Finding]:
     """Returns what is known of each requirement after running the programs and making namespaces; blocks.
 
@@ -155,7 +188,7 @@ def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path
             return [finding]
         if finding.what == "srt" and has_node:
             outcome = probe([str(_found("srt", path)), "--version"], path=path)
-            return [_broken(finding, "srt", outcome.failure, f"{INSTALL_SRT} again") if outcome.failure else finding]
+            return [_broken(finding, "srt", outcome.failure, REINSTALL_SRT) if outcome.failure else finding]
         if finding.what not in programs:
             return [finding]
         examined = examine(programs[finding.what], path)
@@ -186,6 +219,16 @@ def examine(program: Program, path: str | None = None) -> Finding:
     return finding
 
 
+def together(installs: Iterable[Install]) -> list[str]:
+    """Returns what installs all of these, with one command for the packages that the same one installs."""
+    packages: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for install in installs:
+        names = packages.setdefault((install.commands, install.as_root), [])
+        if install.package not in names:
+            names.append(install.package)
+    return [_command_line(commands, names, as_root) for (commands, as_root), names in packages.items()]
+
+
 def _srt(path: str | None) -> Finding:
     srt = _found("srt", path)
     if srt is None:
@@ -196,7 +239,7 @@ def _srt(path: str | None) -> Finding:
     else:
         outcome = probe([srt, "--version"], path=path)
         if outcome.failure:
-            return _broken(Finding("srt", srt), "srt", outcome.failure, f"{INSTALL_SRT} again")
+            return _broken(Finding("srt", srt), "srt", outcome.failure, REINSTALL_SRT)
         version = _version(outcome.output)
         version = None if version == UNTOLD_SRT else version
     if version is None:
@@ -227,7 +270,7 @@ def _processor(package: tuple[Path, str] | None) -> Finding:
     seccomp = package and package[0] / "vendor" / "seccomp" / SECCOMP_FILTERS[machine] / "apply-seccomp"
     if seccomp is not None and not os.access(seccomp, os.X_OK):
         problem = f"srt is not complete: {seccomp}, which blocks unix sockets, is missing or not executable"
-        return Finding("processor", machine, problem, f"{INSTALL_SRT} again")
+        return Finding("processor", machine, problem, REINSTALL_SRT)
     return Finding("processor", machine)
 
 
@@ -239,7 +282,7 @@ def _present(program: Program, path: str | None) -> Finding:
     return Finding(program.what, executable)
 
 
-def _broken(finding: Finding, name: str, failure: str, remedy: str) -> Finding:
+def _broken(finding: Finding, name: str, failure: str, remedy: Remedy) -> Finding:
     return replace(finding, problem=f"{name} is broken, it {failure}", remedy=remedy)
 
 
@@ -248,11 +291,18 @@ def _found(name: str, path: str | None) -> str | None:
     return None if found is None else os.path.abspath(found)
 
 
-def _install(package: str | None, path: str | None) -> str:
+def _install(package: str | None, path: str | None) -> Remedy:
+    if package is None:
+        return "install it"
     installers = ["brew"] if sys.platform == "darwin" else list(INSTALLERS)
     present = [name for name in installers if which(name, path=path)][:1]
-    commands = [f"`{INSTALLERS[name]} {package}`" for name in present or installers[:3]]
-    return f"install it with {' or '.join(commands)}" + (" as root" if present not in ([], ["brew"]) else "")
+    commands = tuple(INSTALLERS[name] for name in present or installers[:3])
+    return Install(package, commands, as_root=present not in ([], ["brew"]))
+
+
+def _command_line(commands: Iterable[str], packages: Iterable[str], as_root: bool) -> str:
+    alternatives = " or ".join(f"`{' '.join([command, *packages])}`" for command in commands)
+    return f"{alternatives} as root" if as_root else alternatives
 
 
 def _version(text: str) -> Version | None:

@@ -6,8 +6,10 @@ https://github.com/anthropic-experimental/sandbox-runtime#configuration
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,6 +17,11 @@ from ipybox.errors import SandboxError
 
 #: Files with secrets, wherever they are in the workspace.
 ENV_FILES: Final = "**/.env*"
+
+#: What a host and its port look like, and one that has colons of its own.
+_PORT: Final = r"(?::([1-9][0-9]{0,4}))?"
+_HOST: Final = re.compile(rf"([^\s:/\[\]]+){_PORT}")
+_ADDRESS: Final = re.compile(rf"\[([^\]]+)\]{_PORT}")
 
 #: What holds credentials in a home directory, or the way to them.
 CREDENTIALS: Final = (
@@ -93,16 +100,29 @@ PROFILES: Final[Mapping[str, SandboxSettings]] = {
 }
 
 
-def load_settings(config: Path | str | None = None) -> SandboxSettings:
+def load_settings(config: Path | str | None = None, allowed_domains: Sequence[str] = ()) -> SandboxSettings:
     """Returns the settings of a file or of a built-in profile.
 
     Args:
         config: A file in the format of srt, or the name of a profile: `default` (as is None), or `workspace`, which
             hides the home directory, apart from the workspace and the Python environment.
+        allowed_domains: Hosts that can be reached in addition to those of the file or the profile.
 
     Raises:
-        SandboxError: If the file can't be read, or is wrong; the message names the file and the key.
+        SandboxError: If the file can't be read, or is wrong; the message names the file and the key. If an additional
+            host is none.
     """
+    try:
+        added = _hosts(list(allowed_domains))
+    except ValueError as exc:
+        raise SandboxError(f"the allowed domains (--allow-domain) must be {exc}") from None
+    settings = _load(config)
+    if not added:
+        return settings
+    return replace(settings, allowed_domains=tuple(dict.fromkeys([*settings.allowed_domains, *added])))
+
+
+def _load(config: Path | str | None) -> SandboxSettings:
     if config is None or isinstance(config, str):
         profile = PROFILES.get(config or "default")
         if profile is not None:
@@ -179,6 +199,40 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(map(str, items))
 
 
+def _hosts(value: object) -> tuple[str, ...]:
+    return _each(value, _is_host)
+
+
+def _denied_hosts(value: object) -> tuple[str, ...]:
+    # `*` stands for all of them here.
+    return _each(value, lambda entry: _is_host(f"any.host{entry[1:]}" if entry[:2] in ("*", "*:") else entry))
+
+
+def _each(value: object, is_right: Callable[[str], bool]) -> tuple[str, ...]:
+    entries = _strings(value)
+    wrong = next((entry for entry in entries if not is_right(entry)), None)
+    if wrong is not None:
+        raise ValueError(f"a list of hosts, such as 'example.org', '*.example.org' or 'example.org:443', not {wrong!r}")
+    return entries
+
+
+def _is_host(entry: str) -> bool:
+    """Whether srt takes an entry for a host; with any other one it would not start."""
+    address = _ADDRESS.fullmatch(entry)
+    parts = address or _HOST.fullmatch(entry)
+    if parts is None or int(parts[2] or 0) > 65535:
+        return False
+    if address:
+        try:
+            IPv6Address(address[1])
+        except ValueError:
+            return False
+        return True
+    name = parts[1].removeprefix("*.")
+    labels = name.split(".")
+    return parts[1] == "localhost" or (len(labels) > 1 and all(labels) and "*" not in name)
+
+
 _KEYS: Final[Mapping[str, Any]] = {
     "enableWeakerNestedSandbox": ("weaker_nested_sandbox", _flag),
     "filesystem": {
@@ -188,8 +242,8 @@ _KEYS: Final[Mapping[str, Any]] = {
         "denyWrite": ("deny_write", _strings),
     },
     "network": {
-        "allowedDomains": ("allowed_domains", _strings),
-        "deniedDomains": ("denied_domains", _strings),
+        "allowedDomains": ("allowed_domains", _hosts),
+        "deniedDomains": ("denied_domains", _denied_hosts),
         "allowLocalBinding": ("allow_local_binding", _flag),
     },
 }

@@ -22,10 +22,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn, cast
 
 HERE = Path(__file__).absolute().parent
 PACKAGE = HERE.parent / "package"
@@ -46,6 +46,10 @@ FOREIGN = {
 #: Not by the link through which launch.sh may have started it, as that may lead elsewhere some day.
 PYTHON = os.path.realpath(sys.executable)
 
+Mode = Literal["plain", "sandbox", "docker"]
+
+NO_DOCKER = "Docker mode is not part of this version; install codeact-sandbox@ipybox instead"
+
 
 class LaunchError(Exception):
     """ipybox can't be started; the message says what to do."""
@@ -53,58 +57,69 @@ class LaunchError(Exception):
 
 def main(arguments: list[str]) -> None:
     """Serves in place of this process, or prints a notice; exits with 1 and a message if that is impossible."""
-    what, mode, *options = arguments
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    what, given, *options = arguments
+    mode = cast(Mode, given)  # from the plugin's own manifests
+    workspace = Path(os.environ["CLAUDE_PROJECT_DIR"])
+    signal.signal(signal.SIGTERM, terminated)
     try:
         if what == "notice":
-            notice(mode)
+            notice(mode, workspace)
         else:
-            serve(mode, options)
+            serve(mode, workspace, options)
     except LaunchError as exc:
         sys.exit(f"ipybox: {exc}")
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
 
-def notice(mode: str) -> None:
+def terminated(*_: object) -> NoReturn:
+    """Exits as what is told to, having ended the program that makes the environment."""
+    sys.exit(128 + signal.SIGTERM)
+
+
+def notice(mode: Mode, workspace: Path) -> None:
     """Prints two lines on what keeps ipybox from working, for the session; nothing if it works."""
+    if mode == "docker":
+        print(f"codeact-docker can't run code here: {NO_DOCKER}.\nTell the user so.")
+        return
     sys.path.insert(0, str(PACKAGE))
     from ipybox.diagnosis import session_notice
 
-    if (text := session_notice(mode, plugin(mode))) is not None:
+    name = "codeact-default" if mode == "plain" else "codeact-sandbox"
+    config = sandbox_config(workspace) if mode == "sandbox" else None
+    if (text := session_notice(mode, name, sandbox_config=config)) is not None:
         print(text)
 
 
-def serve(mode: str, options: list[str]) -> NoReturn:
+def serve(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
     """Becomes the MCP server, once its environment is there.
 
     Raises:
         LaunchError: It can't be made.
     """
     if mode == "docker":
-        raise LaunchError("Docker mode is not part of this version; install codeact-sandbox@ipybox instead")
-    workspace = Path(os.environ["CLAUDE_PROJECT_DIR"])
+        raise LaunchError(NO_DOCKER)
     python = environment(Path(os.environ["CLAUDE_PLUGIN_DATA"]))
     # Isolated: neither the workspace, which is the working directory, nor PYTHON… variables name modules.
     os.execv(python, [str(python), "-I", "-m", "ipybox", *server_options(mode, workspace, options)])
 
 
-def server_options(mode: str, workspace: Path, options: list[str]) -> list[str]:
+def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:
     """Returns the options of ipybox: those that the user has set, and the workspace's settings for the sandbox."""
     given = [option for option in options if not option.endswith("=")]
     if mode == "sandbox":
         given.insert(0, "--sandbox")
-        config = workspace / SANDBOX_CONFIG
-        # An empty one is what a running sandbox has put there, so that code can't.
-        if config.exists() and config.stat().st_size:
+        if (config := sandbox_config(workspace)) is not None:
             given = [option for option in given if not option.startswith("--sandbox-profile=")]
             given.append(f"--sandbox-config={config}")
     return [f"--workspace={workspace}", *given]
 
 
-def plugin(mode: str) -> str:
-    """Returns the plugin's name."""
-    return f"codeact-{'default' if mode == 'plain' else mode}"
+def sandbox_config(workspace: Path) -> Path | None:
+    """Returns the workspace's settings for the sandbox, if it has some."""
+    config = workspace / SANDBOX_CONFIG
+    # An empty one is what a running sandbox has put there, so that code can't.
+    return config if config.exists() and config.stat().st_size else None
 
 
 def environment(data: Path) -> Path:
@@ -140,7 +155,7 @@ def fingerprint() -> str:
 
 
 @contextmanager
-def exclusive(lock: int) -> Iterator[None]:
+def exclusive(lock: int) -> Generator[None]:
     """Holds the lock exclusively, and shared afterwards."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

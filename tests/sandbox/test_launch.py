@@ -16,6 +16,7 @@ from ipybox.errors import SandboxError
 from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.tool_exec.seal import key_path
+from tests.servers import NODE_MODULES
 
 DEFAULT = PROFILES["default"]
 
@@ -53,11 +54,11 @@ def test_the_users_lists_are_kept(workspace: Path):
 
 
 def test_what_the_host_runs_or_believes_is_not_writable(workspace: Path):
-    settings = workspace / "sandbox-config.json"
+    settings = workspace / "settings.json"
 
     deny_write = told(workspace, replace(DEFAULT, file=settings))["filesystem"]["denyWrite"]
 
-    names = (".ipybox", ".env", ".claude", ".git", ".mcp.json")
+    names = (".ipybox", ".env", ".claude", ".git", ".mcp.json", "sandbox-config.json")
     assert {*(str(workspace / name) for name in names), str(settings)} <= set(deny_write)
     assert {sys.prefix, str(Path(ipybox.__file__).parent)} <= set(deny_write)
 
@@ -76,6 +77,27 @@ def test_a_workspace_on_the_path_stays_writable(workspace: Path, monkeypatch: py
     deny_write = told(workspace)["filesystem"]["denyWrite"]
 
     assert not any(workspace.is_relative_to(path) for path in deny_write)
+
+
+def test_of_srt_only_what_it_starts_inside_is_opened(workspace: Path):
+    package = NODE_MODULES / "@anthropic-ai" / "sandbox-runtime"
+
+    assert str(package.resolve() / "vendor") in told(workspace)["filesystem"]["allowRead"]
+
+
+def test_an_srt_that_npm_did_not_install_opens_nothing(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    before = told(workspace)["filesystem"]["allowRead"]
+    (workspace.parent / "srt.json").unlink()
+    program = workspace.parent / "bin" / "srt"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 0.0.78\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+    opened = told(workspace)["filesystem"]["allowRead"]
+
+    assert set(opened) < set(before)
+    assert str(workspace.parent) not in opened
 
 
 def test_a_repository_can_be_opened_but_for_its_hooks_and_configuration(workspace: Path):
@@ -126,7 +148,8 @@ def test_a_workspace_whose_name_is_a_pattern_is_refused(tmp_path: Path):
         *("{directory}/*", "{directory}/../*", "/**", "~/../**/seal.key", "{directory}*"),
     ],
 )
-def test_no_setting_opens_the_key(workspace: Path, entry: str):
+def test_no_setting_opens_the_key(workspace: Path, entry: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(key_path().parents[1]))
     (workspace / "link").symlink_to(key_path().parent)
     opened = entry.format(key=key_path(), directory=key_path().parent, link=workspace / "link")
 

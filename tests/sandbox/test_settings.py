@@ -1,6 +1,8 @@
 """Sandbox settings: files in srt's format and built-in profiles; nothing wrong is passed over."""
 
 import json
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from ipybox import CodeExecutor
 from ipybox.errors import SandboxError
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.sandbox.settings import PROFILES, load_settings
+from tests.servers import NODE_MODULES, WAIT
 
 #: As the documentation has shown it since there is a sandbox.
 DOCUMENTED = {
@@ -65,6 +68,61 @@ def test_what_a_file_leaves_out_is_as_in_the_default(tmp_path: Path):
     assert settings.allow_write == (".",)
 
 
+@pytest.mark.parametrize("config", [None, "workspace", "file"])
+def test_more_hosts_are_added_to_those_of_a_profile_or_file(tmp_path: Path, config: str | None):
+    given = settings_file(tmp_path, DOCUMENTED) if config == "file" else config
+    settings = load_settings(given)
+
+    more = load_settings(given, ["a.example", "example.org", "a.example"])
+
+    assert more.allowed_domains == tuple(dict.fromkeys([*settings.allowed_domains, "a.example", "example.org"]))
+    assert replace(more, allowed_domains=settings.allowed_domains) == settings
+
+
+HOSTS = (
+    *("example.org", "*.example.org", "example.org:443", "*.example.org:65535", "localhost", "localhost:8000"),
+    *("127.0.0.1:8000", "[::1]", "[2001:db8::1]:443"),
+)
+NO_HOSTS = (
+    *("*", "*.org", "intranet", "example.org:0", "example.org:65536", "example.org:https", "https://example.org"),
+    *("example.org/path", ".example.org", "example.org.", "::1", "[::1", ""),
+)
+#: What srt takes, although no host has such a name.
+ODD = ("a.example, b.example", "[a.example]", "a..example")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_hosts_are_taken_as_srt_takes_them(host: str):
+    assert load_settings(allowed_domains=[host]).allowed_domains == (host,)
+
+
+@pytest.mark.parametrize("host", [*NO_HOSTS, *ODD])
+def test_what_is_no_host_is_refused_by_the_name_of_the_option(host: str):
+    with pytest.raises(SandboxError, match=r"the allowed domains \(--allow-domain\) must be a list of "):
+        load_settings(allowed_domains=["example.org", host])
+
+
+def test_srt_has_the_same_idea_of_hosts(tmp_path: Path):
+    schema = NODE_MODULES / "@anthropic-ai" / "sandbox-runtime" / "dist" / "sandbox" / "sandbox-config.js"
+    script = """
+import { pathToFileURL } from "node:url";
+const { SandboxRuntimeConfigSchema: schema } = await import(pathToFileURL(process.argv[1]));
+const takes = key => host => schema.safeParse({
+  filesystem: { denyRead: [], allowWrite: [], denyWrite: [] },
+  network: { allowedDomains: [], deniedDomains: [], [key]: [host] },
+}).success;
+const hosts = JSON.parse(process.argv[2]);
+console.log(JSON.stringify([hosts.map(takes("allowedDomains")), ["*", "*:443"].map(takes("deniedDomains"))]));
+"""
+    command = ["node", "--input-type=module", "-e", script, str(schema), json.dumps([*HOSTS, *ODD, *NO_HOSTS])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
+
+    taken = [True] * len((*HOSTS, *ODD)) + [False] * len(NO_HOSTS)
+    assert json.loads(done.stdout) == [taken, [True, True]]
+    denied = settings_file(tmp_path, {"network": {"deniedDomains": ["*", "*:443"]}})
+    assert load_settings(denied).denied_domains == ("*", "*:443")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -84,6 +142,8 @@ def test_what_a_file_leaves_out_is_as_in_the_default(tmp_path: Path):
         ({"filesystem": {"allowWrite": [""]}}, ": 'filesystem.allowWrite' must be a list of non-empty strings"),
         ({"filesystem": {"denyWrite": None}}, ": 'filesystem.denyWrite' must be a list of non-empty strings"),
         ({"network": {"allowLocalBinding": "yes"}}, ": 'network.allowLocalBinding' must be true or false"),
+        ({"network": {"allowedDomains": ["*"]}}, ": 'network.allowedDomains' must be a list of hosts, such as 'exam"),
+        ({"network": {"deniedDomains": ["https://a.org"]}}, "'example.org:443', not 'https://a.org'"),
         ({"enableWeakerNestedSandbox": 0}, ": 'enableWeakerNestedSandbox' must be true or false"),
     ],
 )
@@ -129,3 +189,12 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
 def test_settings_without_a_sandbox_are_a_mistake():
     with pytest.raises(ValueError, match="no sandbox is asked for: pass sandbox=True, too"):
         CodeExecutor(sandbox_config="workspace")
+    with pytest.raises(ValueError, match="there are allowed_domains, but no sandbox is asked for: pass sandbox=True"):
+        CodeExecutor(allowed_domains=["example.org"])
+
+
+def test_a_gateway_allows_more_hosts():
+    gateway = KernelGateway(port=None, sandbox=True, allowed_domains=["example.org"])
+
+    assert gateway.sandbox_settings is not None
+    assert gateway.sandbox_settings.allowed_domains == ("example.org",)

@@ -242,7 +242,10 @@ PROTECTED = [
             ("replacing", file_attacks.replace_by_a_link, ("{scratch}",)),
             ("exchanging", file_attacks.exchange, ("{scratch}",)),
         )
-        for name in (".env", ".git/config", ".mcp.json", ".bashrc", ".gitmodules", "module/.git/config")
+        for name in (
+            *(".env", ".git/config", ".mcp.json", ".bashrc", ".gitmodules", "module/.git/config"),
+            "sandbox-config.json",
+        )
     ),
     *(
         (Probe(f"exchanging {name}", file_attacks.exchange, (f"{{workspace}}/{name}", "{scratch}")), name)
@@ -302,7 +305,7 @@ ABSENT = (
         ".claude/commands/x.md",
     ),
     *(".vscode/tasks.json", ".idea/workspace.xml", ".env", ".gitmodules", ".gitconfig", ".ripgreprc"),
-    *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".ipybox/new"),
+    *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".ipybox/new", "sandbox-config.json"),
 )
 
 MAKING = [
@@ -314,7 +317,7 @@ MAKING = [
             ("putting a hard link in place of", file_attacks.write_through_a_hard_link_made_in_its_place),
             ("renaming a link to", file_attacks.replace_by_a_link),
         )
-        for name in (".git", ".mcp.json", ".claude", ".env", ".bashrc", ".gitmodules")
+        for name in (".git", ".mcp.json", ".claude", ".env", ".bashrc", ".gitmodules", "sandbox-config.json")
     ),
     (Probe("making .git a file that leads elsewhere", file_attacks.write, ("{workspace}/.git",)), ".git"),
 ]

@@ -1,0 +1,238 @@
+"""What keeps ipybox from working on this machine, and what to do about it.
+
+Checks run at the same time, each with a bound of its own. What is asked for is tried and not inferred: with `sandbox`,
+`problems` starts a sandbox and looks whether it holds.
+
+Standard library only, with all that it imports: a plugin's hook runs it before anything is installed.
+"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import Literal
+
+from ipybox.errors import SandboxError
+from ipybox.probe import probe
+from ipybox.sandbox.preflight import (
+    INSTALLERS,
+    Finding,
+    Install,
+    Program,
+    diagnose,
+    examine,
+    require_sandbox,
+    requirements,
+    together,
+)
+from ipybox.sandbox.settings import load_settings
+
+#: What can be asked for; "other" is what people often want beside it.
+Mode = Literal["plain", "sandbox", "docker", "other"]
+MODES: tuple[Mode, ...] = ("plain", "sandbox", "docker", "other")
+
+MINIMUM_PYTHON = (3, 11)
+
+#: Modules of Python with which an environment can be made, and a plugin be started without uv.
+ENVIRONMENT_MODULES = ("venv", "ensurepip")
+
+#: Seconds that the Docker daemon has to answer.
+DAEMON_TIMEOUT = 2.0
+
+#: Seconds that a sandbox has to start and end.
+SANDBOX_TIMEOUT = 10.0
+
+INSTALL_UV = Install("uv", ("pip install",), "install it with {}, it starts the Claude Code plugins")
+UV = Program("uv", "uv", None, remedy=INSTALL_UV)
+CLAUDE = Program(
+    "claude",
+    "claude",
+    None,
+    remedy=Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {}, for the plugins"),
+)
+DOCKER = Program("docker", "docker", None, remedy="install Docker Engine or Docker Desktop")
+
+#: Runs in the sandbox: it may write here, but not beside.
+TRIAL = "echo ran > inside; echo escaped > ../outside; true"
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something to find out: the mode that needs it, and what finds it out."""
+
+    mode: Mode
+    run: Callable[[], list[Finding]]
+
+
+def problems(*, sandbox: bool = False, docker: bool = False) -> list[str]:
+    """Returns what keeps the asked-for modes from working, one line each with what to do; empty if all is well."""
+    found = examine_modes(asked_modes(sandbox, docker), try_sandbox=sandbox)
+    return [str(finding) for findings in found.values() for finding in findings if finding.problem is not None]
+
+
+def session_notice(
+    mode: Literal["plain", "sandbox", "docker"], plugin: str, *, sandbox_config: Path | None = None
+) -> str | None:
+    """Returns two lines for the session of a plugin: what is wrong, and what to do. None if all is well.
+
+    Takes some milliseconds if something is missing, and as long as the programs need to tell that they work if nothing
+    is.
+
+    Args:
+        mode: How the plugin runs code.
+        plugin: The plugin's name.
+        sandbox_config: The settings of the plugin's sandbox, if it has some.
+    """
+    wrong = [finding for finding in _needed(mode, sandbox_config) if finding.problem is not None]
+    if not wrong:
+        return None
+    missing = [finding.what for finding in wrong if finding.found is None]
+    reasons = [f"{_enumerated(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
+    reasons += [finding.problem for finding in wrong if finding.problem is not None and finding.found is not None]
+    remedies = [finding.remedy for finding in wrong if finding.remedy is not None]
+    commands = together(remedy for remedy in remedies if isinstance(remedy, Install))
+    words = dict.fromkeys(remedy for remedy in remedies if isinstance(remedy, str))
+    todo = "; ".join([*(f"run {command}" for command in commands), *words])
+    lines = (
+        f"{plugin} can't run code here: {'; '.join(reasons)}.",
+        f"Tell the user what to do: {todo}. Then restart this session, or reconnect {plugin} with /mcp.",
+    )
+    return "\n".join(map(printable, lines))
+
+
+def asked_modes(sandbox: bool, docker: bool) -> list[Mode]:
+    """Returns the modes that are asked for: the plain one, which needs Python only, and those that are named."""
+    modes: list[Mode] = ["plain"]
+    if sandbox:
+        modes.append("sandbox")
+    if docker:
+        modes.append("docker")
+    return modes
+
+
+def examine_modes(modes: Collection[Mode], *, try_sandbox: bool) -> dict[Mode, list[Finding]]:
+    """Returns what the checks of these modes find, in the order of the checks."""
+    checks = [
+        Check("plain", _python),
+        Check("sandbox", diagnose),
+        *([Check("sandbox", _sandbox)] if try_sandbox else []),
+        Check("docker", _docker),
+        Check("other", lambda: [examine(UV)]),
+        Check("other", _environments),
+        Check("other", lambda: [examine(CLAUDE)]),
+    ]
+    wanted = [check for check in checks if check.mode in modes]
+    found: dict[Mode, list[Finding]] = {}
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        running = [pool.submit(check.run) for check in wanted]
+        for check, findings in zip(wanted, running, strict=True):
+            found.setdefault(check.mode, []).extend(findings.result())
+    return found
+
+
+def printable(text: str) -> str:
+    """Returns the text without what a terminal would obey: programs wrote parts of it."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _needed(mode: Literal["plain", "sandbox", "docker"], sandbox_config: Path | None) -> list[Finding]:
+    """Returns what a plugin needs: of the programs only whether they are there, as long as one is not."""
+    if mode == "docker":
+        return _docker()
+    findings = [*_python(), *_environments()]
+    if mode == "plain":
+        return findings
+    try:
+        weaker_nested = load_settings(sandbox_config).weaker_nested_sandbox
+    except SandboxError as exc:
+        findings.append(Finding("settings", str(sandbox_config), str(exc), f"correct {sandbox_config}"))
+        weaker_nested = False
+    quick = requirements()
+    if any(finding.problem for finding in quick):
+        return [*findings, *quick]
+    return [*findings, *diagnose(weaker_nested=weaker_nested)]
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _python() -> list[Finding]:
+    found = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info >= MINIMUM_PYTHON:
+        return [Finding("python", found)]
+    minimum = ".".join(str(number) for number in MINIMUM_PYTHON)
+    return [Finding("python", found, f"Python is older than {minimum}", f"install Python {minimum} or later")]
+
+
+def _environments() -> list[Finding]:
+    """Returns whether the plugins can make their environment where there is no uv."""
+    absent = [name for name in ENVIRONMENT_MODULES if find_spec(name) is None]
+    if which("uv") is not None or not absent:
+        return []
+    # Debian has them in a package of its own, and a pip that refuses to install into its Python.
+    debian = which("apt-get") is not None
+    remedy = Install("python3-venv", (INSTALLERS["apt-get"],), as_root=True) if debian else INSTALL_UV
+    problem = f"there is no uv, and this Python can't make environments without {' and '.join(absent)}"
+    return [Finding("environments", sys.executable, problem, remedy)]
+
+
+def _sandbox() -> list[Finding]:
+    """Starts a sandbox, and returns whether it lets code write where it may and nowhere else."""
+    if any(finding.problem for finding in requirements()):
+        return []
+    srt = require_sandbox()
+    with tempfile.TemporaryDirectory(prefix="ipybox-") as directory:
+        inside, outside = Path(directory, "workspace", "inside"), Path(directory, "outside")
+        inside.parent.mkdir()
+        settings = Path(directory, "settings.json")
+        settings.write_text(json.dumps(_settings(inside.parent)))
+        command = [str(srt), "--settings", str(settings), "bash", "-c", TRIAL]
+        # Sockets that srt names by its process id are no one else's there.
+        outcome = probe(command, timeout=SANDBOX_TIMEOUT, cwd=inside.parent, env={"TMPDIR": directory})
+        ran, escaped = inside.exists(), outside.exists()
+    if outcome.failure:
+        problem, remedy = f"srt can't start a sandbox, it {outcome.failure}", "see what else is wrong here"
+    elif escaped or not ran:
+        problem = "srt lets code write where it may not" if escaped else "srt does not run what it is given"
+        remedy = f"have the srt of npm's @anthropic-ai/sandbox-runtime on PATH instead of {srt}"
+    else:
+        return [Finding("sandbox", "starts, and holds")]
+    return [Finding("sandbox", str(srt), problem, remedy)]
+
+
+def _settings(workspace: Path) -> dict[str, object]:
+    """Returns settings like ipybox's default: only the workspace is writable, and there is no network."""
+    return {
+        "filesystem": {"denyRead": ["~/.ssh"], "allowWrite": [str(workspace)], "denyWrite": []},
+        "network": {"allowedDomains": [], "deniedDomains": []},
+    }
+
+
+def _docker() -> list[Finding]:
+    client = examine(DOCKER)
+    executable = which("docker")
+    if client.problem is not None or executable is None:
+        return [client]
+    command = [os.path.abspath(executable), "version", "--format", "{{.Server.Version}}"]
+    outcome = probe(command, timeout=DAEMON_TIMEOUT)
+    if outcome.failure is None:
+        return [client, Finding("docker daemon", outcome.output.strip())]
+    reason = outcome.failure.removeprefix("exits with 1: ")
+    if "permission denied" in reason.lower():
+        problem = "this user may not talk to the Docker daemon"
+        remedy = "run `usermod -aG docker USER` as root and log in again (it gives USER the rights of root)"
+    elif "does not end" in reason:
+        problem = f"the Docker daemon does not answer within {DAEMON_TIMEOUT:g} s"
+        remedy = "restart Docker"
+    else:
+        problem = f"the Docker daemon can't be reached ({reason})"
+        remedy = "start Docker Desktop, or run `systemctl start docker` as root"
+    return [client, Finding("docker daemon", reason, problem, remedy)]
