@@ -13,7 +13,7 @@ from typing import Any
 
 from dotenv import load_dotenv
 
-from ipybox.errors import SandboxError
+from ipybox.errors import IpyboxError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, parse_bytes
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.settings import PROFILES, load_settings
@@ -50,6 +50,14 @@ def parser() -> argparse.ArgumentParser:
     settings = sandbox.add_mutually_exclusive_group()
     settings.add_argument("--sandbox-config", type=Path, metavar="FILE", help="settings in the format of srt")
     settings.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="settings that are built in")
+    sandbox.add_argument(
+        "--allow-domain",
+        action="extend",
+        type=_items,
+        default=[],
+        metavar="DOMAIN",
+        help="host that can be reached besides those of the settings; repeatable, or a list with commas",
+    )
     limits = arguments.add_argument_group("limits", "what the code may use, with all that it starts")
     limits.add_argument(
         "--memory-limit",
@@ -66,7 +74,14 @@ def parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="show what is installed, and what a mode still needs")
     doctor.add_argument("--sandbox", action="store_true", help="fail if the sandbox can't work")
     doctor.add_argument("--docker", action="store_true", help="fail if Docker can't be used")
+    tools = commands.add_parser("tools", help="list or search a workspace's tools, or show the interface of one")
+    tools.add_argument("query", nargs="*", help="words to search for, a category, or a tool, as github.list_commits")
+    commands.add_parser("check", help="verify a workspace's saved code actions and output parsers, in a kernel")
     return arguments
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _memory(text: str) -> int:
@@ -101,6 +116,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     workspace: Path = arguments.workspace.resolve()
     if not workspace.is_dir():
         sys.exit(f"ipybox: the workspace {workspace} is not a directory")
+    if arguments.command == "tools":
+        from ipybox.codeact import tools
+
+        print(tools(" ".join(arguments.query), workspace=workspace))
+        return
+    if arguments.command == "check":
+        sys.exit(asyncio.run(_check(workspace, confinement)))
     load_dotenv(workspace / ".env")
     os.chdir(workspace)
     asyncio.run(_serve(arguments, workspace, confinement))
@@ -117,18 +139,20 @@ def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     sandbox: bool = arguments.sandbox
     config: Path | str | None = arguments.sandbox_config or arguments.sandbox_profile
-    if config is not None and not sandbox:
+    domains: list[str] = arguments.allow_domain
+    if (config is not None or domains) and not sandbox:
         raise SandboxError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
     if isinstance(config, Path):
         config = config.resolve()
     if sandbox:
-        load_settings(config)
+        load_settings(config, domains)
         require_sandbox()
     memory, cpu_seconds, processes = arguments.memory_limit, arguments.cpu_seconds, arguments.process_limit
     Limits(memory=memory or None, cpu_seconds=cpu_seconds, processes=processes)
     return {
         "sandbox": sandbox,
         "sandbox_config": config,
+        "allowed_domains": domains,
         "memory_limit": memory,
         "cpu_seconds": cpu_seconds,
         "process_limit": processes,
@@ -156,6 +180,19 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: di
         # The SDK reads stdin on a thread that nothing can wake but the client: an orderly exit would wait for it.
         os._exit(128 + stopped.result())
     await serving
+
+
+async def _check(workspace: Path, confinement: dict[str, Any]) -> int:
+    """Prints what the check says, and returns the exit status."""
+    from ipybox.codeact.host import check_in_kernel
+
+    try:
+        said = await check_in_kernel(workspace, **confinement)
+    except (IpyboxError, OSError) as exc:
+        said = f"ipybox: the check could not be ended: {exc}"
+    # Of what was imported, no control sequence reaches the terminal.
+    print("".join(character if character.isprintable() or character == "\n" else "?" for character in said))
+    return 0 if said.startswith("ok:") else 1
 
 
 async def _show(demonstration: Coroutine[object, object, None]) -> int:

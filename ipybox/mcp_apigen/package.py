@@ -40,7 +40,9 @@ def render_package(server_name: str, server_params: dict[str, Any], tools: list[
     for tool, module in zip(tools, modules, strict=True):
         files[f"{module}.py"] = _render_module(tool)
     entries = {
-        module: {"tool": tool.name, "sha256": _digest(tool)} for tool, module in zip(tools, modules, strict=True)
+        # `source` tells what was generated from what was appended to it since, such as an output parser.
+        module: {"tool": tool.name, "sha256": _digest(tool), "source": _sha256(files[f"{module}.py"])}
+        for tool, module in zip(tools, modules, strict=True)
     }
     files[MANIFEST] = json.dumps({"server": server_name, "modules": entries}, indent=1) + "\n"
     return files
@@ -105,4 +107,8 @@ def _digest(tool: ToolSpec) -> str | None:
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     except RecursionError:
         return None
+    return _sha256(text)
+
+
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,127 @@
+"""Where what lies in a workspace.
+
+mcptools/<server>/<tool>.py    generated from what a server says; `ParseResult` and `run_parsed` are appended if
+                               there is a parser for the tool's output
+mcpparse/<server>/<tool>.py    that parser
+gentools/<category>/<tool>/    a saved code action: `__init__.py`, `api.py` and `impl.py`
+"""
+
+import keyword
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ipybox.codeact.source import Entry, Function, Module, UnreadableError, Workspace
+
+GENTOOLS = "gentools"
+MCPTOOLS = "mcptools"
+MCPPARSE = "mcpparse"
+
+#: Functions of a tool's module that return what a parser made of the tool's output.
+RUN_PARSED = ("run_parsed", "run_parsed_async")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The category (or server) and the name of a tool."""
+
+    category: str
+    tool: str
+
+    def __str__(self) -> str:
+        return f"{self.category}.{self.tool}"
+
+    def path(self, root: str) -> str:
+        """Where it lies, without suffix: a directory of gentools, or else a module."""
+        return f"{root}/{self.category}/{self.tool}"
+
+    def module(self, root: str) -> str:
+        """What it is imported as."""
+        return f"{root}.{self}"
+
+
+@dataclass(frozen=True)
+class McpTool:
+    """A tool of an MCP server: its generated module, with what was appended to it."""
+
+    name: Name
+    module: Module
+
+    @cached_property
+    def generated(self) -> int:
+        """The last line of what was generated, which is the end of `run_async`."""
+        last = self.module.function("run_async") or self.module.function("run")
+        return self.module.end if last is None else last.end_lineno or self.module.end
+
+    @cached_property
+    def run_parsed(self) -> Function | None:
+        """The function that returns a parsed result, if there is one."""
+        found = (self.module.function(name) for name in RUN_PARSED)
+        return next((function for function in found if function and function.lineno > self.generated), None)
+
+
+class Library:
+    """Reads what is in a workspace, and keeps in `unreadable` what it could not read."""
+
+    def __init__(self, workspace: Path | str):
+        self.workspace = Workspace(workspace)
+        self.unreadable: list[UnreadableError] = []
+        self._read: dict[str, Module | None] = {}
+
+    def gentools(self) -> Iterator[Name]:
+        """The saved code actions, as far as they can be imported by their name."""
+        for category in self._categories(GENTOOLS):
+            for entry in self.entries(f"{GENTOOLS}/{category}"):
+                # Removing a package leaves the directory where Python kept its bytecode.
+                if entry.is_dir and is_name(entry.name) and self.entries(f"{GENTOOLS}/{category}/{entry.name}"):
+                    yield Name(category, entry.name)
+
+    def mcp_tools(self) -> Iterator[McpTool]:
+        """The tools of MCP servers whose modules can be read."""
+        for name in self._modules(MCPTOOLS):
+            if module := self.module(f"{name.path(MCPTOOLS)}.py"):
+                yield McpTool(name, module)
+
+    def parsers(self) -> Iterator[Name]:
+        """The tools that have a parser in `mcpparse`."""
+        return self._modules(MCPPARSE)
+
+    def module(self, path: str) -> Module | None:
+        """The module in a file, unless it is missing or unreadable."""
+        if path not in self._read:
+            self._read[path] = self._parsed(path)
+        return self._read[path]
+
+    def entries(self, path: str) -> list[Entry]:
+        """What a directory holds; nothing if it is missing or unreadable."""
+        try:
+            return self.workspace.entries(path)
+        except UnreadableError as exc:
+            if all(known.path != path for known in self.unreadable):
+                self.unreadable.append(exc)
+            return []
+
+    def _parsed(self, path: str) -> Module | None:
+        try:
+            return self.workspace.module(path)
+        except FileNotFoundError:
+            return None
+        except UnreadableError as exc:
+            self.unreadable.append(exc)
+            return None
+
+    def _categories(self, root: str) -> list[str]:
+        return [entry.name for entry in self.entries(root) if entry.is_dir and is_name(entry.name)]
+
+    def _modules(self, root: str) -> Iterator[Name]:
+        for category in self._categories(root):
+            for entry in self.entries(f"{root}/{category}"):
+                tool = entry.name.removesuffix(".py")
+                if tool != entry.name and tool != "__init__" and is_name(tool):
+                    yield Name(category, tool)
+
+
+def is_name(name: str) -> bool:
+    """Whether code can import this by its name."""
+    return name.isidentifier() and not keyword.iskeyword(name)

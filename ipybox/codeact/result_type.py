@@ -1,0 +1,47 @@
+"""Whether callers know what is in a result."""
+
+import dataclasses
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, is_typeddict
+from uuid import UUID
+
+from pydantic import BaseModel
+
+_PLAIN = (str, int, float, bool, bytes, NoneType, Decimal, UUID, PurePath)
+_TIMES = (datetime.date, datetime.time, datetime.timedelta)
+_CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
+
+
+def improper_types(result: Any) -> Iterator[str]:
+    """The types in it that are no models, no plain types and no containers of these."""
+    origin = get_origin(result)
+    if origin is Literal:
+        return
+    if origin in (Union, UnionType, *_CONTAINERS):
+        for item in get_args(result):
+            if item is not Ellipsis:
+                yield from improper_types(item)
+    elif hasattr(result, "__value__"):  # an alias of Python 3.12
+        yield from improper_types(result.__value__)
+    elif result is not None and not _is_proper(result):
+        yield getattr(result, "__qualname__", None) or str(result)
+
+
+def is_model(value: Any) -> bool:
+    """Whether this class says what is in its instances, or is an exception."""
+    if not isinstance(value, type):
+        return False
+    kind = cast("type[Any]", value)
+    described = is_typeddict(kind) or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    return described or issubclass(kind, (BaseModel, Enum, BaseException))
+
+
+def _is_proper(result: Any) -> bool:
+    if not isinstance(result, type) or result in _CONTAINERS:
+        return False
+    return is_model(cast(Any, result)) or issubclass(cast("type[Any]", result), (*_PLAIN, *_TIMES))

@@ -1,0 +1,196 @@
+"""Python files of a workspace as syntax trees: bounded, without importing, and without waiting for anything.
+
+Code can plant what it likes in its workspace: pipes in place of files, links that lead elsewhere or in circles, files
+without end, source that is nested deeper than the parser goes. All of it ends in `UnreadableError`.
+"""
+
+import ast
+import os
+import stat
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+#: Bytes of a file; the largest module that was ever generated has 17,000.
+MAX_FILE = 256 * 1024
+#: Bytes of all files that one question reads: a second or two of parsing.
+MAX_TOTAL = 8 * 1024 * 1024
+#: Entries of all directories that one question lists.
+MAX_ENTRIES = 10_000
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class UnreadableError(Exception):
+    """Something in the workspace can't be read or parsed; the attributes say what, where and why."""
+
+    def __init__(self, path: str, reason: str, line: int = 1):
+        super().__init__(f"{path}:{line}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Python file that was read and parsed.
+
+    Attributes:
+        path: Relative to the workspace, with slashes.
+        text: Its source.
+        tree: The same, parsed.
+    """
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """Its lines with their ends, in UTF-8, which columns of a syntax tree count in."""
+        return self.text.encode().splitlines(keepends=True)
+
+    def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+        """The source between two positions, each a line and a column."""
+        (first, left), (last, right) = start, end
+        if first == last:
+            return self.lines[first - 1][left:right].decode()
+        middle = self.lines[first : last - 1]
+        return b"".join([self.lines[first - 1][left:], *middle, self.lines[last - 1][:right]]).decode()
+
+    def source_of(self, node: ast.expr | ast.stmt) -> str:
+        """The source of a node as it is written."""
+        end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        return self.between((node.lineno, node.col_offset), end)
+
+    def function(self, name: str) -> Function | None:
+        """The function that the module ends up with under this name."""
+        return next(
+            (each for each in reversed(self.tree.body) if isinstance(each, Function) and each.name == name), None
+        )
+
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """The classes at its top level."""
+        return {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
+
+    @property
+    def end(self) -> int:
+        """Its last line."""
+        return max(1, len(self.lines))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Entry:
+    """What a directory has under a name; links are what they lead to."""
+
+    name: str
+    is_dir: bool
+
+
+class Workspace:
+    """Reads what is below a directory, for one question: up to `MAX_TOTAL` bytes and `MAX_ENTRIES` names.
+
+    Paths are relative to it and have slashes.
+
+    Raises:
+        NotADirectoryError: There is no such directory.
+    """
+
+    def __init__(self, root: Path | str):
+        self.root = Path(os.path.realpath(root))
+        if not self.root.is_dir():
+            raise NotADirectoryError(f"{self.root} is not a directory: give the workspace as `workspace=`")
+        self._bytes_left = MAX_TOTAL
+        self._entries_left = MAX_ENTRIES
+
+    def entries(self, path: str) -> list[Entry]:
+        """What a directory holds, sorted, without hidden files; nothing where there is none.
+
+        Raises:
+            UnreadableError: It is no directory, leads out of the workspace, or holds too much.
+        """
+        try:
+            with os.scandir(self._place(path)) as found:
+                entries = [Entry(each.name, _is_dir(each)) for each in islice(found, self._entries_left + 1)]
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise UnreadableError(path, f"can't be listed ({exc.strerror})") from exc
+        if len(entries) > self._entries_left:
+            raise UnreadableError(path, f"is left out: there are more than {MAX_ENTRIES:,} files")
+        self._entries_left -= len(entries)
+        return sorted(each for each in entries if not each.name.startswith((".", "__pycache__")))
+
+    def module(self, path: str) -> Module:
+        """A Python file, parsed.
+
+        Raises:
+            FileNotFoundError: It is not there.
+            UnreadableError: It can't be read or parsed.
+        """
+        text = self.text(path)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about escapes in string literals
+                return Module(path, text, ast.parse(text))
+        except SyntaxError as exc:
+            raise UnreadableError(path, f"is not valid Python ({exc.msg})", exc.lineno or 1) from exc
+        except (ValueError, RecursionError, MemoryError) as exc:
+            raise UnreadableError(path, "is nested too deeply, or is no text, for Python's parser") from exc
+
+    def text(self, path: str) -> str:
+        """A file's text.
+
+        Raises:
+            FileNotFoundError: It is not there.
+            UnreadableError: It is no regular file in the workspace, too large, or not UTF-8.
+        """
+        data = self._read(path)
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise UnreadableError(path, f"is left out: {MAX_TOTAL:,} bytes of other files were read before")
+        try:
+            # As Python reads source: any kind of line end, and maybe a byte order mark.
+            return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        except UnicodeDecodeError as exc:
+            raise UnreadableError(path, "is not UTF-8", data.count(b"\n", 0, exc.start) + 1) from exc
+
+    def _read(self, path: str) -> bytes:
+        try:
+            # Without O_NONBLOCK, opening a pipe would wait for a writer.
+            fd = os.open(self._place(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except FileNotFoundError:
+            raise
+        except OSError as exc:
+            raise UnreadableError(path, f"can't be opened ({exc.strerror})") from exc
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise UnreadableError(path, "is not a regular file")
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(MAX_FILE + 1)
+        finally:
+            os.close(fd)
+        if len(data) > MAX_FILE:
+            raise UnreadableError(path, f"is larger than {MAX_FILE:,} bytes")
+        return data
+
+    def _place(self, path: str) -> Path:
+        place = self.root / path
+        real = os.path.realpath(place)
+        if real != str(place) and not Path(real).is_relative_to(self.root):
+            raise UnreadableError(path, "is a link that leads out of the workspace")
+        return place
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle
+        return False
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal would obey, or an encoding would refuse."""
+    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)

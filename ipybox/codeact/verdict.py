@@ -1,0 +1,99 @@
+"""`check()`: whether what was saved in a workspace can be used, and if not, what to mend where."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from ipybox.codeact.gentool_rules import gentool_problems, stray_problems
+from ipybox.codeact.imported import import_problems, importing, parser_import_problems
+from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, Library, McpTool, Name
+from ipybox.codeact.parser_rules import orphan_problems, parser_problems, stray_parsers
+from ipybox.codeact.problem import Problem, unreadable
+from ipybox.codeact.source import printable
+
+#: Problems that are told at a time.
+SHOWN = 50
+
+
+def check(*, workspace: Path | str = ".") -> str:
+    """The verdict on all saved code actions and output parsers: `ok: 2 gentools, 3 parsers`, or a line per fault.
+
+    They are imported for it, afresh, so that the next import in this session sees them as they are now, too.
+
+    Args:
+        workspace: The directory that holds `gentools`, `mcptools` and `mcpparse`.
+
+    Raises:
+        NotADirectoryError: There is no such workspace.
+    """
+    library = Library(workspace)
+    found = _problems(library)
+    if not found:
+        gentools, parsers = len(list(library.gentools())), len(list(library.parsers()))
+        return f"ok: {_number(gentools, 'gentool')}, {_number(parsers, 'parser')}"
+    more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    return printable("\n".join([*map(str, found[:SHOWN]), *more]))
+
+
+def problems(workspace: Path | str = ".") -> list[Problem]:
+    """What `check` finds, by file and line; nothing if all is well.
+
+    Raises:
+        NotADirectoryError: There is no such workspace.
+    """
+    return _problems(Library(workspace))
+
+
+def _problems(library: Library) -> list[Problem]:
+    with importing(library.workspace.root):
+        found = [
+            *stray_problems(library),
+            *stray_parsers(library),
+            *(problem for name in library.gentools() for problem in _of_gentool(library, name)),
+            *(problem for name in library.parsers() for problem in _of_parser(library, name)),
+            *_of_others(library),
+        ]
+    return sorted({*found, *map(unreadable, library.unreadable)})
+
+
+def _of_gentool(library: Library, name: Name) -> list[Problem]:
+    path = f"{name.path(GENTOOLS)}/api.py"
+
+    def imported() -> Iterator[Problem]:
+        if api := library.module(path):
+            yield from import_problems(library.workspace.root, name, api)
+
+    return _in_turn(library, path, lambda: gentool_problems(library, name), imported)
+
+
+def _of_parser(library: Library, name: Name) -> list[Problem]:
+    path = f"{name.path(MCPPARSE)}.py"
+
+    def imported() -> Iterator[Problem]:
+        module, parser = library.module(f"{name.path(MCPTOOLS)}.py"), library.module(path)
+        if module and parser:
+            yield from parser_import_problems(library.workspace.root, McpTool(name, module), parser)
+
+    return _in_turn(library, path, lambda: parser_problems(library, name), imported)
+
+
+def _of_others(library: Library) -> Iterator[Problem]:
+    parsed = set(library.parsers())
+    for tool in library.mcp_tools():
+        if tool.name not in parsed:
+            yield from orphan_problems(library, tool)
+
+
+def _in_turn(library: Library, path: str, *rules: Callable[[], Iterable[Problem]]) -> list[Problem]:
+    """The problems that the first rules find that find any: what is at fault is not imported on top."""
+    before = len(library.unreadable)
+    for each in rules:
+        try:
+            if (found := list(each())) or len(library.unreadable) > before:
+                return found
+        except RecursionError:
+            return [Problem(path, 1, "it, or what belongs to it, is nested too deeply", "write it more simply")]
+    return []
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

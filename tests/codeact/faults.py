@@ -1,0 +1,228 @@
+"""A fault for each rule, and what is said about it."""
+
+from dataclasses import dataclass
+
+from tests.codeact.conftest import API, COMMITS
+
+INIT_FILE, API_FILE, IMPL_FILE = (f"{COMMITS}/{name}.py" for name in ("__init__", "api", "impl"))
+COUNT = "gentools/labels/count"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault, and what is said about it.
+
+    Attributes:
+        path: The file that is spoiled.
+        old: What is replaced in it; if empty, `new` is written to the end of the file, which may be new.
+        message: A part of what is said to be wrong.
+        remedy: A part of what is said to be done.
+        line: What the line that is named contains; by default the first line.
+        where: The file that is named; by default the spoiled one.
+    """
+
+    path: str
+    old: str
+    new: str
+    message: str
+    remedy: str
+    line: str | None = None
+    where: str | None = None
+
+
+BODY = "    from . import impl\n\n    return impl.run(username, top_n_repos, last_n_commits)\n"
+DOC = '"""The latest commits of a user\'s repositories with most stars.\n'
+RUN = "def run(username: str, top_n_repos: int = 3, last_n_commits: int = 5) -> list[Repo]:"
+IMPL_RUN = "def run(username: str, top_n_repos: int, last_n_commits: int) -> list[Repo]:"
+
+INTERFACES = {
+    "no run": Case(API_FILE, "def run(", "def _run(", "there is no function `run`", "define `def run(…) -> …:`"),
+    "untyped parameter": Case(
+        API_FILE,
+        "username: str",
+        "username",
+        "parameter `username` of `run` has no type",
+        "`username: str`",
+        "def run(",
+    ),
+    "untyped result": Case(
+        API_FILE, " -> list[Repo]", "", "`run` does not say what it returns", "annotate its result", "def run("
+    ),
+    "no docstring": Case(
+        API_FILE,
+        API[API.index(DOC) - 4 : API.index(BODY)],
+        "",
+        "`run` is not documented",
+        "add a docstring",
+        "def run(",
+    ),
+    "empty first line": Case(
+        API_FILE, DOC, DOC.replace('"""', '"""\n    '), "first line of the docstring of `run`", "say there", "def run("
+    ),
+    "bare dict": Case(API_FILE, "list[Repo]:", "dict:", "the result `dict` says nothing", "pydantic model", "def run("),
+    "any within": Case(API_FILE, "list[Repo]:", '"list[Any]":', "`Any`", "return a pydantic model", "def run("),
+    "bare list within": Case(API_FILE, "[Repo]:", "[Repo | list]:", "`list`", "return a pydantic model", "def run("),
+    "logic in run": Case(
+        API_FILE, "impl.run(username", "impl.run(username)\n    return (username", "more or less", "impl.py", "def run("
+    ),
+    "another call": Case(API_FILE, "impl.run(", "impl.main(", "more or less", "`return impl.run(username,", "def run("),
+    "not awaited": Case(
+        f"{COUNT}/api.py", "await counted", "counted", "more or less", "`return await impl.run(", "async def run("
+    ),
+    "forgotten parameter": Case(
+        API_FILE, ", last_n_commits)", ", 5)", "does not pass on its parameter `last_n_commits`", "hand", "impl.run("
+    ),
+    "forgotten keywords": Case(
+        f"{COUNT}/api.py", ", **more)", ")", "does not pass on its parameter `more`", "hand `more`", "await counted"
+    ),
+    "swapped parameters": Case(
+        API_FILE, "(username, top_n_repos,", "(top_n_repos, username,", "parameter `username`", "its place", "impl.run("
+    ),
+    "eager implementation": Case(
+        API_FILE, "class Commit", "from . import impl as i\n\n\nclass Commit", "impl is imported", "body", "import impl"
+    ),
+    "tools imported": Case(
+        API_FILE,
+        "class Commit",
+        "from mcptools.github import list_commits\n\n\nclass Commit",
+        "`mcptools.github.list_commits` is a detail",
+        "move it to impl.py",
+        "import list_commits",
+    ),
+    "parser imported": Case(
+        API_FILE, "class Commit", "import mcpparse.x\n\n\nclass Commit", "`mcpparse.x`", "impl.py", "import mcpparse"
+    ),
+    "another's implementation": Case(
+        API_FILE,
+        "class Commit",
+        "from gentools.labels.count.impl import run as r\n\n\nclass Commit",
+        "is a detail",
+        "move it to impl.py",
+        "from gentools",
+    ),
+    "helper function": Case(API_FILE, "", "\n\ndef help(): ...\n", "function `help`", "move it to impl.py", "def help"),
+    "plain class": Case(API_FILE, "", "\n\nclass A:\n    pass\n", "class `A` is no model", "BaseModel", "class A"),
+    "method of a model": Case(
+        API_FILE, '    @field_validator("name")\n    @classmethod\n', "", "neither a validator", "impl.py", "_is_named"
+    ),
+    "statement": Case(API_FILE, "", "\nprint(1)\n", "runs when the interface is imported", "impl.py", "print(1)"),
+    "syntax error": Case(API_FILE, "class Repo(", "class Repo((", "is not valid Python", "mend", "class Repo(("),
+    "loop": Case(API_FILE, "", "\nfor i in []:\n    pass\n", "runs when the interface is imported", "impl.py", "for i"),
+}
+
+IMPLEMENTATIONS = {
+    "no run in impl": Case(IMPL_FILE, "def run(", "def go(", "there is no function `run`", "api.py's"),
+    "defaults": Case(IMPL_FILE, "commits: int)", "commits: int = 5)", "has defaults", "remove them", "def run("),
+    "other names": Case(IMPL_FILE, "username: str,", "user: str,", "`run` takes (user: str", "of api.py", "def run("),
+    "other kinds": Case(
+        IMPL_FILE, ", last_n_commits: int", ", *, last_n_commits: int", "in api.py", "parameters of api.py", "def run("
+    ),
+    "other type": Case(
+        IMPL_FILE,
+        "top_n_repos: int",
+        "top_n_repos: float",
+        "typed float here and int",
+        "`top_n_repos: int`",
+        "def run(",
+    ),
+    "other result": Case(IMPL_FILE, "-> list[Repo]", "-> Repo", "returns Repo here", "`-> list[Repo]`", "def run("),
+    "sync and async": Case(
+        IMPL_FILE, IMPL_RUN, f"async {IMPL_RUN}", "async here and sync in", "make it sync", "def run("
+    ),
+    "model again": Case(
+        IMPL_FILE,
+        "",
+        "\n\nclass Repo:\n    pass\n",
+        "class `Repo` of api.py is defined again",
+        "from .api",
+        "class Repo",
+    ),
+    "model not imported": Case(
+        IMPL_FILE,
+        "import Commit, Repo",
+        "import Commit",
+        "`Repo` is not imported",
+        "`from .api import Repo`",
+        "def run(",
+    ),
+}
+
+PACKAGES = {
+    "run not exported": Case(INIT_FILE, ", run\n", "\n", "does not export `run`", "`from .api import run, Repo`"),
+    "model not exported": Case(
+        INIT_FILE, "Repo, run\n", "run\n", "does not export `Repo`", "`from .api import run, Repo`"
+    ),
+    "no __all__": Case(INIT_FILE, "__all__", "names", "there is no `__all__`", '`__all__ = ["Repo", "run"]`'),
+    "lacking in __all__": Case(INIT_FILE, ', "run"', "", "`__all__` lacks `run`", '"run"]`', "__all__"),
+    "unknown in __all__": Case(INIT_FILE, '"run"', '"run", "x"', "`__all__` names `x`", "remove", "__all__"),
+    "implementation exported": Case(
+        INIT_FILE, "", "\nfrom .impl import _repo\n", "is imported", "only from .api", ".impl"
+    ),
+    "code": Case(INIT_FILE, "", "\nif 1:\n    pass\n", "more than exports", "move the rest", "if 1"),
+    "stray module": Case("gentools/github/x.py", "", "", "no saved code action", "directory <category>/<tool>"),
+    "stray file": Case("gentools/x.py", "", "", "found by nobody", "directory <category>/<tool>"),
+    "keyword": Case("gentools/class/x/api.py", "", "", "`class` can't be imported", "rename", where="gentools/class"),
+    "no identifier": Case(
+        "gentools/github/a-b/api.py", "", "", "`a-b` can't be imported", "rename", where="gentools/github/a-b"
+    ),
+}
+
+IMPORTS = {
+    "name that is not defined": Case(
+        IMPL_FILE, "", "\nUSED = undefined\n", "NameError: name 'undefined'", "mend this line", "USED ="
+    ),
+    "exit": Case(IMPL_FILE, "", "\nraise SystemExit(3)\n", "SystemExit: 3", "mend this line", "raise SystemExit"),
+    "tool that is not there": Case(
+        IMPL_FILE,
+        "import list_commits, ",
+        "import gone, ",
+        "cannot import name 'gone'",
+        "mend this line",
+        "import gone",
+    ),
+    "error in what is used": Case(
+        "mcptools/github/list_commits.py",
+        "class Params",
+        "1 / 0\n\n\nclass Params",
+        "import of gentools/github/commits_of_top_repos/impl.py fails: ZeroDivisionError",
+        "mend this line",
+        "1 / 0",
+    ),
+    "unresolved annotation": Case(
+        f"{COUNT}/api.py", "from collections.abc import Mapping\n", "", "NameError: name 'Mapping'", "mend this line"
+    ),
+    "result of no kind": Case(
+        f"{COUNT}/api.py",
+        "Mapping\n",
+        "Mapping\nfrom builtins import complex as int\n",
+        "has `complex`",
+        "pydantic",
+        "async def run(",
+    ),
+    "other types of the same names": Case(
+        f"{COUNT}/impl.py",
+        "Mapping\n",
+        "Mapping\nfrom builtins import float as int\n",
+        "with other types",
+        "import its types from .api",
+    ),
+    "class that only looks like a model": Case(
+        API_FILE, "", "\n\nclass A(dict[str, int]):\n    pass\n", "class `A` is no model", "BaseModel", "class A"
+    ),
+    "implementation by detour": Case(
+        API_FILE,
+        "class Commit",
+        'name = __import__("importlib").import_module(".impl", __package__)\n\n\nclass Commit',
+        "cannot import name 'Commit'",
+        "mend this line",
+        "import Commit",
+        where=IMPL_FILE,
+    ),
+    "implementation after all": Case(
+        API_FILE,
+        BODY,
+        f'{BODY}\n\nname = __import__("importlib").import_module(".impl", __package__)\n',
+        "impl.py is imported with it",
+        "in the body of `run` only",
+    ),
+}

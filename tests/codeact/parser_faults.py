@@ -1,0 +1,121 @@
+"""A fault for each rule about output parsers."""
+
+from tests.codeact.conftest import SEARCH, SEARCH_PARSER
+from tests.codeact.faults import Case
+
+LAZY = "    from mcpparse.github import search_repositories as parser\n"
+CHANGED = "was generated of this module was changed"
+DOCUMENTED = '    """The repositories that were found."""\n'
+
+
+PARSERS = {
+    "no tool": Case(
+        "mcpparse/github/gone.py", "", "", "there is no tool mcptools/github/gone.py", "register the server"
+    ),
+    "no model": Case(
+        SEARCH,
+        "class ParseResult(",
+        "class Parsed(",
+        "no model `ParseResult`",
+        f"append it to {SEARCH}",
+        "def run_parsed",
+    ),
+    "no run_parsed": Case(
+        SEARCH, "def run_parsed(", "def parsed(", "no function `run_parsed`", f"append it to {SEARCH}", "def parsed("
+    ),
+    "untyped": Case(SEARCH, "(params: Params) -> P", "(params) -> P", "has no type", "annotate it", "def run_parsed"),
+    "more parameters": Case(
+        SEARCH, "Params) -> P", "Params, x: int) -> P", "not take the tool's `Params`", "write", "def run_parsed"
+    ),
+    "result of run_parsed": Case(
+        SEARCH, ") -> ParseResult", ") -> list[str]", "returns list[str]", "`-> ParseResult`", "def run_parsed"
+    ),
+    "not documented": Case(SEARCH, DOCUMENTED, "", "`run_parsed` is not documented", "add", "def run_parsed"),
+    "async run_parsed": Case(
+        SEARCH, "def run_parsed", "async def run_parsed", "`run_parsed` is async", "is sync", "def run_parsed"
+    ),
+    "parser not imported": Case(
+        SEARCH, LAZY, "    parser = ...\n", "does not import the parser", "`from mcpparse.github", "def run_parsed"
+    ),
+    "parser imported eagerly": Case(
+        SEARCH,
+        "from pydantic",
+        "import mcpparse.github\nfrom pydantic",
+        "which it imports itself",
+        "body",
+        "import mcpp",
+    ),
+    "generated body": Case(SEARCH, "    return CLIENT.run_text(", "    return CLIENT.run_texts(", CHANGED, "again"),
+    "other tool": Case(SEARCH, 'CLIENT.run_text("search_', 'CLIENT.run_text("delete_', CHANGED, "again"),
+    "generated function removed": Case(SEARCH, "async def run_async", "async def run_later", CHANGED, "again"),
+    "put into the generated part": Case(SEARCH, "def run(", "LIMIT = 5\n\n\ndef run(", CHANGED, "below `run_async`"),
+    "annotation of the generated part": Case(SEARCH, "query: str", "query: str | None", CHANGED, "again"),
+    "manifest without a record": Case(
+        "mcptools/github/.ipybox.json",
+        '"modules"',
+        '"module"',
+        "doesn't say what was generated",
+        "again",
+        where=SEARCH,
+    ),
+    "no parse": Case(
+        SEARCH_PARSER, "def parse(", "def read(", "there is no function `parse`", "`def parse(result: str)"
+    ),
+    "type of parse": Case(
+        SEARCH_PARSER, "result: str", "result: dict", "returns str", "`def parse(result: str)", "def pa"
+    ),
+    "type of structured parse": Case(
+        "mcpparse/tracker/search_tickets.py",
+        "result: Result",
+        "result: str",
+        "returns Result",
+        "(result: Result)",
+        "def",
+    ),
+    "result of parse": Case(
+        SEARCH_PARSER, "-> ParseResult", "-> dict", "`parse` returns dict", "-> ParseResult:`", "def parse"
+    ),
+    "async parse": Case(SEARCH_PARSER, "def parse", "async def parse", "`parse` is async", "`def parse", "def parse"),
+    "model defined again": Case(
+        SEARCH_PARSER,
+        "def parse",
+        "class ParseResult:\n    pass\n\n\ndef parse",
+        "`ParseResult` is defined again",
+        "import that of mcptools.github.search_repositories",
+        "class ParseResult",
+    ),
+    "model not imported": Case(
+        SEARCH_PARSER, "ParseResult, R", "R", "`ParseResult` is not imported", "`from mcptools.github.search_repo"
+    ),
+    "other model": Case(
+        SEARCH_PARSER, "def parse", "ParseResult = Repository\n\n\ndef parse", "another", "import it from", "def parse"
+    ),
+    "no pydantic": Case(
+        SEARCH,
+        "class ParseResult(BaseModel)",
+        "class ParseResult(list[str])",
+        "no pydantic",
+        "BaseModel",
+        "class Parse",
+    ),
+    "parser fails": Case(SEARCH_PARSER, "", "\n1 / 0\n", "ZeroDivisionError", "mend this line", "1 / 0"),
+    "run_parsed with no parser": Case(
+        "mcptools/github/list_commits.py",
+        "",
+        "\n\nclass ParseResult:\n    pass\n\n\ndef run_parsed(params): ...\n",
+        "its parser mcpparse/github/list_commits.py is missing",
+        "write it, or remove `run_parsed`",
+        "def run_parsed",
+    ),
+    "model with no parser": Case(
+        "mcptools/github/list_commits.py",
+        "",
+        "\n\nclass ParseResult:\n    pass\n",
+        "is missing",
+        "write",
+        "class ParseR",
+    ),
+    "stray parser": Case("mcpparse/x.py", "", "", "the parser of no tool", "mcpparse/<server>/<tool>.py"),
+    "parser with no name": Case("mcpparse/github/a-b.py", "", "", "`a-b` can't be imported", "rename"),
+    "server with no name": Case("mcpparse/a-b/x.py", "", "", "`a-b` can't be imported", "rename", where="mcpparse/a-b"),
+}
