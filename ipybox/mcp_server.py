@@ -29,7 +29,8 @@ TOOLS_DIR = "mcptools"
 INSTRUCTIONS = """\
 Executes Python code that can call the tools of MCP servers.
 1. register_mcp_server generates a typed Python API for a server's tools in mcptools/<server_name>/ of the workspace.
-2. Read mcptools/<server_name>/__init__.py for the list of tools, and the module of a tool for its interface.
+2. Read mcptools/<server_name>/__init__.py for the list of tools, and the module of a tool for its interface; or print
+   ipybox.codeact.tools("some words") in a cell, which searches these and what was saved in gentools/.
 3. execute_ipython_cell runs code that uses it, for example:
    from mcptools.github import list_commits
    print(list_commits.run(list_commits.Params(owner="x", repo="y"))[:500])

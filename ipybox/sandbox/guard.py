@@ -26,6 +26,8 @@ PROTECTED_FILES = (
     *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".env"),
     *(".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json", "sandbox-config.json"),
 )
+#: What a placeholder holds that must not be empty: Claude Code complains about one that is no JSON.
+PLACEHOLDERS = {".mcp.json": b'{"mcpServers": {}}\n'}
 PROTECTED_DIRS = (".claude", ".git", ".idea", ".vscode")
 
 
@@ -82,7 +84,9 @@ def _make_missing(root: int) -> set[str]:
                 os.mkdir(name, 0o755, dir_fd=root)
             else:
                 # Writable: srt takes an empty file that is not for a leftover of its own, and removes it.
-                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=root))
+                file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=root)
+                os.write(file, PLACEHOLDERS.get(name, b""))
+                os.close(file)
         except FileExistsError:
             continue
         made.add(name)
@@ -90,16 +94,27 @@ def _make_missing(root: int) -> set[str]:
 
 
 def _remove(root: int, names: set[str]) -> None:
-    """Removes those placeholders that are still as they were made: empty."""
+    """Removes those placeholders that are still as they were made."""
     for name in names:
         try:
             found = os.lstat(name, dir_fd=root)
             if stat.S_ISDIR(found.st_mode):
                 os.rmdir(name, dir_fd=root)
-            elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
+            elif stat.S_ISREG(found.st_mode) and _content(root, name, found.st_size) in (b"", PLACEHOLDERS.get(name)):
                 os.unlink(name, dir_fd=root)
         except OSError:
             pass  # gone, or in use
+
+
+def _content(root: int, name: str, size: int) -> bytes | None:
+    """Returns what is in a file, unless that is more than any placeholder has."""
+    if size > max(map(len, PLACEHOLDERS.values())):
+        return None
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
+    try:
+        return os.read(file, size)
+    finally:
+        os.close(file)
 
 
 def _open_lock(path: str) -> int:

@@ -89,6 +89,11 @@ def notice(mode: Mode, workspace: Path) -> None:
     config = sandbox_config(workspace) if mode == "sandbox" else None
     if (text := session_notice(mode, name, sandbox_config=config)) is not None:
         print(text)
+    elif not (place_of_environment(Path(os.environ["CLAUDE_PLUGIN_DATA"])) / READY).exists():
+        print(f"{name} sets up its environment, once for this version, which takes up to a minute.")
+        print(
+            "If its tools are missing, tell the user that they come with that: see /mcp, or start another session then."
+        )
 
 
 def serve(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
@@ -130,7 +135,7 @@ def environment(data: Path) -> Path:
     Raises:
         LaunchError: It can't be made.
     """
-    place = data / "envs" / fingerprint()
+    place = place_of_environment(data)
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -142,6 +147,11 @@ def environment(data: Path) -> Path:
                 remove_others(place)
     os.set_inheritable(lock, True)
     return place / "bin" / "python"
+
+
+def place_of_environment(data: Path) -> Path:
+    """Returns where the environment of this version is, or will be."""
+    return data / "envs" / fingerprint()
 
 
 def fingerprint() -> str:

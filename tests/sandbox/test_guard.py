@@ -61,6 +61,7 @@ def test_protected_names_are_taken_while_the_command_runs_and_free_afterwards(wo
     with guarded(workspace):
         assert entries(workspace) == NAMES
         assert all((workspace / name).is_dir() for name in guard.PROTECTED_DIRS)
+        assert json.loads((workspace / ".mcp.json").read_text()) == {"mcpServers": {}}
         assert (workspace.parent / "private").exists()
 
     assert entries(workspace) == set()

@@ -1,0 +1,69 @@
+"""What the tests with the real client share: a repository of the working tree, and homes with a plugin each."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.claude.cli import Home, publish
+
+#: The plugins that run here.
+PLUGINS = ("codeact-default", "codeact-sandbox")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A plugin in a home of its own, and what its user has seen so far."""
+
+    plugin: str
+    home: Home
+    added: str
+    installed: str
+    listed: str
+    """Servers, at the first start of this version."""
+
+    @property
+    def tools(self) -> str:
+        """What allows all tools of the plugin's server."""
+        return f"mcp__plugin_{self.plugin}_ipybox"
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bare repository of the working tree."""
+    return publish(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture(scope="session")
+def package_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the homes share, as they have a machine. It is empty for the first one."""
+    directory = tmp_path_factory.mktemp("packages")
+    yield directory
+    shutil.rmtree(directory)  # pytest would keep it for some runs
+
+
+@pytest.fixture(scope="session", params=PLUGINS)
+def installed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path, package_cache: Path
+) -> Iterator[Installed]:
+    """A plugin that was installed from the repository and has started once."""
+    plugin: str = request.param
+    home = Home(tmp_path_factory.mktemp(plugin), repository, package_cache)
+    added, installed = home.marketplace_add(), home.install(plugin)
+    yield Installed(plugin, home, added, installed, home.mcp_list(tmp_path_factory.mktemp("first")))
+    shutil.rmtree(home.path)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "workspace"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def home(tmp_path: Path, repository: Path, package_cache: Path) -> Home:
+    """A home without plugins."""
+    return Home(tmp_path, repository, package_cache)

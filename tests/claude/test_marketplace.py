@@ -1,0 +1,121 @@
+"""The marketplace as a new user gets it: from a repository's URL, in a fresh home, with nothing downloaded yet."""
+
+import json
+import re
+import shlex
+import subprocess
+import tarfile
+import tomllib
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from tests.claude.api import Block, Request, text, tool
+from tests.claude.cli import Home
+from tests.claude.conftest import Installed
+from tests.servers import ROOT
+
+MARKETPLACE = ROOT / ".claude-plugin" / "marketplace.json"
+PLUGINS = [plugin["name"] for plugin in json.loads(MARKETPLACE.read_text())["plugins"]]
+
+#: Tokens that a plugin may cost in each session in which it isn't used.
+ALWAYS_ON_TOKENS = 60
+
+
+@pytest.mark.parametrize("place", [".", *(f"plugins/{plugin}" for plugin in PLUGINS)])
+def test_manifests_are_valid(home: Home, place: str):
+    assert "Validation passed" in home.claude("plugin", "validate", "--strict", str(ROOT / place))
+
+
+def test_marketplace_has_a_plugin_for_each_mode():
+    assert PLUGINS == ["codeact-default", "codeact-sandbox", "codeact-docker"]
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for plugin in json.loads(MARKETPLACE.read_text())["plugins"]:
+        manifest = json.loads((ROOT / plugin["source"] / ".claude-plugin" / "plugin.json").read_text())
+        assert Version(manifest["version"]) == Version(project)
+        assert "version" not in plugin, "the one in plugin.json is enough"
+
+
+def test_plugin_starts_what_was_installed(installed: Installed):
+    assert "Successfully added marketplace: ipybox" in installed.added
+    assert f"Successfully installed plugin: {installed.plugin}@ipybox" in installed.installed
+    assert f"plugin:{installed.plugin}:ipybox: sh " in installed.listed
+    assert status(installed.listed) == "✔ Connected"
+    assert "Failed to parse" not in installed.listed, "a placeholder of the sandbox is no configuration"
+
+
+def test_plugin_costs_little_when_it_is_not_used(installed: Installed):
+    details = installed.home.details(installed.plugin)
+    assert re.search(r"Skills \(1\) +codeact\b", details), details
+    assert re.search(r"MCP servers \(1\) +ipybox\b", details), details
+    tokens = re.search(r"Always-on: +~(\d+) tok", details)
+    assert tokens is not None, details
+    assert 0 < int(tokens[1]) <= ALWAYS_ON_TOKENS
+
+
+def test_server_is_the_one_of_the_repository(installed: Installed, repository: Path):
+    data = installed.home.path / ".claude" / "plugins" / "data"
+    (package,) = data.glob("*/envs/*/lib/*/site-packages/ipybox")
+    archive = subprocess.run(
+        ["git", f"--git-dir={repository}", "archive", "main", "ipybox"], check=True, capture_output=True, timeout=60
+    )
+    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
+        for member in files:
+            if content := files.extractfile(member):
+                assert (package.parent / member.name).read_bytes() == content.read(), member.name
+
+
+def test_commands_of_the_readme_install_a_plugin(home: Home, workspace: Path):
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^claude (plugin .*)$", readme, re.MULTILINE)
+    assert len(commands) == 3
+
+    said = [home.claude(*shlex.split(command), cwd=workspace) for command in commands]
+
+    assert "Successfully added marketplace: ipybox" in said[0]
+    assert "Successfully installed plugin: codeact-sandbox@ipybox" in said[1]
+    listed = home.mcp_list(workspace)
+    assert status(listed) == "✔ Connected"
+    assert "--allow-domain=example.org,*.example.com --memory-limit=4G" in listed
+
+
+def test_docker_is_refused_clearly_until_it_is_there(home: Home, workspace: Path):
+    home.marketplace_add()
+    home.install("codeact-docker")
+    assert status(home.mcp_list(workspace)) == "✘ Failed to connect"
+    assert "Docker mode is not part of this version; install codeact-sandbox@ipybox instead" in home.log
+
+
+@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+def test_values_that_a_user_sets_reach_the_server(installed: Installed, workspace: Path):
+    home, plugin = installed.home, installed.plugin
+    try:
+        home.install(plugin, memory_limit="lots")
+        assert status(home.mcp_list(workspace)) == "✘ Failed to connect"
+        assert "--memory-limit: 'lots' is not an amount of memory: write it like 4G" in home.log
+
+        home.install(plugin, memory_limit="600M", sandbox_profile="workspace", allowed_domains="example.org")
+        listed = home.mcp_list(workspace)
+        assert status(listed) == "✔ Connected"
+        assert "--sandbox-profile=workspace --allow-domain=example.org --memory-limit=600M" in listed
+
+        def is_refused(request: Request) -> list[Block]:
+            (result,) = request.results
+            assert "MemoryError" in result.text
+            return [text("Too much")]
+
+        script = [[tool("execute_ipython_cell", code="much = bytearray(2_000_000_000)")], is_refused]
+        home.session("Take 2 GB", script, workspace, allowed=[installed.tools])
+    finally:
+        home.install(plugin, memory_limit="", sandbox_profile="", allowed_domains="")
+
+
+def status(listed: str) -> str:
+    """Returns what the client says of the only plugin's server."""
+    (line,) = (line for line in listed.splitlines() if line.startswith("plugin:"))
+    return line.rpartition(" - ")[2]

@@ -1,0 +1,85 @@
+"""Sessions of the real client with the plugins, in which a script is the model."""
+
+import json
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.claude.api import Block, Request, text, tool
+from tests.claude.conftest import Installed
+from tests.claude.example import TOKEN, Example
+from tests.servers import ROOT, WAIT
+
+#: Tools of the client that sessions here use.
+TOOLS = ("Skill", "Read", "Write", "Edit", "Bash")
+
+
+@pytest.fixture
+def github() -> Iterator[str]:
+    """The URL of the stand-in of GitHub's MCP server."""
+    command = [sys.executable, str(ROOT / "tests" / "github_server.py"), "--http", "--token", TOKEN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            assert select.select([server.stdout], [], [], WAIT)[0], "the server does not start"
+            yield server.stdout.readline().strip()
+        finally:
+            server.kill()
+
+
+@pytest.mark.kernel
+def test_documented_example(installed: Installed, workspace: Path, github: str):
+    example = Example(installed, workspace, github)
+    allowed = [installed.tools, *TOOLS]
+    first = installed.home.session(
+        "Use the codeact skill to register GitHub's server and …", example.first_session(), workspace, allowed=allowed
+    )
+    assert first.servers == {f"plugin:{installed.plugin}:ipybox": "connected"}
+    assert first.answer == "Saved."
+
+    second = installed.home.session("Commits of octocat", example.second_session(), workspace, allowed=allowed)
+    assert second.answer == "Here they are."
+
+    for request in [*first.requests, *second.requests]:
+        assert TOKEN not in json.dumps(request.body)
+        assert "SessionStart" not in request.text, "there is nothing to notice"
+
+
+@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+def test_plot_and_long_output(installed: Installed, workspace: Path):
+    plot = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()"
+
+    def package_is_there(request: Request) -> list[Block]:
+        assert not request.results[0].is_error, request.results
+        return [
+            tool("execute_ipython_cell", code=plot),
+            tool("execute_ipython_cell", code="print('x' * 1000 + 'end')", max_output_chars=100),
+        ]
+
+    def is_shown(request: Request) -> list[Block]:
+        plotted, printed = request.results
+        (picture,) = re.findall(r"^- (\S+\.png)$", plotted.text, re.MULTILINE)
+        assert (workspace / picture).read_bytes().startswith(b"\x89PNG")
+        assert "xend" in printed.text
+        assert len(printed.text) < 200
+        return [text("Done.")]
+
+    script = [[tool("install_package", package_name="matplotlib")], package_is_there, is_shown]
+    installed.home.session("Plot", script, workspace, allowed=[installed.tools])
+
+
+@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+def test_what_is_missing_is_told_to_the_model(installed: Installed, workspace: Path):
+    def is_told(request: Request) -> list[Block]:
+        assert "SessionStart" in request.text
+        assert "codeact-sandbox can't run code here: srt is missing.\nTell the user what to do: " in request.text
+        assert "npm install -g @anthropic-ai/sandbox-runtime" in request.text
+        return [text("You lack srt.")]
+
+    session = installed.home.without("srt").session("Hello", [is_told], workspace)
+    assert session.servers == {"plugin:codeact-sandbox:ipybox": "failed"}
