@@ -58,6 +58,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="DOMAIN",
         help="host that can be reached besides those of the settings; repeatable, or a list with commas",
     )
+    sandbox.add_argument(
+        "--late-checks",
+        action="store_true",
+        help="serve even if the sandbox can't start now: calls say why, run nothing, and try again",
+    )
     limits = arguments.add_argument_group("limits", "what the code may use, with all that it starts")
     limits.add_argument(
         "--memory-limit",
@@ -131,7 +136,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns sandbox and limits as `CodeExecutor` takes them, after a look at whether they are possible.
 
-    A client of the server would learn only at the first cell that they are not.
+    A client of the server would learn only at the first cell that they are not, as with --late-checks. Those are
+    for Claude Code, which leaves a plugin's server alone for 15 minutes when it did not start once.
 
     Raises:
         SandboxError: If the settings are wrong, or what the sandbox needs is missing.
@@ -144,7 +150,7 @@ def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
         raise SandboxError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
     if isinstance(config, Path):
         config = config.resolve()
-    if sandbox:
+    if sandbox and not arguments.late_checks:
         load_settings(config, domains)
         require_sandbox()
     memory, cpu_seconds, processes = arguments.memory_limit, arguments.cpu_seconds, arguments.process_limit

@@ -102,7 +102,7 @@ def session_notice(
     todo = "; ".join([*(f"run {command}" for command in commands), *words])
     lines = (
         f"{plugin} can't run code here: {'; '.join(reasons)}.",
-        f"Tell the user what to do: {todo}. Then restart this session, or reconnect {plugin} with /mcp.",
+        f"Tell the user what to do: {todo}. Then try again; {plugin} can also be reconnected with /mcp.",
     )
     return "\n".join(map(printable, lines))
 

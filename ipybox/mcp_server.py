@@ -7,6 +7,7 @@ executor starts only after the first request was answered, and a cell that comes
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -77,9 +78,12 @@ class MCPServer:
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
-        settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
-        self._packages = PackageInstaller(self._workspace, settings)
-        self._executor = CodeExecutor(
+        self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
+        # Made when they are needed, as that fails where settings are wrong: calls say so, and try again.
+        self._packages: PackageInstaller | None = None
+        self._executor: CodeExecutor | None = None
+        self._new_executor = partial(
+            CodeExecutor,
             tool_server_host,
             tool_server_port,
             kernel_gateway_host,
@@ -94,7 +98,7 @@ class MCPServer:
             process_limit=process_limit,
             allowed_domains=allowed_domains,
         )
-        self._start: asyncio.Task[None] | None = None
+        self._start: asyncio.Task[CodeExecutor] | None = None
         self._server = mcpserver.MCPServer[Any](
             "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._warm_up_after]
         )
@@ -116,7 +120,8 @@ class MCPServer:
         if self._start is not None:
             self._start.cancel()
             await asyncio.wait([self._start])
-        await self._executor.stop()
+        if self._executor is not None:
+            await self._executor.stop()
 
     async def register_mcp_server(
         self,
@@ -155,8 +160,8 @@ class MCPServer:
         Returns what the code printed and displayed. Images are saved, their paths returned.
         """
         try:
-            await self._started()
-            result = await self._executor.execute(code, timeout)
+            executor = await self._started()
+            result = await executor.execute(code, timeout)
         except IpyboxError as exc:
             printed = getattr(exc, "text", None)
             return _failure(_cut(f"{printed}\n{exc}" if printed else str(exc), max_output_chars))
@@ -172,6 +177,8 @@ class MCPServer:
     ) -> CallToolResult:
         """Installs a Python package with pip, for use in cells: at once, and in each later session of the workspace."""
         try:
+            if self._packages is None:
+                self._packages = PackageInstaller(self._workspace, self._settings and self._settings())
             return _success(await self._packages.install(package_name))
         except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
@@ -179,8 +186,8 @@ class MCPServer:
     async def reset(self) -> CallToolResult:
         """Starts a fresh kernel: variables and imports are lost, installed packages and generated APIs stay."""
         try:
-            await self._started()
-            await self._executor.reset()
+            executor = await self._started()
+            await executor.reset()
         except (IpyboxError, OSError) as exc:
             return _failure(str(exc))
         return _success("The kernel was reset.")
@@ -201,18 +208,24 @@ class MCPServer:
         finally:
             self._ensure_start()
 
-    def _ensure_start(self) -> asyncio.Task[None]:
+    def _ensure_start(self) -> asyncio.Task[CodeExecutor]:
         """Returns the task that starts the executor; one that failed is tried again."""
         if self._start is None or (self._start.done() and self._start.exception() is not None):
-            self._start = asyncio.create_task(self._executor.start())
+            self._start = asyncio.create_task(self._start_executor())
             self._start.add_done_callback(_log_failure)
         return self._start
 
-    async def _started(self) -> None:
-        await asyncio.shield(self._ensure_start())
+    async def _start_executor(self) -> CodeExecutor:
+        if self._executor is None:
+            self._executor = self._new_executor()
+        await self._executor.start()
+        return self._executor
+
+    async def _started(self) -> CodeExecutor:
+        return await asyncio.shield(self._ensure_start())
 
 
-def _log_failure(start: asyncio.Task[None]) -> None:
+def _log_failure(start: asyncio.Task[CodeExecutor]) -> None:
     if not start.cancelled() and (exc := start.exception()) is not None:
         logger.error("the executor did not start: %s", exc)
 

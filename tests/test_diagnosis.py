@@ -21,7 +21,7 @@ PATH = os.environ["PATH"]
 SANDBOX = (*NEEDED, "sh", "env")
 
 #: The end of each notice.
-AGAIN = ". Then restart this session, or reconnect codeact-x with /mcp."
+AGAIN = ". Then try again; codeact-x can also be reconnected with /mcp."
 
 INSTALL_SRT = "run `npm install -g @anthropic-ai/sandbox-runtime`"
 

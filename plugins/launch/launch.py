@@ -113,7 +113,7 @@ def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]
     """Returns the options of ipybox: those that the user has set, and the workspace's settings for the sandbox."""
     given = [option for option in options if not option.endswith("=")]
     if mode == "sandbox":
-        given.insert(0, "--sandbox")
+        given = ["--sandbox", "--late-checks", *given]
         if (config := sandbox_config(workspace)) is not None:
             given = [option for option in given if not option.startswith("--sandbox-profile=")]
             given.append(f"--sandbox-config={config}")

@@ -31,7 +31,7 @@ if command -v uv >/dev/null; then
 fi
 
 wrong="ipybox can't run code here: there is neither uv nor a Python from 3.11 on."
-mend="Tell the user to install uv (pip install uv, or their system's package) or Python 3.11, and to restart Claude Code."
+mend="Tell the user to install uv (from their system's packages) or Python 3.11, and to reconnect ipybox with /mcp then."
 if [ "${1-}" = notice ]; then
     printf '%s\n%s\n' "$wrong" "$mend"
 else

@@ -79,7 +79,19 @@ def test_what_is_missing_is_told_to_the_model(installed: Installed, workspace: P
         assert "SessionStart" in request.text
         assert "codeact-sandbox can't run code here: srt is missing.\nTell the user what to do: " in request.text
         assert "npm install -g @anthropic-ai/sandbox-runtime" in request.text
+        return [tool("execute_ipython_cell", code="open('ran', 'w')")]
+
+    def is_refused(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert result.is_error
+        assert "the sandbox can't start, and nothing ran without it:\n  srt is not on PATH: install it" in result.text
         return [text("You lack srt.")]
 
-    session = installed.home.without("srt").session("Hello", [is_told], workspace)
-    assert session.servers == {"plugin:codeact-sandbox:ipybox": "failed"}
+    home = installed.home.without("srt")
+    home.session("Hello", [is_told, is_refused], workspace, allowed=[installed.tools])
+    assert not (workspace / "ran").exists()
+
+    # The client would leave a server alone for a quarter of an hour that did not start.
+    script = [[tool("execute_ipython_cell", code="print('srt is there')")], lambda request: [text(request.result)]]
+    session = installed.home.session("Again", script, workspace, allowed=[installed.tools])
+    assert session.answer == "srt is there"

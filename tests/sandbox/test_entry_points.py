@@ -13,7 +13,8 @@ from ipybox import CodeExecutor
 from ipybox.errors import SandboxError
 from ipybox.kernel_mgr.server import KernelGateway
 from tests import servers
-from tests.servers import WAIT
+from tests.servers import NODE_MODULES, WAIT
+from tests.test_mcp_server import call, client_of, output, text_of
 
 INSTRUCTION = "srt is not on PATH: install it with `npm install -g @anthropic-ai/sandbox-runtime`"
 
@@ -73,6 +74,34 @@ async def test_commands_refuse_without_srt(workspace: Path, command: tuple[str, 
     assert status == 1
     assert INSTRUCTION in output
     assert list(workspace.iterdir()) == []
+
+
+async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
+    workspace: Path, tmp_path: Path, path_without_srt: None
+):
+    programs, srt = tmp_path / "bin", NODE_MODULES / ".bin" / "srt"
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"filesytem": {}}')
+    options = ("--sandbox", "--late-checks", "--sandbox-config", str(settings))
+
+    async with client_of(workspace, *options, PATH=str(programs)) as client:
+        code = "open('ran', 'w').close(); print('in the sandbox')"
+        refused = await call(client, "execute_ipython_cell", code=code)
+        assert refused.is_error
+        assert "have an unknown key 'filesytem'" in text_of(refused)
+        refused = await call(client, "install_package", package_name="six")
+        assert refused.is_error
+        assert "have an unknown key 'filesytem'" in text_of(refused)
+
+        settings.write_text("{}")
+        refused = await call(client, "execute_ipython_cell", code=code)
+        assert refused.is_error
+        assert text_of(refused) == f"the sandbox can't start, and nothing ran without it:\n  {INSTRUCTION}"
+        assert not (workspace / "ran").exists()
+
+        (programs / "srt").symlink_to(srt)
+        assert await output(client, code) == "in the sandbox"
+        assert (workspace / "ran").exists()
 
 
 @pytest.mark.parametrize(
