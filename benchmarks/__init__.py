@@ -1,9 +1,12 @@
 """Measures what ipybox costs beside the floor of each thing: the same without ipybox, in the same run.
 
-    __main__ ──► suite ──► imports, kernel, tools, mcp_mode ──► measurement ──► report
-                                       │ spawn, ask
-                                       ▼
-                 subject ──► subjects/*.py, each in a fresh interpreter of its own
+    __main__ ──► suite ──► kernel, tools, mcp_mode, sandbox, plugin ──► measurement ──► report
+                    │               │ spawn, ask
+                    │               ▼
+                    │      subject ──► subjects/*.py, each in a fresh interpreter of its own
+                    └────► context ──► example: scripts for the real Claude Code (tests/claude)
+                              └──────► conversation: what it sent
 
-A measurement is a function that starts subjects, has them do something in turns, and returns the samples.
+A measurement is a function that starts subjects, has them do something in turns, and returns the samples. Of the
+context it counts bytes: nothing is timed there, and once is enough.
 """

@@ -9,7 +9,7 @@ from typing import Literal
 #: Who is measured. The floor is the same thing done without ipybox, the peer an earlier ipybox.
 Side = Literal["ipybox", "floor", "peer"]
 
-Unit = Literal["s", "calls/s"]
+Unit = Literal["s", "calls/s", "B"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Target:
-    """An upper limit in seconds: so many times the floor, plus so many seconds."""
+    """An upper limit: so many times the floor, plus so many seconds."""
 
     floors: float = 0
     seconds: float = 0

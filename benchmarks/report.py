@@ -90,6 +90,8 @@ def figure(value: float | None, unit: Unit) -> str:
         return ""
     if unit == "calls/s":
         return f"{value:.0f} /s"
+    if unit == "B":
+        return f"{_three_digits(value / 1000)} kB"
     if value < 0.1:
         return f"{_three_digits(value * 1000)} ms"
     return f"{_three_digits(value)} s"

@@ -1,6 +1,6 @@
 """All measurements, in the order of the table."""
 
-from benchmarks import kernel, mcp_mode, sandbox, tools
+from benchmarks import context, kernel, mcp_mode, plugin, sandbox, tools
 from benchmarks.measurement import Measurement
 
 SUITE: list[Measurement] = [
@@ -8,4 +8,6 @@ SUITE: list[Measurement] = [
     *tools.measurements(),
     *mcp_mode.measurements(),
     *sandbox.measurements(),
+    *plugin.measurements(),
+    *context.measurements(),
 ]

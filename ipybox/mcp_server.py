@@ -5,6 +5,7 @@ executor starts only after the first request was answered, and a cell that comes
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -28,15 +29,9 @@ logger = logging.getLogger(__name__)
 TOOLS_DIR = "mcptools"
 
 INSTRUCTIONS = """\
-Executes Python code that can call the tools of MCP servers.
-1. register_mcp_server generates a typed Python API for a server's tools in mcptools/<server_name>/ of the workspace.
-2. Read mcptools/<server_name>/__init__.py for the list of tools, and the module of a tool for its interface; or print
-   ipybox.codeact.tools("some words") in a cell, which searches these and what was saved in gentools/.
-3. execute_ipython_cell runs code that uses it, for example:
-   from mcptools.github import list_commits
-   print(list_commits.run(list_commits.Params(owner="x", repo="y"))[:500])
-State persists between cells. Combine several tool calls in one cell, keep results in variables, and print only what
-is needed."""
+Act by Python code that calls MCP tools: register_mcp_server makes mcptools/<server>/<tool>.py in the workspace, code in
+execute_ipython_cell uses it. In a cell, print(ipybox.codeact.tools("some words")) finds tools and shows how to call
+them. Combine calls in one cell, keep results in variables, print only what is needed."""
 
 
 class MCPServer:
@@ -100,7 +95,7 @@ class MCPServer:
         )
         self._start: asyncio.Task[CodeExecutor] | None = None
         self._server = mcpserver.MCPServer[Any](
-            "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._warm_up_after]
+            "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._answer]
         )
         self._add_tools()
 
@@ -199,12 +194,15 @@ class MCPServer:
             (self.install_package, "Install package", ToolAnnotations(open_world_hint=True)),
             (self.reset, "Reset kernel", ToolAnnotations(destructive_hint=True, open_world_hint=False)),
         ):
-            self._server.tool(title=title, annotations=annotations, structured_output=False)(tool)
+            describe = self._server.tool(
+                title=title, description=inspect.getdoc(tool), annotations=annotations, structured_output=False
+            )
+            describe(tool)
 
-    async def _warm_up_after(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-        """Starts the executor when the first request has been handled (middleware of the SDK's server)."""
+    async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+        """Answers a request, and starts the executor after the first one (middleware of the SDK's server)."""
         try:
-            return await call_next(ctx)
+            return _trimmed(await call_next(ctx))
         finally:
             self._ensure_start()
 
@@ -223,6 +221,26 @@ class MCPServer:
 
     async def _started(self) -> CodeExecutor:
         return await asyncio.shield(self._ensure_start())
+
+
+def _trimmed(answer: Any) -> Any:
+    """Takes out of an answer what costs the client's context and says nothing.
+
+    The SDK announces resources and prompts although there are none, for which Claude Code offers the model tools of its
+    own, and gives each parameter its name once more as its title.
+    """
+    match answer:
+        case {"capabilities": {**capabilities}}:
+            return {**answer, "capabilities": {"tools": capabilities.get("tools", {})}}
+        case {"tools": [*tools]}:
+            for tool in tools:
+                schema = tool["inputSchema"]
+                schema.pop("title", None)
+                for parameter in schema["properties"].values():
+                    parameter.pop("title", None)
+            return answer
+        case _:
+            return answer
 
 
 def _log_failure(start: asyncio.Task[CodeExecutor]) -> None:

@@ -19,7 +19,7 @@ class Parameter:
     Attributes:
         name: Its name, with stars if it stands for many; or the slash or star between two kinds of them.
         default: The source of its default, if it has one.
-        description: What is said about it.
+        description: What is said about it, and the values that it may have.
     """
 
     name: str
@@ -121,13 +121,26 @@ def _default(module: Module, value: ast.expr | None) -> str | None:
 
 def _fields(tool: McpTool) -> Iterator[Parameter]:
     """The fields of `Params`, each with the string below it."""
-    params = tool.module.classes().get("Params")
+    classes = tool.module.classes()
+    params = classes.get("Params")
     body = params.body if params else []
     for statement, following in zip(body, [*body[1:], None], strict=False):
         match statement:
-            case ast.AnnAssign(target=ast.Name(name), value=value):
+            case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
                 default = None if value is None else "…"
-                yield Parameter(name, default, _text(following))
+                named = [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name) and node.id in classes]
+                values = [value for each in named for value in _values(classes[each])]
+                yield Parameter(name, default, " ".join([_text(following), *values]))
+            case _:
+                pass
+
+
+def _values(class_: ast.ClassDef) -> Iterator[str]:
+    """The names of an enumeration's values; what else has fields is a model, and has annotated ones."""
+    for statement in class_.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(name)]):
+                yield name
             case _:
                 pass
 

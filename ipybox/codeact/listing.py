@@ -20,12 +20,13 @@ LONGEST_LINE = 300
 #: Tools of a category from which on their lines are short, and the length of these.
 MANY = 40
 SHORT_LINE = 90
-#: Hits of a search.
-HITS = 10
+#: Hits of a search, and characters up to which the interface of the best one is shown with them.
+HITS = 6
+SHOWN_INTERFACE = 3000
 #: Unreadable files that are named.
 NAMED = 3
 
-HOW = 'tools("some words") searches, tools("category") lists, tools("category.tool") shows an interface.'
+HOW = 'tools("some words") searches, tools("category") lists, tools("category.tool") shows its interface.'
 
 
 def tools(query: str = "", *, workspace: Path | str = ".") -> str:
@@ -36,7 +37,7 @@ def tools(query: str = "", *, workspace: Path | str = ".") -> str:
     Args:
         query: What to show. By default all tools, as far as they are few. The name of a category or server lists its
             tools. The name of a tool, as `github.list_commits`, shows its interface. All else is searched for in
-            names, parameters and descriptions.
+            names, parameters and descriptions; the interface of the best hit is shown, too.
         workspace: The directory that holds `gentools` and `mcptools`.
 
     Raises:
@@ -58,11 +59,18 @@ def _answer(cards: list[Card], query: str) -> str:
         return _named(named)
     if listed := [card for card in among if name in (card.name.category, "")]:
         return "\n".join(_lines(listed, short=len(listed) > MANY))
-    hits = search(cards, query)
-    if hits:
-        more = [f"… and {len(hits) - HITS} more: use other words"] if len(hits) > HITS else []
-        return "\n".join([*_lines(hits[:HITS]), *more])
+    if hits := search(cards, query):
+        return _found(hits)
     return f"No tool for {query!r} among: {_counts(cards)}\n{HOW}" if cards else _overview(cards)
+
+
+def _found(hits: list[Card]) -> str:
+    """The best hits, and the interface of the very best, which saves a question as it mostly is what was meant."""
+    lines = [_line(card) if card.root == GENTOOLS else _short_line(card) for card in hits[:HITS]]
+    if len(hits) > HITS:
+        lines.append(f"… and {len(hits) - HITS} more: use other words")
+    best = interface(hits[0])
+    return "\n".join([*lines, "", best] if len(best) <= SHOWN_INTERFACE else lines)
 
 
 def _named(cards: list[Card]) -> str:

@@ -1,6 +1,7 @@
 """What an agent reads in order to choose a tool."""
 
 import ast
+import re
 import subprocess
 import sys
 import time
@@ -187,13 +188,13 @@ def test_a_code_action_hides_no_tool_of_its_name(good: Path):
 @pytest.mark.parametrize(
     ("query", "first"),
     [
-        ("commits by author", "github.list_commits("),
-        ("Repository search", "github.search_repositories("),
+        ("commits by author", "github.list_commits: "),
+        ("Repository search", "github.search_repositories [run_parsed]: "),
         ("popular stars", "github.commits_of_top_repos("),
-        ("AUTHOR", "github.list_commits("),
-        ("per page", "github.list_commits("),
-        ("ticket", "tracker.search_tickets("),
-        ("is the tracker up?", "tracker.ping("),
+        ("AUTHOR", "github.list_commits: "),
+        ("per page", "github.search_repositories [run_parsed]: "),
+        ("ticket", "tracker.search_tickets [run_parsed]: "),
+        ("is the tracker up?", "tracker.ping: "),
         ("labels", "await labels.count("),
     ],
 )
@@ -212,15 +213,35 @@ def test_names_count_more_than_parameters_and_these_more_than_texts(tmp_path: Pa
     ]
     write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, specs, "seal"))
 
-    lines = tools("zebras, please", workspace=tmp_path).splitlines()
+    hits, _, best = tools("zebras, please", workspace=tmp_path).partition("\n\n")
 
-    assert [line.partition("(")[0] for line in lines] == ["zoo.zebra", "zoo.zebrafish", "zoo.b", "zoo.a", "zoo.e"]
+    names = [re.split("[: ]", line)[0] for line in hits.splitlines()]
+    assert names == ["zoo.zebra", "zoo.zebrafish", "zoo.b", "zoo.a", "zoo.e"]
+    assert best.startswith("# mcptools/zoo/zebra.py\n")
+
+
+def test_values_of_parameters_are_searched(tmp_path: Path):
+    order = {"properties": {"order": {"type": "string", "enum": ["oldest", "newest"]}}}
+    specs = [ToolSpec("a", None, {}), ToolSpec("b", None, order)]
+    write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, specs, "seal"))
+
+    assert tools("newest", workspace=tmp_path).startswith("zoo.b\n\n# mcptools/zoo/b.py\n")
 
 
 def test_a_search_has_few_hits(large: Path):
-    lines = tools("get the things of it", workspace=large).splitlines()
+    hits, _, best = tools("get the things of it", workspace=large).partition("\n\n")
 
-    assert len(lines) <= HITS + 1
+    assert len(hits.splitlines()) == HITS + 1
+    assert best.startswith("# mcptools/github/")
+
+
+def test_an_interface_that_is_long_is_not_shown_unasked(tmp_path: Path):
+    long = {"properties": {f"field_{number}": {"type": "string", "description": "x" * 60} for number in range(50)}}
+    write_package(
+        tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, [ToolSpec("zebra", "Zebras.", long)], "")
+    )
+
+    assert tools("zebras", workspace=tmp_path) == "zoo.zebra: Zebras"
 
 
 def test_a_search_without_hits_says_what_there_is(good: Path):

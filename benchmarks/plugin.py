@@ -1,0 +1,53 @@
+"""The start of ipybox by the plugin's launcher, beside that of the ipybox in the environment that the launcher made."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from benchmarks.mcp_mode import INITIALIZE
+from benchmarks.measurement import Measurement, Samples, Setting, Target, take_turns
+from benchmarks.subject import Subject
+from tests.claude.test_launch import Plugin
+
+
+def measurements() -> list[Measurement]:
+    """Returns the measurements of this module."""
+    floor = "python -I -m ipybox"
+    limit = Target(floors=1, seconds=0.2)
+    return [Measurement("plugin-start", "plugin: spawn → initialized", floor, measure_start, limit)]
+
+
+def measure_start(setting: Setting) -> Samples:
+    with tempfile.TemporaryDirectory(prefix="ipybox-bench-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        without_uv = Plugin(directory / "venv", directory / "venv" / "packages", hidden={"uv"})
+        plugin = Plugin(directory / "uv", directory / "uv" / "packages")
+        remarks = [
+            f"the first start, {how}, with nothing downloaded yet: {_launch(it)[0]:.1f} s"
+            for how, it in (("with uv", plugin), ("without uv", without_uv))
+        ]
+        (environment,) = plugin.environments
+        ipybox = [str(environment / "bin" / "python"), "-I", "-m", "ipybox", f"--workspace={plugin.workspace}"]
+        samples = take_turns(
+            setting.rounds,
+            {"floor": partial(_initialize, ipybox, plugin.env, plugin.workspace), "ipybox": partial(_launch, plugin)},
+        )
+    return Samples(samples, remarks)
+
+
+def _launch(plugin: Plugin) -> list[float]:
+    launcher = ["sh", str(plugin.root / "launch" / "launch.sh"), "serve", "plain", "--memory-limit="]
+    return _initialize(launcher, plugin.env, plugin.workspace)
+
+
+def _initialize(command: list[str], env: Mapping[str, str], workspace: Path) -> list[float]:
+    program = shutil.which("env")
+    assert program is not None, "every POSIX system has it"
+    variables = [f"{name}={value}" for name, value in env.items()]
+    with Subject([program, "-i", *variables, *command], workspace) as server:
+        server.send(INITIALIZE)
+        while server.receive().get("id") != INITIALIZE["id"]:
+            pass
+        return [server.age]
