@@ -62,6 +62,15 @@ async def output(client: Client, code: str, **arguments: Any) -> str:
     return text_of(result)
 
 
+async def test_nothing_is_said_that_only_costs_context(tmp_path: Path):
+    async with client_of(tmp_path) as client:
+        announced = client.server_capabilities.model_dump(exclude_none=True)
+        assert announced.keys() == {"tools"}, "a client would offer the model tools for resources"
+        for tool in (await client.list_tools()).tools:
+            assert "title" not in json.dumps(tool.input_schema)
+            assert "\n " not in (tool.description or "")
+
+
 async def test_session_of_an_agent(tmp_path: Path, mode: Mode):
     async with client_of(tmp_path, *mode.options) as client:
         assert client.server_info is not None

@@ -92,6 +92,9 @@ def test_what_is_missing_is_told_to_the_model(installed: Installed, workspace: P
     assert not (workspace / "ran").exists()
 
     # The client would leave a server alone for a quarter of an hour that did not start.
-    script = [[tool("execute_ipython_cell", code="print('srt is there')")], lambda request: [text(request.result)]]
+    def is_there(request: Request) -> list[Block]:
+        return [text(request.result)]
+
+    script = [[tool("execute_ipython_cell", code="print('srt is there')")], is_there]
     session = installed.home.session("Again", script, workspace, allowed=[installed.tools])
     assert session.answer == "srt is there"
