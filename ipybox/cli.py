@@ -191,13 +191,13 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: di
 async def _check(workspace: Path, confinement: dict[str, Any]) -> int:
     """Prints what the check says, and returns the exit status."""
     from ipybox.codeact.host import check_in_kernel
+    from ipybox.codeact.source import printable
 
     try:
         said = await check_in_kernel(workspace, **confinement)
     except (IpyboxError, OSError) as exc:
         said = f"ipybox: the check could not be ended: {exc}"
-    # Of what was imported, no control sequence reaches the terminal.
-    print("".join(character if character.isprintable() or character == "\n" else "?" for character in said))
+    print(printable(said))
     return 0 if said.startswith("ok:") else 1
 
 

@@ -110,7 +110,7 @@ def _content(root: int, name: str, size: int) -> bytes | None:
     """Returns what is in a file, unless that is more than any placeholder has."""
     if size > max(map(len, PLACEHOLDERS.values())):
         return None
-    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=root)
     try:
         return os.read(file, size)
     finally:
