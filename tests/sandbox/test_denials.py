@@ -254,7 +254,7 @@ def test_a_file_that_the_host_can_not_read_either_is_not_explained(workspace: Pa
 def test_a_host_that_was_refused_is_named(policy: Policy, text: str):
     assert hints(text, policy) == [
         f"[ipybox] The sandbox refused the network: example.org is not in network.allowedDomains of {SOURCE} "
-        "(now: none). To open it, list it there."
+        "(now: none). To open it, list it there, or in allowed_domains (--allow-domain)."
     ]
 
 
