@@ -9,19 +9,24 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dotenv import load_dotenv
 
+from ipybox.docker import options as docker_options
 from ipybox.errors import IpyboxError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, parse_bytes
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.settings import PROFILES, load_settings
+from ipybox.state import make_state_dir_in, state_dir
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 #: A variable KERNEL_ENV_X becomes X in the kernel.
 KERNEL_PREFIX = "KERNEL_ENV_"
+
+#: Options that would be good for nothing before the command `docker`.
+NOT_IN_DOCKER = ("tool_server_port", "kernel_gateway_port")
 
 
 def kernel_env(environment: Mapping[str, str]) -> dict[str, str]:
@@ -82,6 +87,13 @@ def parser() -> argparse.ArgumentParser:
     tools = commands.add_parser("tools", help="list or search a workspace's tools, or show the interface of one")
     tools.add_argument("query", nargs="*", help="words to search for, a category, or a tool, as github.list_commits")
     commands.add_parser("check", help="verify a workspace's saved code actions and output parsers, in a kernel")
+    commands.add_parser(
+        "docker",
+        help="serve from a container that sees nothing of this machine but the workspace",
+        parents=[docker_options.parser(add_help=False)],
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
     return arguments
 
 
@@ -109,6 +121,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         from ipybox.doctor import doctor
 
         sys.exit(doctor(sandbox=arguments.sandbox, docker=arguments.docker))
+    if arguments.command == "docker":
+        _docker(arguments)
     try:
         confinement = _confinement(arguments)
     except (SandboxError, ValueError) as exc:
@@ -130,7 +144,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(asyncio.run(_check(workspace, confinement)))
     load_dotenv(workspace / ".env")
     os.chdir(workspace)
+    if state_dir().is_relative_to(workspace):  # as in a container, where only the workspace lasts
+        make_state_dir_in(workspace)
     asyncio.run(_serve(arguments, workspace, confinement))
+
+
+def _docker(arguments: argparse.Namespace) -> NoReturn:
+    """Serves from a container in place of this process, or exits with a message if that is impossible."""
+    from ipybox.docker.command import run
+
+    for name in NOT_IN_DOCKER:
+        if getattr(arguments, name) is not None:
+            sys.exit(f"ipybox: --{name.replace('_', '-')} is no option of `ipybox docker`: see `ipybox docker --help`")
+    run(arguments)
 
 
 def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:

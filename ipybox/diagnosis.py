@@ -7,7 +7,6 @@ Standard library only, with all that it imports: a plugin's hook runs it before 
 """
 
 import json
-import os
 import platform
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from pathlib import Path
 from shutil import which
 from typing import Literal
 
+from ipybox.docker.engine import DAEMON_TIMEOUT, DOCKER, engine_findings
+from ipybox.docker.options import default_image
 from ipybox.errors import SandboxError
 from ipybox.probe import probe
 from ipybox.sandbox.preflight import (
@@ -43,9 +44,6 @@ MINIMUM_PYTHON = (3, 11)
 #: Modules of Python with which an environment can be made, and a plugin be started without uv.
 ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
-#: Seconds that the Docker daemon has to answer.
-DAEMON_TIMEOUT = 2.0
-
 #: Seconds that a sandbox has to start and end.
 SANDBOX_TIMEOUT = 10.0
 
@@ -57,7 +55,6 @@ CLAUDE = Program(
     None,
     remedy=Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {}, for the plugins"),
 )
-DOCKER = Program("docker", "docker", None, remedy="install Docker Engine or Docker Desktop")
 
 #: Runs in the sandbox: it may write here, but not beside.
 TRIAL = "echo ran > inside; echo escaped > ../outside; true"
@@ -218,21 +215,6 @@ def _settings(workspace: Path) -> dict[str, object]:
 
 def _docker() -> list[Finding]:
     client = examine(DOCKER)
-    executable = which("docker")
-    if client.problem is not None or executable is None:
+    if client.problem is not None:
         return [client]
-    command = [os.path.abspath(executable), "version", "--format", "{{.Server.Version}}"]
-    outcome = probe(command, timeout=DAEMON_TIMEOUT)
-    if outcome.failure is None:
-        return [client, Finding("docker daemon", outcome.output.strip())]
-    reason = outcome.failure.removeprefix("exits with 1: ")
-    if "permission denied" in reason.lower():
-        problem = "this user may not talk to the Docker daemon"
-        remedy = "run `usermod -aG docker USER` as root and log in again (it gives USER the rights of root)"
-    elif "does not end" in reason:
-        problem = f"the Docker daemon does not answer within {DAEMON_TIMEOUT:g} s"
-        remedy = "restart Docker"
-    else:
-        problem = f"the Docker daemon can't be reached ({reason})"
-        remedy = "start Docker Desktop, or run `systemctl start docker` as root"
-    return [client, Finding("docker daemon", reason, problem, remedy)]
+    return [client, *engine_findings(default_image(), DAEMON_TIMEOUT)]

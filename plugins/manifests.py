@@ -47,16 +47,32 @@ SANDBOX_OPTIONS = {
         "required": False,
     },
 }
+DOCKER_OPTIONS = {
+    "network": {
+        "type": "string",
+        "title": "Network",
+        "description": "none to keep the container off the network, or the name of another one of Docker's",
+        "required": False,
+    },
+    "image": {
+        "type": "string",
+        "title": "Image",
+        "description": "Name of the image, if it is not ipybox",
+        "required": False,
+    },
+}
 #: Options that people set, by mode, and the option of ipybox that each becomes. One that isn't set is empty.
 USER_CONFIG: dict[str, dict[str, dict[str, Any]]] = {
     "plain": {"memory_limit": MEMORY_LIMIT},
     "sandbox": {**SANDBOX_OPTIONS, "memory_limit": MEMORY_LIMIT},
-    "docker": {"memory_limit": MEMORY_LIMIT},
+    "docker": {**DOCKER_OPTIONS, "memory_limit": MEMORY_LIMIT},
 }
 OPTIONS = {
     "sandbox_profile": "--sandbox-profile",
     "allowed_domains": "--allow-domain",
     "memory_limit": "--memory-limit",
+    "network": "--network",
+    "image": "--image",
 }
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"

@@ -48,7 +48,7 @@ PYTHON = os.path.realpath(sys.executable)
 
 Mode = Literal["plain", "sandbox", "docker"]
 
-NO_DOCKER = "Docker mode is not part of this version; install codeact-sandbox@ipybox instead"
+NAMES: dict[Mode, str] = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
 
 
 class LaunchError(Exception):
@@ -79,21 +79,18 @@ def terminated(*_: object) -> NoReturn:
 
 def notice(mode: Mode, workspace: Path) -> None:
     """Prints two lines on what keeps ipybox from working, for the session; nothing if it works."""
-    if mode == "docker":
-        print(f"codeact-docker can't run code here: {NO_DOCKER}.\nTell the user so.")
-        return
     sys.path.insert(0, str(PACKAGE))
     from ipybox.diagnosis import session_notice
 
-    name = "codeact-default" if mode == "plain" else "codeact-sandbox"
+    if image := os.environ.get("CLAUDE_PLUGIN_OPTION_IMAGE"):
+        os.environ["IPYBOX_IMAGE"] = image
+    name = NAMES[mode]
     config = sandbox_config(workspace) if mode == "sandbox" else None
     if (text := session_notice(mode, name, sandbox_config=config)) is not None:
         print(text)
-    elif not (place_of_environment(Path(os.environ["CLAUDE_PLUGIN_DATA"])) / READY).exists():
+    elif mode != "docker" and not (place_of_environment(Path(os.environ["CLAUDE_PLUGIN_DATA"])) / READY).exists():
         print(f"{name} sets up its environment, once for this version, which takes up to a minute.")
-        print(
-            "If its tools are missing, tell the user that they come with that: see /mcp, or start another session then."
-        )
+        print("If its tools are missing, tell the user that they come with that: see /mcp, or start a session then.")
 
 
 def serve(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
@@ -103,10 +100,19 @@ def serve(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
         LaunchError: It can't be made.
     """
     if mode == "docker":
-        raise LaunchError(NO_DOCKER)
+        serve_from_container(workspace, options)
     python = environment(Path(os.environ["CLAUDE_PLUGIN_DATA"]))
     # Isolated: neither the workspace, which is the working directory, nor PYTHON… variables name modules.
     os.execv(python, [str(python), "-I", "-m", "ipybox", *server_options(mode, workspace, options)])
+
+
+def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
+    """Becomes the client of a container, for which there need be no environment here."""
+    sys.path.insert(0, str(PACKAGE))
+    from ipybox.docker.command import run
+    from ipybox.docker.options import parser
+
+    run(parser().parse_args(server_options("docker", workspace, options)))
 
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:

@@ -43,8 +43,8 @@ GRACE = 5.0
 #: Where programs of the system are.
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
-#: Variables that lead pip and uv to their packages.
-PASSED = re.compile(r"(PIP|UV)_.+|SSL_CERT_.+|REQUESTS_CA_BUNDLE|(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
+#: Variables that lead pip and uv to their packages, and docker to its engine.
+PASSED = re.compile(r"DOCKER_HOST|(PIP|UV)_.+|SSL_CERT_.+|REQUESTS_CA_BUNDLE|(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
 
 #: The variable of uv for each option of pip that says where packages are.
 UV_VARIABLES = {

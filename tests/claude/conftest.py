@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.claude.cli import Home, publish
+from tests.docker.conftest import LABEL as CONTAINER_LABEL
+from tests.docker.conftest import NETWORK, build, docker, engine
 
-#: The plugins that run here.
-PLUGINS = ("codeact-default", "codeact-sandbox")
+__all__ = ["engine"]  # a fixture
+
+#: The plugins, as they are installed.
+LOCAL_PLUGINS = ("codeact-default", "codeact-sandbox")
+PLUGINS = (*LOCAL_PLUGINS, "codeact-docker")
+
+#: What the user of codeact-docker sets. The engine of tests has only the host's network for containers.
+DOCKER_CONFIG = {"image": "ipybox-claude", "network": NETWORK}
 
 
 @dataclass(frozen=True)
@@ -50,9 +58,17 @@ def installed(
 ) -> Iterator[Installed]:
     """A plugin that was installed from the repository and has started once."""
     plugin: str = request.param
+    config: dict[str, str] = {}
+    if plugin == "codeact-docker":
+        request.getfixturevalue("engine")
+        config = DOCKER_CONFIG
     home = Home(tmp_path_factory.mktemp(plugin), repository, package_cache)
-    added, installed = home.marketplace_add(), home.install(plugin)
+    added, installed = home.marketplace_add(), home.install(plugin, **config)
+    if config:
+        build(config["image"], script=home.plugin_root(plugin) / "package" / "docker-build.sh")
     yield Installed(plugin, home, added, installed, home.mcp_list(tmp_path_factory.mktemp("first")))
+    if config:
+        assert docker("ps", "--all", "--quiet", "--filter", f"label={CONTAINER_LABEL}") == "", "containers were left"
     shutil.rmtree(home.path)
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests import github_server
 from tests.claude.api import Block, Request, Turn, text, tool
@@ -43,10 +44,15 @@ for repo in search_repositories.run_parsed(params).repositories:
     print(repo.name, len(json.loads(list_commits.run(list_commits.Params(owner="{OWNER}", repo=repo.name, perPage=4)))))
 """
 
-OTHER_SERVER = """
+WRITE_FILE = """
 from pathlib import Path
-from mcptools.files import write_file
+from mcptools.other import write_file
 print(write_file.run(write_file.Params(path=str(Path("note.txt").resolve()), content="from npm's server")))
+"""
+
+TELL_TIME = """
+from mcptools.other import get_current_time
+print(get_current_time.run(get_current_time.Params(timezone="UTC")).timezone)
 """
 
 
@@ -77,6 +83,16 @@ class Example:
     @property
     def gentool(self) -> Path:
         return self.workspace / "gentools" / "github" / "commits_of_top_repos"
+
+    @property
+    def other_server(self) -> tuple[dict[str, Any], str, str, str]:
+        """A server that others have made, started where the plugin runs it: a tool of it, and a use with its result.
+
+        In the container it is one that the image has: what npx downloads may come too late.
+        """
+        if self.installed.plugin == "codeact-docker":
+            return {"command": "python", "args": ["-m", "mcp_server_time"]}, "get_current_time", TELL_TIME, "UTC"
+        return filesystem(self.workspace), "write_file", WRITE_FILE, "Successfully wrote"
 
     def first_session(self) -> list[Turn]:
         """Loads the skill, registers servers, acts, makes an output parser and saves a code action."""
@@ -113,16 +129,17 @@ class Example:
         assert f"Base directory for this skill: {self.skill}" in loaded
         assert "# Code actions" in loaded
         params = {"url": self.url, "headers": {"Authorization": "Bearer ${GITHUB_API_KEY}"}}
+        other, *_ = self.other_server
         return [
             tool("register_mcp_server", server_name="github", server_params=params),
-            tool("register_mcp_server", server_name="files", server_params=filesystem(self.workspace)),
+            tool("register_mcp_server", server_name="other", server_params=other),
         ]
 
     def lists_tools(self, request: Request) -> list[Block]:
-        github, files = request.results
-        assert (github.is_error, github.text.split()) == (False, ["search_repositories", "list_commits"])
-        assert not files.is_error
-        assert "write_file" in files.text.split()
+        github, other = request.results
+        assert (github.is_error, github.text.split()) == (False, ["search_repositories", "list_commits"]), github.text
+        assert not other.is_error, other.text
+        assert self.other_server[1] in other.text.split()
         return [
             tool("Bash", command="ls mcptools mcptools/github"),
             tool("Read", file_path=str(self.workspace / "mcptools" / "github" / "__init__.py")),
@@ -130,7 +147,7 @@ class Example:
 
     def reads_interfaces(self, request: Request) -> list[Block]:
         listed, described = request.results
-        assert {"github", "files", "search_repositories.py", "list_commits.py"} <= set(listed.text.split())
+        assert {"github", "other", "search_repositories.py", "list_commits.py"} <= set(listed.text.split())
         assert "search_repositories: Searches the repositories" in described.text
         self.generated = self.tool_module.read_text()
         return [
@@ -143,15 +160,14 @@ class Example:
             assert "class Params(ToolParams):" in result.text
         return [
             tool("execute_ipython_cell", code=FIRST_ACTION),
-            tool("execute_ipython_cell", code=OTHER_SERVER),
+            tool("execute_ipython_cell", code=self.other_server[2]),
         ]
 
     def reads_how_to_parse(self, request: Request) -> list[Block]:
-        github, files = request.results
+        github, other = request.results
         (top,) = top_repositories(1)
         assert github.text.split() == [top.name, *(commit.sha for commit in top.commits[:3])]
-        assert "Successfully wrote" in files.text
-        assert (self.workspace / "note.txt").read_text() == "from npm's server"
+        assert self.other_server[3] in other.text
         return [tool("Read", file_path=str(self.skill / "references" / "output-parsers.md"))]
 
     def writes_parser(self, request: Request) -> list[Block]:

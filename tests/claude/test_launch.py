@@ -268,20 +268,12 @@ def test_without_python_and_uv_it_says_what_to_install(tmp_path: Path, cache: Pa
     assert (notice.returncode, notice.stdout, notice.stderr) == (0, run.stderr, "")
 
 
-def test_docker_mode_says_that_it_is_not_there_yet(plugin: Plugin):
-    run = plugin.run("serve", "docker")
-    notice = plugin.run("notice", "docker")
-
-    assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == "ipybox: Docker mode is not part of this version; install codeact-sandbox@ipybox instead\n"
-    assert notice.stdout.startswith("codeact-docker can't run code here: Docker mode is not part of this version;")
-
-
 @pytest.mark.parametrize(
     ("mode", "config", "options", "expected"),
     [
         ("plain", None, ["--memory-limit="], []),
         ("plain", "{}", ["--memory-limit=4G"], ["--memory-limit=4G"]),
+        ("docker", "{}", ["--network=none", "--image=", "--memory-limit="], ["--network=none"]),
         (
             "sandbox",
             None,
@@ -297,7 +289,7 @@ def test_docker_mode_says_that_it_is_not_there_yet(plugin: Plugin):
         ),
         ("sandbox", "{}", ["--sandbox-profile=workspace"], ["--sandbox", "--late-checks", "CONFIG"]),
     ],
-    ids=["nothing-set", "plain", "sandbox", "placeholder", "file", "file-before-profile"],
+    ids=["nothing-set", "plain", "docker", "sandbox", "placeholder", "file", "file-before-profile"],
 )
 def test_options_that_are_set_and_the_settings_of_the_workspace_reach_ipybox(
     tmp_path: Path, mode: Mode, config: str | None, options: list[str], expected: list[str]

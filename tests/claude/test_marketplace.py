@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from tests.claude.api import Block, Request, text, tool
 from tests.claude.cli import Home
-from tests.claude.conftest import Installed
+from tests.claude.conftest import DOCKER_CONFIG, LOCAL_PLUGINS, Installed
 from tests.servers import ROOT
 
 MARKETPLACE = ROOT / ".claude-plugin" / "marketplace.json"
@@ -58,6 +58,7 @@ def test_plugin_costs_little_when_it_is_not_used(installed: Installed):
     assert 0 < int(tokens[1]) <= ALWAYS_ON_TOKENS
 
 
+@pytest.mark.parametrize("installed", LOCAL_PLUGINS, indirect=True)
 def test_server_is_the_one_of_the_repository(installed: Installed, repository: Path):
     data = installed.home.path / ".claude" / "plugins" / "data"
     (package,) = data.glob("*/envs/*/lib/*/site-packages/ipybox")
@@ -84,11 +85,41 @@ def test_commands_of_the_readme_install_a_plugin(home: Home, workspace: Path):
     assert "--allow-domain=example.org,*.example.com --memory-limit=4G" in listed
 
 
-def test_docker_is_refused_clearly_until_it_is_there(home: Home, workspace: Path):
+@pytest.mark.usefixtures("engine")
+def test_an_image_that_is_missing_is_said_and_how_to_build_it(home: Home, workspace: Path):
     home.marketplace_add()
-    home.install("codeact-docker")
+    home.install("codeact-docker", image="no-such-image")
+    script = home.plugin_root("codeact-docker") / "package" / "docker-build.sh"
+    problem, remedy = "there is no Docker image 'no-such-image'", f"IPYBOX_IMAGE=no-such-image sh {script}"
+
     assert status(home.mcp_list(workspace)) == "✘ Failed to connect"
-    assert "Docker mode is not part of this version; install codeact-sandbox@ipybox instead" in home.log
+    assert f"{problem}: build it with `{remedy}`" in home.log
+
+    def is_told(request: Request) -> list[Block]:
+        assert "codeact-docker can't run code here: " in request.text
+        assert remedy in request.text
+        return [text("You lack the image.")]
+
+    home.session("Hello", [is_told], workspace)
+
+
+@pytest.mark.parametrize("installed", ["codeact-docker"], indirect=True)
+def test_a_container_has_the_network_and_the_memory_that_a_user_sets(installed: Installed, workspace: Path):
+    home, plugin = installed.home, installed.plugin
+    try:
+        home.install(plugin, **DOCKER_CONFIG | {"network": "none", "memory_limit": "600M"})
+
+        def is_refused(request: Request) -> list[Block]:
+            network, memory = request.results
+            assert network.text == "['lo']"
+            assert "MemoryError" in memory.text
+            return [text("Alone")]
+
+        interfaces = "import socket; print([name for _, name in socket.if_nameindex()])"
+        cells = [tool("execute_ipython_cell", code=code) for code in (interfaces, "much = bytearray(2_000_000_000)")]
+        home.session("What is there?", [cells, is_refused], workspace, allowed=[installed.tools])
+    finally:
+        home.install(plugin, **DOCKER_CONFIG | {"memory_limit": ""})
 
 
 @pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.claude.api import Block, Request, text, tool
-from tests.claude.conftest import Installed
+from tests.claude.conftest import LOCAL_PLUGINS, Installed
 from tests.claude.example import TOKEN, Example
 from tests.servers import ROOT, WAIT
 
@@ -32,7 +32,12 @@ def github() -> Iterator[str]:
             server.kill()
 
 
-@pytest.mark.kernel
+@pytest.mark.parametrize(
+    "installed",
+    # Only root can have an engine for containers made here.
+    [*(pytest.param(plugin, marks=pytest.mark.kernel) for plugin in LOCAL_PLUGINS), "codeact-docker"],
+    indirect=True,
+)
 def test_documented_example(installed: Installed, workspace: Path, github: str):
     example = Example(installed, workspace, github)
     allowed = [installed.tools, *TOOLS]

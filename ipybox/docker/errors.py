@@ -1,0 +1,7 @@
+"""What the launcher raises."""
+
+from ipybox.errors import IpyboxError
+
+
+class DockerError(IpyboxError):
+    """ipybox can't be run in a container; the message says why, and what to do."""

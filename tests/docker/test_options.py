@@ -1,0 +1,116 @@
+"""The command lines: what people give, and what Docker gets."""
+
+import argparse
+import os
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ipybox.cli import parser as whole_parser
+from ipybox.docker.container import create_command
+from ipybox.docker.engine import Engine
+from ipybox.docker.options import MEMORY_BESIDE_CODE, Options, options, parser
+from ipybox.docker.refusal import request_id
+
+ENGINE = Engine("/usr/bin/docker", 16 << 30)
+
+
+def values(command: list[str], option: str) -> list[str]:
+    """Returns all values that a command has for an option."""
+    return [value for name, value in pairwise(command) if name == option]
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Options:
+    return Options(workspace=tmp_path, image="ipybox")
+
+
+def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TOKEN", "s3cret")
+    given = ["--workspace", str(tmp_path), "--memory-limit=2G", "-e", "TOKEN", "--cpu-seconds=5", "--log-level", "INFO"]
+    alone = options(parser().parse_args(given))
+    assert alone == options(whole_parser().parse_args(["docker", *given]))
+    assert alone == Options(
+        workspace=tmp_path,
+        image="ipybox",
+        env=["TOKEN"],
+        memory_limit=2 << 30,
+        passed_on=["--cpu-seconds=5.0", "--log-level=INFO"],
+    )
+
+
+def test_options_may_come_before_the_command(tmp_path: Path):
+    given = whole_parser().parse_args(["--workspace", str(tmp_path), "--memory-limit", "0", "docker"])
+    assert options(given).workspace == tmp_path
+    assert options(given).memory_limit == 0
+
+
+@pytest.mark.parametrize("given", ["TOKEN=s3cret", "", "A B", "-x"])
+def test_a_value_is_never_on_a_command_line(given: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parser().parse_args([f"--env={given}"])
+    assert "s3cret" not in capsys.readouterr().err
+
+
+def test_too_little_memory_is_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--memory-limit", "64M"])
+    assert "64M is too low: a kernel needs 128 MiB at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "container"),
+    [
+        pytest.param(None, 8 << 30, 9 << 30, id="half-of-the-machines"),
+        pytest.param(2 << 30, 2 << 30, (2 << 30) + MEMORY_BESIDE_CODE, id="given"),
+        pytest.param(64 << 30, 64 << 30, 16 << 30, id="more-than-there-is"),
+    ],
+)
+def test_the_container_has_more_memory_than_its_code(limit: int | None, code: int, container: int, asked: Options):
+    command = create_command(replace(asked, memory_limit=limit), ENGINE)
+    assert f"--memory-limit={code}" in command[command.index("ipybox") :]
+    assert values(command, "--memory") == values(command, "--memory-swap") == [str(container)]
+
+
+def test_no_limit_is_none(asked: Options):
+    assert not [argument for argument in create_command(replace(asked, memory_limit=0), ENGINE) if "memory" in argument]
+
+
+def test_a_container_of_an_ordinary_users_daemon_runs_as_root_which_is_that_user(asked: Options):
+    assert values(create_command(asked, replace(ENGINE, rootless=True)), "--user") == ["0:0"]
+
+
+def test_a_container_of_an_ordinary_user_is_theirs(asked: Options, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 501)
+    monkeypatch.setattr(os, "getegid", lambda: 20)
+    assert values(create_command(asked, ENGINE), "--user") == ["501:20"]
+
+
+def test_a_workspace_has_any_name(tmp_path: Path):
+    workspace = tmp_path / 'a "b", c=d'
+    workspace.mkdir()
+    (mount,) = values(create_command(Options(workspace=workspace, image="ipybox"), ENGINE), "--mount")
+    quoted = str(workspace).replace('"', '""')
+    assert mount == f'type=bind,"source={quoted}",target=/app/workspace'
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize"}', 1),
+        (b'{"jsonrpc":"2.0","id":"a","method":"initialize"}', "a"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{}}', None),
+        (b'{"jsonrpc":"2.0","method":"notifications/initialized"}', None),
+        (b"[]", None),
+        (b"\xff", None),
+    ],
+)
+def test_requests_are_told_from_all_else(line: bytes, number: int | str | None):
+    assert request_id(line) == number
+
+
+def test_all_options_explain_themselves():
+    for action in parser()._actions:  # pyright: ignore[reportPrivateUsage] -- argparse has no other way
+        assert action.help not in (None, "", argparse.SUPPRESS), action.option_strings

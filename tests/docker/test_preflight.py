@@ -1,0 +1,217 @@
+"""What people and clients are told, and how soon, if a container can't be had."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
+
+from ipybox.diagnosis import problems
+from ipybox.docker.engine import DAEMON_TIMEOUT
+from tests.docker.conftest import readable_copy
+from tests.servers import ROOT, WAIT
+
+#: Seconds in which it has to be said what is wrong.
+SOON = 2.0
+
+#: Of nobody here, unless root starts the tests.
+NOBODY = 65534
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a launcher that failed has said, and after how long."""
+
+    message: str
+    seconds: float
+
+
+def told(workspace: Path, *options: str, **env: str) -> Told:
+    """Starts a launcher that can't do its work, and returns what it says."""
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "ipybox", "docker", "--workspace", str(workspace), *options],
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    seconds = time.monotonic() - start
+    assert (done.returncode, done.stdout) == (1, "")
+    (message,) = done.stderr.splitlines()
+    return Told(message, seconds)
+
+
+@pytest.fixture
+def daemon() -> Iterator[socket.socket]:
+    """A socket at which nobody answers; its path is short enough for one."""
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{directory}/docker.sock")
+        server.listen()
+        yield server
+
+
+def test_docker_is_not_there(tmp_path: Path):
+    said = told(tmp_path, PATH=str(tmp_path))
+    assert said.message == "ipybox: docker is not on PATH: install Docker Engine or Docker Desktop"
+    assert said.seconds < SOON
+
+
+def test_the_daemon_is_not_there(tmp_path: Path, engine: None, monkeypatch: pytest.MonkeyPatch):
+    host = f"unix://{tmp_path}/none.sock"
+    said = told(tmp_path, DOCKER_HOST=host)
+    assert said.message.startswith("ipybox: the Docker daemon can't be reached (")
+    assert host in said.message
+    assert said.message.endswith("): start Docker Desktop, or run `systemctl start docker` as root")
+    assert said.seconds < SOON
+
+    monkeypatch.setenv("DOCKER_HOST", host)
+    (line,) = problems(docker=True)
+    assert line == said.message.removeprefix("ipybox: ")
+
+
+def test_the_daemon_does_not_answer(
+    tmp_path: Path, engine: None, daemon: socket.socket, monkeypatch: pytest.MonkeyPatch
+):
+    host = f"unix://{daemon.getsockname()}"
+    said = told(tmp_path, DOCKER_HOST=host)
+    assert said.message == f"ipybox: the Docker daemon does not answer within {DAEMON_TIMEOUT:g} s: restart Docker"
+    assert said.seconds < SOON
+
+    monkeypatch.setenv("DOCKER_HOST", host)
+    assert problems(docker=True) == [said.message.removeprefix("ipybox: ")]
+
+
+def test_the_daemon_is_not_for_this_user(engine: None, daemon: socket.socket):
+    # It needs nothing but Python's standard library, so no environment either, which others may not be able to read.
+    os.chmod(daemon.getsockname(), 0o000)
+    os.chmod(Path(daemon.getsockname()).parent, 0o755)
+    nobody = NOBODY if os.geteuid() == 0 else None
+    with readable_copy() as (python, place):
+        start = time.monotonic()
+        done = subprocess.run(
+            [python, "-S", "-m", "ipybox.docker", "--workspace", str(place)],
+            cwd=place,
+            env={"PATH": os.environ["PATH"], "HOME": str(place), "DOCKER_HOST": f"unix://{daemon.getsockname()}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+            user=nobody,
+            group=nobody,
+            extra_groups=[] if nobody else None,
+        )
+        assert time.monotonic() - start < SOON
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "ipybox: this user may not talk to the Docker daemon: run `usermod -aG docker USER` as root and log in again "
+        "(it gives USER the rights of root)\n"
+    )
+
+
+def test_the_image_is_not_there(tmp_path: Path, engine: None, monkeypatch: pytest.MonkeyPatch):
+    how = f"build it with `IPYBOX_IMAGE=ipybox-none sh {ROOT / 'docker-build.sh'}`"
+    said = told(tmp_path, "--image", "ipybox-none")
+    assert said.message == f"ipybox: there is no Docker image 'ipybox-none': {how}"
+    assert said.seconds < SOON
+    assert told(tmp_path, IPYBOX_IMAGE="ipybox-none").message == said.message
+
+    monkeypatch.setenv("IPYBOX_IMAGE", "ipybox-none")
+    assert problems(docker=True) == [f"there is no Docker image 'ipybox-none': {how}"]
+
+
+def test_the_network_is_not_there(tmp_path: Path, image: str):
+    said = told(tmp_path, "--image", image, "--network", "ipybox-none")
+    assert said.message == (
+        "ipybox: there is no Docker network 'ipybox-none': `docker network ls` shows those that are there"
+    )
+    assert said.seconds < SOON
+
+
+def test_docker_can_not_make_the_container(tmp_path: Path, image: str):
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    real = shutil.which("docker")
+    docker.write_text(f'#!/bin/sh\n[ $1 = create ] && {{ echo no space left >&2; exit 1; }}\nexec {real} "$@"\n')
+    docker.chmod(0o755)
+    said = told(tmp_path, "--image", image, PATH=f"{docker.parent}:{os.environ['PATH']}")
+    assert said.message == "ipybox: Docker can't make the container: no space left"
+
+
+def test_a_variable_that_is_named_is_not_there(tmp_path: Path):
+    said = told(tmp_path, "-e", "NO_SUCH_VARIABLE")
+    assert said.message == (
+        "ipybox: -e NO_SUCH_VARIABLE: there is no variable NO_SUCH_VARIABLE here; "
+        f"set it, or put it in {tmp_path.resolve()}/.env"
+    )
+
+
+def test_the_workspace_is_not_there(tmp_path: Path):
+    assert told(tmp_path / "none").message == f"ipybox: the workspace {tmp_path.resolve()}/none is not a directory"
+
+
+def test_a_port_that_would_not_be_there_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-m", "ipybox", "--tool-server-port", "0", "docker"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "ipybox: --tool-server-port is no option of `ipybox docker`: see `ipybox docker --help`\n"
+
+
+async def test_the_client_has_the_message_in_its_error(tmp_path: Path):
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "ipybox", "docker", "--workspace", str(tmp_path)],
+        env={"PATH": str(tmp_path)},
+    )
+    error = pytest.RaisesExc(MCPError, match="docker is not on PATH: install Docker Engine or Docker Desktop")
+    with pytest.RaisesGroup(error, flatten_subgroups=True):
+        async with asyncio.timeout(WAIT), Client(parameters):
+            pass
+
+
+@pytest.mark.parametrize("line", [b"", b"not json\n", b'{"jsonrpc":"2.0","method":"notification"}\n', b"[1]\n"])
+async def test_only_requests_are_answered(line: bytes, tmp_path: Path):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ipybox", "docker", "--workspace", str(tmp_path)),
+        env={**os.environ, "PATH": str(tmp_path)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(WAIT):
+        answered, errors = await process.communicate(line)
+    assert answered == b""
+    assert b"docker is not on PATH" in errors
+
+
+async def test_a_client_that_says_nothing_is_not_waited_for(tmp_path: Path):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ipybox", "docker", "--workspace", str(tmp_path)),
+        env={**os.environ, "PATH": str(tmp_path)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    async with asyncio.timeout(WAIT):
+        assert await process.wait() == 1
+    await process.communicate()

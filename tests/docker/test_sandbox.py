@@ -1,0 +1,124 @@
+"""Code in a sandbox in the container: it has neither what the MCP servers have nor what the container has."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ipybox.docker.container import create_command
+from ipybox.docker.engine import Engine, find_engine
+from ipybox.docker.errors import DockerError
+from ipybox.docker.options import Options, options, parser
+from ipybox.docker.seccomp import profile
+from tests.docker.conftest import NETWORK, client_of
+from tests.docker.test_session import NOW, TIME
+from tests.servers import WAIT
+from tests.test_mcp_server import call, output, text_of
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A workspace that is not root's."""
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 4321, 4322)
+    return tmp_path
+
+
+async def test_session_of_an_agent(workspace: Path, image: str):
+    async with client_of(workspace, image, "--sandbox") as client:
+        result = await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
+        assert not result.is_error, text_of(result)
+        assert await output(client, NOW) == "'UTC'"
+        assert text_of(await call(client, "install_package", package_name="cowsay==6.1")) == "Installed cowsay-6.1"
+        assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
+        plot = await output(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()")
+        assert plot.startswith("Images:\n- /app/workspace/images/")
+
+
+async def test_code_sees_neither_secrets_nor_servers_nor_the_network(workspace: Path, image: str):
+    (workspace / ".env").write_text("SECRET=s3cret\n")
+    async with client_of(workspace, image, "--sandbox") as client:
+        await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
+        code = """
+import os, pathlib, socket
+for path in (".env", ".ipybox/state/ipybox/seal.key", "/proc/1/environ"):
+    try:
+        print(bool(pathlib.Path(path).read_bytes()))
+    except OSError as exc:
+        print(type(exc).__name__)
+try:
+    pathlib.Path(".ipybox/new").touch()
+except OSError as exc:
+    print(exc.strerror)
+print(socket.if_nameindex())
+commands = [pathlib.Path("/proc", pid, "cmdline").read_bytes() for pid in os.listdir("/proc") if pid.isdigit()]
+print(any(b"--workspace" in command or b"mcp_server_time" in command for command in commands))
+"""
+        assert (await output(client, code)).splitlines() == [
+            *("PermissionError", "FileNotFoundError", "PermissionError"),
+            *("Read-only file system", "[(1, 'lo')]", "False"),
+        ]
+    assert (workspace / ".ipybox/state/ipybox/seal.key").stat().st_size
+
+
+#: Numbers of system calls that no ordinary program needs, by machine.
+FORBIDDEN = {
+    "x86_64": {"bpf": 321, "keyctl": 250, "perf_event_open": 298, "ptrace": 101, "setns": 308, "userfaultfd": 323},
+    "aarch64": {"bpf": 280, "keyctl": 219, "perf_event_open": 241, "ptrace": 117, "setns": 268, "userfaultfd": 282},
+}
+FORBIDDEN_EVERYWHERE = {"fsopen": 430, "io_uring_setup": 425, "mount_setattr": 442, "move_mount": 429, "open_tree": 428}
+
+
+def test_the_container_gets_no_more_than_the_sandbox_needs(workspace: Path, image: str):
+    calls = FORBIDDEN[os.uname().machine] | FORBIDDEN_EVERYWHERE
+    code = f"""
+import ctypes, errno, json, socket
+libc = ctypes.CDLL(None, use_errno=True)
+result = {{}}
+for name, number in {calls}.items():
+    ctypes.set_errno(0)
+    libc.syscall(number, 0, 0, 0, 0, 0)
+    result[name] = errno.errorcode.get(ctypes.get_errno())
+for family in ("AF_ALG", "AF_VSOCK", "AF_PACKET"):
+    try:
+        socket.socket(getattr(socket, family), socket.SOCK_RAW)
+    except OSError as exc:
+        result[family] = errno.errorcode[exc.errno]
+status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+result["status"] = [status[name].strip() for name in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")]
+print(json.dumps(result))
+"""
+    options = Options(workspace=workspace, image=image, network=NETWORK, sandbox=True)
+    program, _, *arguments = create_command(options, find_engine(image))
+    arguments = [*arguments[: arguments.index(image)], "--entrypoint", "python", image, "-c", code]
+    done = subprocess.run(
+        [program, "run", *arguments], input=profile(), capture_output=True, text=True, timeout=WAIT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result.pop("status") == ["0000000000000000", "0000000000000000", "1", "2"]
+    assert result == dict.fromkeys([*calls, "AF_ALG", "AF_VSOCK", "AF_PACKET"], "EPERM")
+
+
+def test_settings_of_the_sandbox_are_passed_on(tmp_path: Path):
+    given = ["--workspace", str(tmp_path), "--sandbox", "--allow-domain=a.org,b.org", "--allow-domain", "c.org"]
+    config = ["--sandbox-config", str(tmp_path / "settings" / "sandbox.json")]
+    assert options(parser().parse_args([*given, *config])).passed_on == [
+        "--sandbox-config=/app/workspace/settings/sandbox.json",
+        "--allow-domain=a.org,b.org,c.org",
+    ]
+    with pytest.raises(DockerError, match=r"the container does not see .*: have the sandbox's settings in "):
+        options(parser().parse_args([*given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")]))
+    with pytest.raises(DockerError, match="no sandbox is asked for: add --sandbox"):
+        options(parser().parse_args(["--workspace", str(tmp_path), "--sandbox-profile=workspace"]))
+
+
+def test_a_container_that_runs_as_root_can_not_have_one(tmp_path: Path):
+    engine = Engine("docker", 1 << 30, rootless=True)
+    with pytest.raises(DockerError) as raised:
+        create_command(Options(workspace=tmp_path, image="ipybox", sandbox=True), engine)
+    assert str(raised.value) == (
+        "--sandbox needs a container that does not run as root, but Docker runs without root: go without --sandbox"
+    )
