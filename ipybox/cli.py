@@ -46,6 +46,13 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--version", action="version", version=version("ipybox"))
     arguments.add_argument("--workspace", type=Path, default=Path(), help="working directory of the code (default: .)")
+    arguments.add_argument(
+        "--allowed-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="offer tools that upload and download files in DIR, absolute or in the workspace; repeatable",
+    )
     arguments.add_argument("--tool-server-host", default="localhost", help="host of the tool server's port")
     arguments.add_argument("--tool-server-port", type=int, help="port of the tool server (default: none)")
     arguments.add_argument("--kernel-gateway-host", default="localhost", help="host of the kernel gateway's port")
@@ -194,16 +201,20 @@ def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
 async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: dict[str, Any]) -> None:
     from ipybox.mcp_server import MCPServer
 
-    server = MCPServer(
-        workspace,
-        tool_server_host=arguments.tool_server_host,
-        tool_server_port=arguments.tool_server_port,
-        kernel_gateway_host=arguments.kernel_gateway_host,
-        kernel_gateway_port=arguments.kernel_gateway_port,
-        kernel_env=kernel_env(os.environ),
-        log_level=arguments.log_level,
-        **confinement,
-    )
+    try:
+        server = MCPServer(
+            workspace,
+            tool_server_host=arguments.tool_server_host,
+            tool_server_port=arguments.tool_server_port,
+            kernel_gateway_host=arguments.kernel_gateway_host,
+            kernel_gateway_port=arguments.kernel_gateway_port,
+            kernel_env=kernel_env(os.environ),
+            log_level=arguments.log_level,
+            allowed_dirs=arguments.allowed_dir,
+            **confinement,
+        )
+    except ValueError as exc:
+        sys.exit(f"ipybox: {exc}")
     stopped = _stop_signal()
     serving = asyncio.create_task(server.run())
     await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -20,6 +20,7 @@ from ipybox.deadline import Deadline, Turn
 from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError, KernelDiedError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.sandbox.settings import load_settings
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ipybox.kernel_mgr.client import ExecutionResult, KernelClient
     from ipybox.tool_exec.approval.client import ApprovalRequest
     from ipybox.tool_exec.server import ToolServer
+    from ipybox.transfer.workspace import Transferred, Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -123,8 +125,10 @@ class CodeExecutor:
         self._approval_timeout = approval_timeout
         self._connect_timeout = connect_timeout
         workspace = working_dir or Path.cwd()
+        self._workspace = workspace.resolve()
         #: The workspace, if what runs there must get no further.
-        self._sandboxed = workspace.resolve() if sandbox else None
+        self._sandboxed = self._workspace if sandbox else None
+        self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
         self._images_dir = images_dir if images_dir is not None else workspace / "images"
         self._guest_token = new_token()
         self._new_gateway = partial(
@@ -266,6 +270,43 @@ class CodeExecutor:
         finally:
             running.cancel()
             await asyncio.wait([running])
+
+    async def upload_file(self, source: Path, destination: str | Path) -> "Transferred":
+        """Copies a file or directory of the host into the working directory; the result says what was copied.
+
+        A file is replaced at once. Into a directory that is there, files are copied beside and in place of those in it.
+        Links and the like are left out, as are names that no code may write, such as `.git` and `.env`. At most 64 MiB
+        are copied at once. Can be called at any time, also while code is executed, whatever that makes of its files.
+
+        Args:
+            source: A file or directory of the host.
+            destination: Its new path, relative to the working directory.
+
+        Raises:
+            OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
+            ValueError: If it is too large.
+        """
+        return await asyncio.to_thread(lambda: self._files().copy_in(source, destination))
+
+    async def download_file(self, source: str | Path, destination: Path) -> "Transferred":
+        """Copies a file or directory of the working directory to the host; the result says what was copied.
+
+        As with `upload_file`; `.env` files and `.ipybox` are not copied.
+
+        Args:
+            source: A file or directory, relative to the working directory.
+            destination: Its new path on the host.
+
+        Raises:
+            OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
+            ValueError: If it is too large.
+        """
+        return await asyncio.to_thread(lambda: self._files().copy_out(source, destination))
+
+    def _files(self) -> "Workspace":
+        from ipybox.transfer.workspace import Workspace
+
+        return Workspace(self._workspace, settings=self._settings)
 
     async def _run(
         self, code: str, deadline: Deadline, on_approval: "Callable[[ApprovalRequest], Awaitable[None]]"

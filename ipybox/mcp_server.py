@@ -7,7 +7,7 @@ executor starts only after the first request was answered, and a cell that comes
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -52,6 +52,11 @@ class MCPServer:
         process_limit: Number of processes.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, also when a
             package is built there.
+        allowed_dirs: Directories, relative to the workspace or absolute, into which `upload_file` writes and from which
+            `download_file` reads. Without any, the two tools are not offered: their descriptions cost context.
+
+    Raises:
+        ValueError: If an allowed directory is none, or can't be allowed.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class MCPServer:
         cpu_seconds: float | None = None,
         process_limit: int | None = None,
         allowed_domains: Sequence[str] = (),
+        allowed_dirs: Sequence[Path | str] = (),
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
@@ -98,6 +104,8 @@ class MCPServer:
             "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._answer]
         )
         self._add_tools()
+        if allowed_dirs:
+            self._add_file_tools(allowed_dirs)
 
     async def __aenter__(self) -> Self:
         return self
@@ -194,10 +202,26 @@ class MCPServer:
             (self.install_package, "Install package", ToolAnnotations(open_world_hint=True)),
             (self.reset, "Reset kernel", ToolAnnotations(destructive_hint=True, open_world_hint=False)),
         ):
-            describe = self._server.tool(
-                title=title, description=inspect.getdoc(tool), annotations=annotations, structured_output=False
-            )
-            describe(tool)
+            self._add_tool(tool, title, annotations)
+
+    def _add_file_tools(self, allowed_dirs: Sequence[Path | str]) -> None:
+        # Only those who want them wait for what they import.
+        from ipybox.transfer.tools import FileTools
+        from ipybox.transfer.workspace import Workspace
+
+        files = FileTools(Workspace(self._workspace, allowed_dirs, settings=self._settings))
+        writes = ToolAnnotations(destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+        self._add_tool(files.upload_file, "Upload file", writes)
+        reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        self._add_tool(files.download_file, "Download file", reads)
+
+    def _add_tool(
+        self, tool: Callable[..., Awaitable[CallToolResult]], title: str, annotations: ToolAnnotations
+    ) -> None:
+        describe = self._server.tool(
+            title=title, description=inspect.getdoc(tool), annotations=annotations, structured_output=False
+        )
+        describe(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         """Answers a request, and starts the executor after the first one (middleware of the SDK's server)."""

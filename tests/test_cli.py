@@ -31,6 +31,13 @@ def test_workspace_that_is_no_directory_is_an_error(tmp_path: Path):
     assert done.stdout == ""
 
 
+def test_allowed_directory_that_is_none_is_an_error(tmp_path: Path):
+    done = run("--workspace", str(tmp_path), "--allowed-dir", "data", "--allowed-dir", "../missing")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"ipybox: the allowed directory {tmp_path.parent}/missing is not a directory")
+    assert done.stdout == ""
+
+
 def test_options_of_the_contract_exist():
     options = set(re.findall(r"--[a-z-]+", parser().format_help()))
     assert options >= {
@@ -42,6 +49,7 @@ def test_options_of_the_contract_exist():
         "--sandbox",
         "--sandbox-config",
         "--allow-domain",
+        "--allowed-dir",
         "--log-level",
     }
 

@@ -1,12 +1,15 @@
 """ipybox as an MCP server, driven by real clients: the SDK's and npm's inspector."""
 
 import asyncio
+import base64
+import io
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +21,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp_types import CallToolResult, TextContent
+from mcp_types import BlobResourceContents, CallToolResult, EmbeddedResource, ImageContent, TextContent
 
 from tests.conftest import Mode
 from tests.servers import NODE_MODULES, WAIT, descendants, filesystem, time_, until_dead
@@ -203,6 +206,91 @@ async def test_kernel_that_does_not_start_is_an_error_of_the_cell_only(tmp_path:
             assert f"port {port}" in text_of(result)
             taken.close()
             assert await output(client, "1") == "1"
+
+
+# Files
+
+
+def resource_of(result: CallToolResult) -> tuple[str, str | None, bytes]:
+    """The address, type and content of the resource that a result begins with."""
+    block = result.content[0]
+    assert isinstance(block, EmbeddedResource)
+    assert isinstance(block.resource, BlobResourceContents)
+    return block.resource.uri, block.resource.mime_type, base64.b64decode(block.resource.blob)
+
+
+async def test_file_tools_are_offered_where_directories_are_allowed(tmp_path: Path):
+    async with client_of(tmp_path, "--allowed-dir=.") as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools][4:] == ["upload_file", "download_file"]
+        for tool in tools[4:]:
+            assert len(tool.model_dump_json(by_alias=True, exclude_none=True)) < 600
+
+
+async def test_files_go_to_code_and_come_back(tmp_path: Path, mode: Mode):
+    async with client_of(tmp_path, *mode.options, "--allowed-dir=in", "--allowed-dir=out") as client:
+        path = tmp_path / "in" / "data.json"
+        for content in ('{"a": "ä\\r\\n"}', "[1]", "null", "7", ""):
+            done = await call(client, "upload_file", path="in/data.json", content=content)
+            assert not done.is_error, text_of(done)
+            assert path.read_bytes() == content.encode()
+            assert text_of(await call(client, "download_file", path="in/data.json")) == content
+        assert text_of(done) == f"Replaced {path}: 0 bytes."
+
+        lines = base64.encodebytes(bytes(range(256))).decode()
+        await call(client, "upload_file", path="in/binary", content=lines, encoding="base64")
+        await output(
+            client, "import os; os.mkdir('out'); open('out/copy', 'wb').write(open('in/binary', 'rb').read());"
+        )
+        copied = await call(client, "download_file", path="out/copy")
+        assert resource_of(copied) == (f"file://{tmp_path}/out/copy", "application/octet-stream", bytes(range(256)))
+
+        refused = await call(client, "download_file", path="elsewhere")
+        assert refused.is_error
+        assert text_of(refused) == f"elsewhere is in none of the allowed directories: {tmp_path}/in, {tmp_path}/out"
+        wrong = await call(client, "upload_file", path="in/x", content="ä", encoding="base64")
+        assert wrong.is_error
+        assert text_of(wrong).startswith("the content is not base64: ")
+
+
+async def test_picture_is_downloaded_as_such_and_a_directory_as_tar(tmp_path: Path):
+    png = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/plot.png").write_bytes(png)
+    (tmp_path / "d/link").symlink_to("plot.png")
+    (tmp_path / "large.png").write_bytes(png + bytes(4_000_000))
+    async with client_of(tmp_path, f"--allowed-dir={tmp_path}") as client:
+        (picture,) = (await call(client, "download_file", path="d/plot.png")).content
+        assert isinstance(picture, ImageContent)
+        assert (picture.mime_type, base64.b64decode(picture.data)) == ("image/png", png)
+        large = await call(client, "download_file", path="large.png")
+        assert resource_of(large)[1] == "image/png"
+
+        directory = await call(client, "download_file", path="d")
+        uri, mime_type, packed = resource_of(directory)
+        assert (uri, mime_type) == (f"file://{tmp_path}/d", "application/x-tar")
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            assert archive.getnames() == ["plot.png"]
+        assert directory.content[1] == TextContent(text="Left out: link (a link).")
+
+        content = base64.b64encode(packed).decode()
+        done = await call(client, "upload_file", path="copy", content=content, encoding="tar")
+        assert text_of(done) == f"Wrote {tmp_path}/copy: 1 file with {len(png)} bytes."
+        assert (tmp_path / "copy/plot.png").read_bytes() == png
+
+
+async def test_what_the_sandbox_hides_is_not_downloaded(tmp_path: Path):
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"filesystem": {"denyRead": ["hidden"]}}')
+    (tmp_path / "hidden").write_text("secret")
+    async with client_of(tmp_path, "--sandbox", f"--sandbox-config={settings}", "--allowed-dir=.") as client:
+        hidden = await call(client, "download_file", path="hidden")
+        assert hidden.is_error
+        assert text_of(hidden) == f"{tmp_path}/hidden can't be downloaded: the sandbox hides it"
+        assert (await call(client, "upload_file", path="settings.json", content="{}")).is_error
+    assert "denyRead" in settings.read_text()
 
 
 async def _serve(workspace: Path, mode: Mode) -> asyncio.subprocess.Process:

@@ -1,7 +1,8 @@
 """What the settings of a sandbox say about one path or host: which rule refuses it, as srt applies them.
 
-For messages only: nothing is allowed or refused here, srt does that. Paths may come from the sandbox, so no file is
-opened, and no path is walked that a rule does not ask for.
+For messages, and for transfers of files on the host (`ipybox/transfer`), which obey the same settings; what runs in the
+sandbox is held by srt, not by this. Paths may come from the sandbox, so no file is opened, and no path is walked that a
+rule does not ask for.
 """
 
 import os

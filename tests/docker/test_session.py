@@ -77,6 +77,17 @@ async def test_variables_come_from_the_workspace_or_by_name(tmp_path: Path, imag
     assert "s3cret" not in (tmp_path / "mcptools/scripted/__init__.py").read_text()
 
 
+async def test_files_are_transferred_to_and_from_the_workspace(tmp_path: Path, image: str):
+    async with client_of(tmp_path, image, "--allowed-dir", ".") as client:
+        result = await call(client, "upload_file", path="data/in.txt", content="hello")
+        assert not result.is_error, text_of(result)
+        assert await output(client, "open('out.txt', 'w').write(open('data/in.txt').read().upper())") == "5"
+        assert text_of(await call(client, "download_file", path="/app/workspace/out.txt")) == "HELLO"
+        refused = await call(client, "download_file", path="/etc/passwd")
+        assert refused.is_error
+    assert (tmp_path / "out.txt").read_text() == "HELLO"
+
+
 async def test_files_belong_to_whom_the_workspace_belongs_to(tmp_path: Path, image: str):
     # An ordinary user's own are theirs; root's containers act for whom the workspace belongs to.
     if os.geteuid() == 0:
