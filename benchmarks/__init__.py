@@ -1,6 +1,6 @@
 """Measures what ipybox costs beside the floor of each thing: the same without ipybox, in the same run.
 
-    __main__ ──► suite ──► kernel, tools, mcp_mode, sandbox, plugin ──► measurement ──► report
+    __main__ ──► suite ──► kernel, tools, mcp_mode, sandbox, plugin, docker ──► measurement ──► report
                     │               │ spawn, ask
                     │               ▼
                     │      subject ──► subjects/*.py, each in a fresh interpreter of its own

@@ -41,13 +41,11 @@ def measurements() -> list[Measurement]:
 
 
 def measure_initialize(setting: Setting) -> Samples:
-    def initialize(command: list[str], _tool: str, _arguments: dict[str, Any]) -> list[float]:
+    def measure(command: list[str], _tool: str, _arguments: dict[str, Any]) -> list[float]:
         with _initialized(command) as server:
             return [server.age]
 
-    return Samples(
-        take_turns(setting.rounds, {side: partial(initialize, *it) for side, it in _servers(setting).items()})
-    )
+    return Samples(take_turns(setting.rounds, {side: partial(measure, *it) for side, it in _servers(setting).items()}))
 
 
 def measure_first_cell(setting: Setting) -> Samples:
@@ -74,14 +72,27 @@ def _servers(setting: Setting) -> dict[Side, tuple[list[str], str, dict[str, Any
     return servers
 
 
+def initialize(command: list[str], directory: Path) -> list[float]:
+    """Returns the seconds from the spawn of a server to its answer to `initialize`."""
+    with initialized(command, directory) as server:
+        return [server.age]
+
+
+@contextmanager
+def initialized(command: list[str], directory: Path) -> Generator[Subject]:
+    """Runs a server that has answered `initialize`."""
+    with Subject(command, directory) as server:
+        server.send(INITIALIZE)
+        _await_answer(server, 0)
+        yield server
+
+
 @contextmanager
 def _initialized(command: list[str]) -> Generator[Subject]:
     with (
         tempfile.TemporaryDirectory(prefix="ipybox-bench-", ignore_cleanup_errors=True) as directory,
-        Subject(command, Path(directory)) as server,
+        initialized(command, Path(directory)) as server,
     ):
-        server.send(INITIALIZE)
-        _await_answer(server, 0)
         yield server
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks.mcp_mode import INITIALIZE
+from benchmarks.mcp_mode import initialize
 from benchmarks.measurement import Measurement, Samples, Setting, Target, take_turns
-from benchmarks.subject import Subject
 from tests.claude.test_launch import Plugin
 
 
@@ -46,8 +45,4 @@ def _initialize(command: list[str], env: Mapping[str, str], workspace: Path) -> 
     program = shutil.which("env")
     assert program is not None, "every POSIX system has it"
     variables = [f"{name}={value}" for name, value in env.items()]
-    with Subject([program, "-i", *variables, *command], workspace) as server:
-        server.send(INITIALIZE)
-        while server.receive().get("id") != INITIALIZE["id"]:
-            pass
-        return [server.age]
+    return initialize([program, "-i", *variables, *command], workspace)

@@ -1,6 +1,6 @@
 """All measurements, in the order of the table."""
 
-from benchmarks import context, kernel, mcp_mode, plugin, sandbox, tools
+from benchmarks import context, docker, kernel, mcp_mode, plugin, sandbox, tools
 from benchmarks.measurement import Measurement
 
 SUITE: list[Measurement] = [
@@ -9,5 +9,6 @@ SUITE: list[Measurement] = [
     *mcp_mode.measurements(),
     *sandbox.measurements(),
     *plugin.measurements(),
+    *docker.measurements(),
     *context.measurements(),
 ]

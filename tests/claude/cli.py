@@ -43,8 +43,8 @@ GRACE = 5.0
 #: Where programs of the system are.
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
-#: Variables that lead pip and uv to their packages, and docker to its engine.
-PASSED = re.compile(r"DOCKER_HOST|(PIP|UV)_.+|SSL_CERT_.+|REQUESTS_CA_BUNDLE|(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
+#: Variables that lead pip and uv to their packages.
+PASSED = re.compile(r"(PIP|UV)_.+|SSL_CERT_.+|REQUESTS_CA_BUNDLE|(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
 
 #: The variable of uv for each option of pip that says where packages are.
 UV_VARIABLES = {
@@ -108,6 +108,7 @@ class Home:
             "ANTHROPIC_API_KEY": "none",
             "ANTHROPIC_BASE_URL": NOWHERE,
             "DISABLE_AUTOUPDATER": "1",
+            **({"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
         pip = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config"), "pip", "pip.conf")

@@ -263,7 +263,7 @@ def test_without_python_and_uv_it_says_what_to_install(tmp_path: Path, cache: Pa
     assert (run.returncode, run.stdout) == (1, "")
     wrong, mend = run.stderr.splitlines()
     assert wrong == "ipybox can't run code here: there is neither uv nor a Python from 3.11 on."
-    assert mend.startswith("Tell the user to install uv (pip install uv")
+    assert mend.startswith("Tell the user to install uv (from their system's packages) or Python 3.11, ")
     notice = plugin.run("notice", "sandbox")
     assert (notice.returncode, notice.stdout, notice.stderr) == (0, run.stderr, "")
 

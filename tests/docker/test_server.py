@@ -1,0 +1,42 @@
+"""What holds of the MCP server outside of a container holds in one: the same tests, as far as no path is in them."""
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from mcp import Client
+
+from tests import test_mcp_server as server
+from tests.conftest import Mode
+from tests.docker.conftest import client_of
+from tests.test_mcp_server import (
+    test_file_tools_are_offered_where_directories_are_allowed,
+    test_long_output_is_cut_in_its_middle,
+    test_nothing_is_said_that_only_costs_context,
+    test_registration_that_fails_says_why,
+    test_timeout_says_what_became_of_the_kernel,
+)
+
+__all__ = [
+    "test_file_tools_are_offered_where_directories_are_allowed",
+    "test_long_output_is_cut_in_its_middle",
+    "test_nothing_is_said_that_only_costs_context",
+    "test_registration_that_fails_says_why",
+    "test_timeout_says_what_became_of_the_kernel",
+]
+
+
+@pytest.fixture(scope="module")
+def mode() -> Mode:
+    """That of the server in the container."""
+    return Mode.PLAIN
+
+
+@pytest.fixture(autouse=True)
+def in_a_container(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the tests' clients start the server by `ipybox docker`."""
+
+    def client_in_container(workspace: Path, *options: str, **env: str) -> AbstractAsyncContextManager[Client]:
+        return client_of(workspace, image, *options, **env)
+
+    monkeypatch.setattr(server, "client_of", client_in_container)
