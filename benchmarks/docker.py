@@ -3,11 +3,12 @@
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from benchmarks.mcp_mode import initialize
-from benchmarks.measurement import Measurement, Samples, Setting, Target, take_turns
+from benchmarks.measurement import Measurement, Samples, Setting, Side, Target, take_turns
 
 
 def measurements() -> list[Measurement]:
@@ -24,5 +25,8 @@ def measure_start(setting: Setting) -> Samples:
         outside = [sys.executable, "-m", "ipybox", "--workspace", name]
         # Without network, as not every engine has one of its own.
         inside = [sys.executable, "-m", "ipybox", "docker", "--workspace", name, "--network", "none"]
-        sides = {"floor": partial(initialize, outside, workspace), "ipybox": partial(initialize, inside, workspace)}
+        sides: dict[Side, Callable[[], list[float]]] = {
+            "floor": partial(initialize, outside, workspace),
+            "ipybox": partial(initialize, inside, workspace),
+        }
         return Samples(take_turns(setting.rounds, sides))

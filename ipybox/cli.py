@@ -49,7 +49,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--allowed-dir",
         action="append",
-        default=[],
         metavar="DIR",
         help="offer tools that upload and download files in DIR, absolute or in the workspace; repeatable",
     )
@@ -210,7 +209,7 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: di
             kernel_gateway_port=arguments.kernel_gateway_port,
             kernel_env=kernel_env(os.environ),
             log_level=arguments.log_level,
-            allowed_dirs=arguments.allowed_dir,
+            allowed_dirs=arguments.allowed_dir or (),
             **confinement,
         )
     except ValueError as exc:

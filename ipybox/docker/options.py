@@ -67,7 +67,7 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
         "--allowed-dir",
         action="append",
         metavar="DIR",
-        help="offer tools that upload and download files there, such as . for the workspace; repeatable",
+        help="have tools that upload and download files there; repeatable (default: the workspace)",
     )
     arguments.add_argument("--image", metavar="NAME", help=f"the image (default: ${IMAGE_VARIABLE}, or {IMAGE})")
     arguments.add_argument("--network", metavar="NAME", help="a network of Docker's, such as none (default: its own)")
@@ -119,7 +119,8 @@ def options(namespace: argparse.Namespace) -> Options:
     passed_on = _sandbox_settings(given, workspace)
     if passed_on and not sandbox:
         raise DockerError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
-    passed_on += [f"--allowed-dir={directory}" for directory in given.get("allowed_dir", ())]
+    allowed: list[str] | None = given.get("allowed_dir")
+    passed_on += [f"--allowed-dir={directory}" for directory in (["."] if allowed is None else allowed)]
     passed_on += [
         f"--{name.replace('_', '-')}={given[name]}"
         for name in ("cpu_seconds", "process_limit", "log_level")

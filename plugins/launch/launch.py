@@ -112,7 +112,9 @@ def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
     from ipybox.docker.command import run
     from ipybox.docker.options import parser
 
-    run(parser().parse_args(server_options("docker", workspace, options)))
+    asked = parser().parse_args(server_options("docker", workspace, options))
+    asked.allowed_dir = []  # Claude Code sees the workspace: tools that transfer files would only cost context
+    run(asked)
 
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:

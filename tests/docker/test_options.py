@@ -42,6 +42,14 @@ def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatc
     )
 
 
+def test_files_of_the_workspace_are_transferred_unless_other_directories_are_named(tmp_path: Path):
+    workspace = ["--workspace", str(tmp_path)]
+    for parsed in (parser().parse_args(workspace), whole_parser().parse_args(["docker", *workspace])):
+        assert options(parsed).passed_on == ["--allowed-dir=."]
+        parsed.allowed_dir = []  # as the plugin does
+        assert options(parsed).passed_on == []
+
+
 def test_options_may_come_before_the_command(tmp_path: Path):
     given = whole_parser().parse_args(["--workspace", str(tmp_path), "--memory-limit", "0", "docker"])
     assert options(given).workspace == tmp_path

@@ -108,6 +108,7 @@ def test_settings_of_the_sandbox_are_passed_on(tmp_path: Path):
     assert options(parser().parse_args([*given, *config])).passed_on == [
         "--sandbox-config=/app/workspace/settings/sandbox.json",
         "--allow-domain=a.org,b.org,c.org",
+        "--allowed-dir=.",
     ]
     with pytest.raises(DockerError, match=r"the container does not see .*: have the sandbox's settings in "):
         options(parser().parse_args([*given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")]))
