@@ -137,6 +137,17 @@ class Home:
         options = [part for key, value in config.items() for part in ("--config", f"{key}={value}")]
         return self.claude("plugin", "install", f"{plugin}@ipybox", *options)
 
+    @contextmanager
+    def other_config(self, plugin: str, **config: str) -> Generator[None]:
+        """Has other values for a plugin's options within; the client knows no way to take one back."""
+        settings = self.path / ".claude" / "settings.json"
+        before = settings.read_text()
+        self.install(plugin, **config)
+        try:
+            yield
+        finally:
+            settings.write_text(before)
+
     def uninstall(self, plugin: str) -> str:
         return self.claude("plugin", "uninstall", f"{plugin}@ipybox")
 

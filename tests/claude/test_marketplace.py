@@ -105,45 +105,38 @@ def test_an_image_that_is_missing_is_said_and_how_to_build_it(home: Home, worksp
 
 @pytest.mark.parametrize("installed", ["codeact-docker"], indirect=True)
 def test_a_container_has_the_network_and_the_memory_that_a_user_sets(installed: Installed, workspace: Path):
-    home, plugin = installed.home, installed.plugin
-    try:
-        home.install(plugin, **DOCKER_CONFIG | {"network": "none", "memory_limit": "600M"})
+    def is_refused(request: Request) -> list[Block]:
+        network, memory = request.results
+        assert network.text == "['lo']"
+        assert "MemoryError" in memory.text
+        return [text("Alone")]
 
-        def is_refused(request: Request) -> list[Block]:
-            network, memory = request.results
-            assert network.text == "['lo']"
-            assert "MemoryError" in memory.text
-            return [text("Alone")]
-
-        interfaces = "import socket; print([name for _, name in socket.if_nameindex()])"
-        cells = [tool("execute_ipython_cell", code=code) for code in (interfaces, "much = bytearray(2_000_000_000)")]
-        home.session("What is there?", [cells, is_refused], workspace, allowed=[installed.tools])
-    finally:
-        home.install(plugin, **DOCKER_CONFIG | {"memory_limit": ""})
+    interfaces = "import socket; print([name for _, name in socket.if_nameindex()])"
+    cells = [tool("execute_ipython_cell", code=code) for code in (interfaces, "much = bytearray(2_000_000_000)")]
+    config = DOCKER_CONFIG | {"network": "none", "memory_limit": "600M"}
+    with installed.home.other_config(installed.plugin, **config):
+        installed.home.session("What is there?", [cells, is_refused], workspace, allowed=[installed.tools])
 
 
 @pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
 def test_values_that_a_user_sets_reach_the_server(installed: Installed, workspace: Path):
     home, plugin = installed.home, installed.plugin
-    try:
-        home.install(plugin, memory_limit="lots")
+    with home.other_config(plugin, memory_limit="lots"):
         assert status(home.mcp_list(workspace)) == "✘ Failed to connect"
         assert "--memory-limit: 'lots' is not an amount of memory: write it like 4G" in home.log
 
-        home.install(plugin, memory_limit="600M", sandbox_profile="workspace", allowed_domains="example.org")
+    def is_refused(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert "MemoryError" in result.text
+        return [text("Too much")]
+
+    options = {"memory_limit": "600M", "sandbox_profile": "workspace", "allowed_domains": "example.org"}
+    with home.other_config(plugin, **options):
         listed = home.mcp_list(workspace)
         assert status(listed) == "✔ Connected"
         assert "--sandbox-profile=workspace --allow-domain=example.org --memory-limit=600M" in listed
-
-        def is_refused(request: Request) -> list[Block]:
-            (result,) = request.results
-            assert "MemoryError" in result.text
-            return [text("Too much")]
-
         script = [[tool("execute_ipython_cell", code="much = bytearray(2_000_000_000)")], is_refused]
         home.session("Take 2 GB", script, workspace, allowed=[installed.tools])
-    finally:
-        home.install(plugin, memory_limit="", sandbox_profile="", allowed_domains="")
 
 
 def status(listed: str) -> str:
