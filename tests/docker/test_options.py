@@ -45,9 +45,9 @@ def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatc
 def test_files_of_the_workspace_are_transferred_unless_other_directories_are_named(tmp_path: Path):
     workspace = ["--workspace", str(tmp_path)]
     for parsed in (parser().parse_args(workspace), whole_parser().parse_args(["docker", *workspace])):
-        assert options(parsed).passed_on == ["--allowed-dir=."]
+        assert "--allowed-dir=." in options(parsed).passed_on
         parsed.allowed_dir = []  # as the plugin does
-        assert options(parsed).passed_on == []
+        assert "allowed-dir" not in str(options(parsed).passed_on)
 
 
 def test_options_may_come_before_the_command(tmp_path: Path):
