@@ -187,6 +187,17 @@ def test_the_first_start_makes_an_environment_and_later_ones_use_it(tmp_path: Pa
     assert where.split() == [str(package), str(plugin.workspace)]
 
 
+def test_without_uv_venv_and_pip_get_one(tmp_path: Path, cache: Path):
+    plugin = Plugin(tmp_path, cache, hidden={"uv"})
+
+    run = plugin.run()
+
+    assert run.returncode == 0, run.stderr
+    assert "goes on" not in run.stderr
+    (environment,) = plugin.environments
+    assert (environment / "bin" / "uv").exists()
+
+
 def test_where_uv_fails_venv_and_pip_make_the_environment(plugin: Plugin, tmp_path: Path):
     run = plugin.run(UV_OFFLINE="1", UV_CACHE_DIR=str(tmp_path / "empty"))
 
