@@ -20,8 +20,6 @@ from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.settings import PROFILES, load_settings
 from ipybox.state import make_state_dir_in, state_dir
 
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-
 #: A variable KERNEL_ENV_X becomes X in the kernel.
 KERNEL_PREFIX = "KERNEL_ENV_"
 
@@ -83,7 +81,9 @@ def parser() -> argparse.ArgumentParser:
     )
     limits.add_argument("--cpu-seconds", type=float, metavar="N", help="CPU time of one cell (default: no limit)")
     limits.add_argument("--process-limit", type=int, metavar="N", help="number of processes (default: no limit)")
-    arguments.add_argument("--log-level", choices=LOG_LEVELS, default="WARNING", help="level of the log on stderr")
+    arguments.add_argument(
+        "--log-level", choices=docker_options.LOG_LEVELS, default="WARNING", help="level of the log on stderr"
+    )
     commands = arguments.add_subparsers(dest="command", metavar="[command]")
     demo = commands.add_parser("demo", help="show a code action that calls the tools of real MCP servers")
     demo.add_argument("--directory", type=Path, help="where to make the demo's workspace (default: a temporary one)")
