@@ -55,4 +55,9 @@ if [ -e .npm/dev.stamp ]; then
     tar -c .npm | as_user tar -x -m -C "$copy"
     as_user touch "$copy/.npm/dev.stamp"
 fi
-as_user make -C "$copy" test PYTHON="$python" ARGS="-m kernel"
+
+run_tests() {
+    as_user make -C "$copy" test PYTHON="$python" ARGS="-m kernel --ignore=tests/docker $*"
+}
+# As in CI, what failed gets one more chance, when it runs by itself.
+run_tests || run_tests --last-failed --last-failed-no-failures=none

@@ -4,9 +4,10 @@ The code of the workspace runs here, and what it prints is dropped.
 """
 
 import io
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from importlib import import_module, invalidate_caches
 from pathlib import Path
@@ -174,7 +175,10 @@ def _forget(*names: str) -> None:
     """Lets the next import of these modules, and of what is in them, read their files again."""
     for module in [each for each in sys.modules if any(f"{each}.".startswith(f"{name}.") for name in names)]:
         parent, _, child = module.rpartition(".")
-        del sys.modules[module]
+        bytecode = vars(sys.modules.pop(module)).get("__cached__")
+        if isinstance(bytecode, str):  # it may be older than its file, as is said above
+            with suppress(OSError):
+                os.unlink(bytecode)
         # `from package import module` prefers the attribute.
         if parent in sys.modules:
             vars(sys.modules[parent]).pop(child, None)

@@ -24,9 +24,9 @@ def table() -> list[Row]:
     return _rows
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints the table of probes."""
-    if not _rows:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Prints the table of probes, unless it would hide what failed."""
+    if not _rows or exitstatus:
         return
     terminalreporter.section(f"{len(_rows)} security probes held")
     for area in dict.fromkeys(row.area for row in _rows):
