@@ -10,7 +10,7 @@ import weakref
 from typing import Any, Self, cast
 
 from ipybox.errors import ToolRunnerError
-from ipybox.tool_exec.content import render
+from ipybox.tool_exec.content import render, show_beside_structured
 from ipybox.tool_exec.exchange import Address, AsyncPool, SyncPool
 from ipybox.tool_exec.protocol import (
     DEFAULT_PORT,
@@ -72,27 +72,27 @@ class ToolRunner:
         Raises:
             ToolRunnerError: If the call is rejected, gets no answer, or the tool fails; the message says why.
         """
-        return _value(await self._reply(tool_name, tool_args))
+        return _value(await self._reply(tool_name, tool_args), tool_name)
 
     def run_sync(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
         """Does what `run` does, blocking the calling thread."""
-        return _value(self._reply_sync(tool_name, tool_args))
+        return _value(self._reply_sync(tool_name, tool_args), tool_name)
 
     def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
         """Runs a tool and returns its text, blocking. Raises what `run` raises."""
-        return _text(self._reply_sync(tool_name, tool_args))
+        return _text(self._reply_sync(tool_name, tool_args), tool_name)
 
     def run_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
         """Runs a tool and returns its structured content, blocking. Raises what `run` raises."""
-        return _structured(self._reply_sync(tool_name, tool_args))
+        return _structured(self._reply_sync(tool_name, tool_args), tool_name)
 
     async def arun_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
         """Does what `run_text` does, without blocking."""
-        return _text(await self._reply(tool_name, tool_args))
+        return _text(await self._reply(tool_name, tool_args), tool_name)
 
     async def arun_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
         """Does what `run_structured` does, without blocking."""
-        return _structured(await self._reply(tool_name, tool_args))
+        return _structured(await self._reply(tool_name, tool_args), tool_name)
 
     async def reset(self) -> None:
         """Stops all MCP servers of the tool server; they start again at their next call.
@@ -108,15 +108,17 @@ class ToolRunner:
         if pool is None:
             pool = self._async_pools[loop] = AsyncPool(self._address)
         try:
-            return _decoded(*await pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args)))
+            status, body = await pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
         except OSError as exc:
             raise _unreachable(self._address, exc) from None
+        return _decoded(status, body, tool_name)
 
     def _reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
         try:
-            return _decoded(*self._sync_pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args)))
+            status, body = self._sync_pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
         except OSError as exc:
             raise _unreachable(self._address, exc) from None
+        return _decoded(status, body, tool_name)
 
     def _encoded(self, tool_name: str, tool_args: dict[str, Any]) -> bytes:
         request: RunRequest = {
@@ -160,7 +162,7 @@ def _unreachable(address: Address, exc: OSError) -> ToolRunnerError:
     return ToolRunnerError(f"no answer from the tool server at {address}: {exc}")
 
 
-def _decoded(status: int, body: bytes) -> RunReply:
+def _decoded(status: int, body: bytes, tool_name: str) -> RunReply:
     try:
         reply: object = json.loads(body)
     except ValueError:
@@ -169,22 +171,31 @@ def _decoded(status: int, body: bytes) -> RunReply:
         raise ToolRunnerError(f"the tool server answered with HTTP {status}: {body[:500].decode(errors='replace')}")
     checked = cast(RunReply, reply)
     if "error" in checked:
-        raise ToolRunnerError(checked["error"])
+        beside = render(checked.get("content", []), tool_name, show=False)
+        raise ToolRunnerError("\n".join(filter(None, (checked["error"], beside))))
     return checked
 
 
-def _value(reply: RunReply) -> dict[str, Any] | str | None:
+def _value(reply: RunReply, tool_name: str) -> dict[str, Any] | str | None:
+    if reply.get("structured") is not None:
+        return _structured(reply, tool_name)
+    return render(reply.get("content", []), tool_name)
+
+
+def _text(reply: RunReply, tool_name: str) -> str:
+    content = reply.get("content", [])
     structured = reply.get("structured")
-    return structured if structured is not None else render(reply.get("content", []))
+    if structured is not None and not any(block.get("type") == "text" for block in content):
+        # To repeat it as text is what servers only "SHOULD" do.
+        content = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}, *content]
+    return render(content, tool_name) or ""
 
 
-def _text(reply: RunReply) -> str:
-    return render(reply.get("content", [])) or ""
-
-
-def _structured(reply: RunReply) -> dict[str, Any]:
+def _structured(reply: RunReply, tool_name: str) -> dict[str, Any]:
+    content = reply.get("content", [])
     structured = reply.get("structured")
     if structured is None:
-        text = render(reply.get("content", []))
+        text = render(content, tool_name, show=False)
         raise ToolRunnerError(f"the tool has an output schema, but returned no structured content; its text: {text}")
+    show_beside_structured(content, tool_name)
     return structured

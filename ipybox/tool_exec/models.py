@@ -3,16 +3,18 @@
 This module is imported in the kernel: standard library and pydantic only. A generated model accepts what its
 JSON Schema accepts and is sent as the caller wrote it:
 
-- Scalars are strict (`"1"` is no integer, `True` neither), and a format rewrites nothing.
+- Scalars are strict (`"1"` is no integer, `True` neither, but `1.0` is one), and a format rewrites nothing.
 - A field has the name of the schema, or a Python name and that name as alias; callers may use both.
 - Optional fields default to `UNSET` and are not sent; `None` is sent, where the schema allows null.
 - Nested models may be given as dictionaries, and members of an enum by their value.
 """
 
+import sys
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar, cast, get_args
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 #: Default of optional fields. It is typed `Any` so that fields keep the type they have when they are sent.
@@ -21,10 +23,39 @@ UNSET: Any = None
 T = TypeVar("T")
 
 
-def _lenient(schema: CoreSchema, kind: str) -> CoreSchema:
-    if schema["type"] == kind:  # within a recursion it is a mere reference to the definition
-        cast("dict[str, Any]", schema)["strict"] = False
-    return schema
+#: An integer that JavaScript's numbers hold exactly, as servers in that language want it.
+SafeInteger = Annotated[int, Field(ge=-(2**53) + 1, le=2**53 - 1)]
+
+
+def _whole(value: Any, handler: Any) -> Any:
+    if type(value) is float and value.is_integer():
+        handler(int(value))
+        return value
+    return handler(value)
+
+
+def _with_whole_floats(schema: Any) -> Any:
+    """The same schema of a field, with integers that may be written as floats; they stay as they are written."""
+    if isinstance(schema, list):
+        return [_with_whole_floats(each) for each in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    parts = cast("dict[str, Any]", schema)
+    match parts.get("type"):
+        case "model":  # it has done so by itself
+            return parts
+        case "int":
+            return core_schema.no_info_wrap_validator_function(_whole, cast(CoreSchema, parts))
+        case _:
+            return {key: _with_whole_floats(part) for key, part in parts.items()}
+
+
+def _model_within(schema: CoreSchema) -> dict[str, Any]:
+    """The schema of a model, without its validators around; empty within a recursion, where it is a mere reference."""
+    parts = cast("dict[str, Any]", schema)
+    while str(parts["type"]).startswith("function-"):
+        parts = parts["schema"]
+    return parts if parts["type"] == "model" else {}
 
 
 class ToolModel(BaseModel):
@@ -41,14 +72,37 @@ class ToolModel(BaseModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:
-        # Strict models accept instances only; strictness is meant for the scalars within.
-        return _lenient(handler(source), "model")
+        schema = handler(source)
+        if model := _model_within(schema):
+            # Strict models accept instances only; strictness is meant for the scalars within.
+            model["strict"] = False
+            model["schema"] = _with_whole_floats(model["schema"])
+        return schema
 
 
 class ToolParams(ToolModel):
     """The arguments of a tool, or an object within them."""
 
     model_config = ConfigDict(validate_assignment=True)
+
+
+class CheckedParams(ToolParams):
+    """The arguments of a tool whose schema says more than types: the schema itself is checked, too.
+
+    It is in the file `.<module>.schema.json` beside the module.
+    """
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> Self:
+        wire(self)
+        return self
+
+    @classmethod
+    def schema_file(cls) -> Path:
+        """The file of the schema."""
+        generated = next(each for each in cls.__mro__ if CheckedParams in each.__bases__)
+        module = Path(str(sys.modules[generated.__module__].__file__))
+        return module.with_name(f".{module.stem}.schema.json")
 
 
 class Choice(StrEnum):
@@ -59,8 +113,11 @@ class Choice(StrEnum):
         def member_of(value: Any) -> Any:
             return cls._value2member_map_.get(value, value) if isinstance(value, str) else value
 
+        schema = handler(source)
+        if schema["type"] == "enum":  # within a recursion it is a mere reference
+            schema["strict"] = False
         # Within strict unions pydantic before 2.11 takes nothing but members, whatever the enum itself allows.
-        return core_schema.no_info_before_validator_function(member_of, _lenient(handler(source), "enum"))
+        return core_schema.no_info_before_validator_function(member_of, schema)
 
 
 class Among:
@@ -91,8 +148,17 @@ Exact = Annotated[T, _ExactLiteral()]
 
 
 def wire(params: ToolParams) -> dict[str, Any]:
-    """The arguments as they are sent: original names, only what was set, enums as their values."""
-    return params.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="none")
+    """The arguments as they are sent: original names, only what was set, enums as their values.
+
+    Raises:
+        ValidationError: The schema refuses them, where types can't say so; a model within may have been changed since.
+    """
+    arguments = params.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="none")
+    if isinstance(params, CheckedParams):
+        from ipybox.tool_exec.schema_check import check
+
+        check(params, arguments, params.schema_file())
+    return arguments
 
 
 def _same(value: Any, other: Any) -> bool:

@@ -31,7 +31,10 @@ class RunRequest(TypedDict):
 
 
 class RunReply(TypedDict):
-    """The outcome of a tool call: an `error`, or else `structured` and `content` as in MCP's CallToolResult."""
+    """The outcome of a tool call: `structured` and `content` as in MCP's CallToolResult.
+
+    Of one that failed it is an `error`, and the `content` that the server sent beside the error's text, if any.
+    """
 
     error: NotRequired[str]
     structured: NotRequired[dict[str, Any] | None]

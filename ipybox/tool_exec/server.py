@@ -292,7 +292,11 @@ class ToolServer:
         content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
         if result.is_error:
             text = "\n".join(str(block["text"]) for block in content if block.get("type") == "text")
-            return RunReply(error=text or f"call of {name} failed, the server gave no reason")
+            if not text and result.structured_content is not None:
+                text = json.dumps(result.structured_content, ensure_ascii=False)
+            error = text or f"call of {name} failed, the server gave no reason"
+            beside = [block for block in content if block.get("type") != "text"]
+            return RunReply(error=error, content=beside) if beside else RunReply(error=error)
         return RunReply(structured=result.structured_content, content=content)
 
     async def _reset(self, _request: web.Request) -> web.Response:

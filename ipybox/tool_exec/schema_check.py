@@ -1,0 +1,149 @@
+"""Checks the arguments of a tool against its JSON Schema, for what that says beyond Python's types.
+
+Imported only for tools that need it: jsonschema takes a while to import, and is otherwise not in the kernel. Nothing
+is ever fetched: what a schema refers to elsewhere is left to the server, as is all else that can't be decided here.
+"""
+
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jsonschema_specifications  # pyright: ignore[reportMissingTypeStubs] - it has neither stubs nor a marker
+import referencing.exceptions
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+# An optional checker of formats, which are not checked here. It compiles a grammar for more than a second.
+_SLOW = "rfc3987_syntax"
+_MAX_ERRORS = 10
+_MAX_MESSAGE = 300
+
+
+def _import_jsonschema() -> Any:  # its types are partly unknown
+    known = sys.modules.get(_SLOW)
+    if known is None:
+        sys.modules[_SLOW] = None  # pyright: ignore[reportArgumentType] - what makes an import fail
+    try:
+        import jsonschema
+    finally:
+        if known is None:
+            del sys.modules[_SLOW]
+    return jsonschema
+
+
+_jsonschema = _import_jsonschema()
+
+#: What keeps a verdict from being reached: patterns and types that are unknown here, references without target or end.
+_UNDECIDED = (
+    re.error,
+    referencing.exceptions.Unresolvable,
+    _jsonschema.exceptions.UnknownType,
+    RecursionError,
+    ArithmeticError,
+)
+_DRAFTS = ("Draft202012", "Draft201909", "Draft7", "Draft6", "Draft4", "Draft3")
+
+
+def dialect_of(schema: dict[str, Any]) -> str | None:
+    """Returns the URI of the dialect that a schema is written in: the one it names, or else the newest that fits.
+
+    None means that there is none in which it is well-formed.
+    """
+    named = _jsonschema.validators.validator_for(schema, default=None)
+    validators = [getattr(_jsonschema, f"{draft}Validator") for draft in _DRAFTS]
+    for validator in [named, *validators] if named else validators:
+        try:
+            validator.check_schema(schema, format_checker=None)  # which knows patterns of Python only
+        except (_jsonschema.SchemaError, *_UNDECIDED):
+            continue
+        return str(validator.ID_OF(validator.META_SCHEMA))
+    return None
+
+
+def check(params: BaseModel, arguments: dict[str, Any], schema_file: Path) -> None:
+    """Checks the wire form of `params` against the schema in a file; without that file, the server alone checks it.
+
+    Raises:
+        ValidationError: They violate the schema; the places are named as in Python.
+    """
+    validator = _validator(type(params), schema_file)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # about patterns, whose author is not here
+            found: list[Any] = list(islice(validator.iter_errors(arguments), _MAX_ERRORS)) if validator else []
+        details = [_details(_jsonschema.exceptions.best_match([error]), params) for error in found]
+    except _UNDECIDED:
+        return
+    if details:
+        raise ValidationError.from_exception_data(type(params).__name__, details)
+
+
+@cache
+def _validator(_owner: type[BaseModel], schema_file: Path) -> Any:
+    # Once for each class: the file changes when its module does.
+    try:
+        schema = json.loads(schema_file.read_text(encoding="utf-8"))
+        kind = _jsonschema.validators.validator_for(schema)
+    except (OSError, ValueError, RecursionError):
+        return None
+    known = {name: kind.VALIDATORS.get(name) for name in ("type", "enum", "const")}
+    keywords = {name: _unless_null(keyword) for name, keyword in known.items() if keyword}
+    if "multipleOf" in kind.VALIDATORS:
+        keywords["multipleOf"] = _multiple_of
+    return _jsonschema.validators.extend(kind, keywords)(schema, registry=jsonschema_specifications.REGISTRY)
+
+
+def _unless_null(keyword: Any) -> Any:
+    """A keyword that OpenAPI's `nullable` lets null pass, as types do: many servers derive their schemas from it."""
+
+    def check(validator: Any, value: Any, instance: Any, schema: dict[str, Any]) -> Iterator[Any]:
+        if not (instance is None and schema.get("nullable") is True):
+            yield from keyword(validator, value, instance, schema) or ()
+
+    return check
+
+
+def _multiple_of(validator: Any, step: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    """`multipleOf` of numbers as they are written: 0.3 is a multiple of 0.1, which their floats are not."""
+    if validator.is_type(instance, "number") and Fraction(repr(instance)) % Fraction(repr(step)):
+        yield _jsonschema.ValidationError(f"{instance!r} is not a multiple of {step!r}")
+
+
+def _details(error: Any, params: BaseModel) -> InitErrorDetails:
+    place: Any = params
+    names: list[Any] = []
+    for step in error.absolute_path:
+        name: Any = _field_names(place).get(step, step)
+        place = getattr(place, name, None) if isinstance(place, BaseModel) else _item(place, step)
+        names.append(name)
+    message = str(error.message)
+    for wire_name, name in _field_names(place).items():
+        if wire_name != name:
+            message = message.replace(repr(wire_name), repr(name))
+    if len(message) > _MAX_MESSAGE:
+        message = f"{message[:_MAX_MESSAGE]}…"
+    return InitErrorDetails(
+        type=PydanticCustomError("json_schema", "{message}", {"message": message}),
+        loc=tuple(names),
+        input=error.instance,
+    )
+
+
+def _field_names(place: Any) -> dict[Any, str]:
+    if not isinstance(place, BaseModel):
+        return {}
+    return {field.alias or name: name for name, field in type(place).model_fields.items()}
+
+
+def _item(place: Any, step: str | int) -> Any:
+    try:
+        return place[step]
+    except (LookupError, TypeError):
+        return None

@@ -1,0 +1,41 @@
+"""A stdio MCP server whose tools return what they are told to. Standard library only.
+
+    python giving_server.py
+
+`give` returns its argument `result` as it is; so does `give_structured`, which has an output schema.
+"""
+
+import json
+import sys
+from typing import Any
+
+SCHEMA = {"type": "object", "properties": {"result": {"type": "object"}}, "required": ["result"]}
+TOOLS: list[dict[str, Any]] = [
+    {"name": "give", "inputSchema": SCHEMA},
+    {
+        "name": "give_structured",
+        "inputSchema": SCHEMA,
+        "outputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    },
+]
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "initialize":
+            return {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "giving", "version": "1"},
+            }
+        case "tools/list":
+            return {"tools": TOOLS}
+        case _:
+            return params["arguments"]["result"]
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        result = answer(message["method"], message.get("params", {}))
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
