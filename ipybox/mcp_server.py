@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
@@ -22,6 +22,9 @@ from ipybox.code_exec import CodeExecutionResult, CodeExecutor
 from ipybox.errors import IpyboxError
 from ipybox.packages import PackageInstaller
 from ipybox.sandbox.settings import load_settings
+
+if TYPE_CHECKING:
+    from ipybox.mcp_apigen import ToolModules
 
 logger = logging.getLogger(__name__)
 
@@ -139,18 +142,18 @@ class MCPServer:
     ) -> CallToolResult:
         """Generates a typed Python API for the tools of an MCP server, in mcptools/<server_name>/.
 
-        Returns the names of the modules, one per tool.
+        Returns the names of the modules, one per tool, or what has changed since the server was registered before.
         """
         # The SDK is loaded already; the generator is not.
         from ipybox.mcp_apigen import generate_mcp_sources
 
         try:
-            names = await generate_mcp_sources(
+            modules = await generate_mcp_sources(
                 server_name, server_params, self._workspace / TOOLS_DIR, beneath=self._beneath
             )
         except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
-        return _success("\n".join(names))
+        return _success("\n".join(_registered(modules, f"{TOOLS_DIR}/{server_name}")))
 
     async def execute_ipython_cell(
         self,
@@ -265,6 +268,14 @@ def _trimmed(answer: Any) -> Any:
             return answer
         case _:
             return answer
+
+
+def _registered(modules: "ToolModules", place: str) -> list[str]:
+    """What is said of a server: the names of its tools, or only what changed where an agent may know them."""
+    if modules.new or modules.unknown:
+        return [*modules.warnings(), *modules]
+    unchanged = len(modules) - len(modules.added) - len(modules.changed)
+    return [*modules.warnings(), f"unchanged: {unchanged} tools, see {place}/__init__.py"]
 
 
 def _log_failure(start: asyncio.Task[CodeExecutor]) -> None:

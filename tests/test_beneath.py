@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from ipybox.beneath import REMOVABLE_DEPTH, Directory, open_directory
 from ipybox.kernel_mgr.outputs import CellOutputs
 from ipybox.mcp_apigen.generator import write_package
-from ipybox.mcp_apigen.package import MANIFEST
+from ipybox.mcp_apigen.manifest import MANIFEST
+from ipybox.mcp_apigen.module import ToolSpec
+from ipybox.mcp_apigen.package import render_package
 from tests.kernel_mgr.test_outputs import collected, display, png
 
 #: How often the host writes while a link and a directory keep taking each other's place.
@@ -282,8 +285,11 @@ def test_packages_reach_nothing_outside_while_links_come_and_go(target: str, roo
     before = names(outside)
     tools = root / "mcptools"
 
+    versions = count()
+
     def write() -> None:
-        write_package(tools / "srv", dict.fromkeys([MANIFEST, "a.py", "b.py"], "text"), beneath=root)
+        specs = [ToolSpec(name, str(next(versions)), {}) for name in "ab"]  # what is the same would not be written
+        write_package(tools / "srv", render_package("srv", {"command": "x"}, specs, "seal"), beneath=root)
 
     def targets() -> list[Path]:
         match target:

@@ -150,7 +150,8 @@ async def test_registering_the_server_gives_the_modules_that_are_shown(tmp_path:
     shown["search_repositories.py"] = shown.pop("search_repositories_orig.py")
 
     assert registered.keys() == shown.keys()
-    assert {name for name in shown if registered[name] != shown[name]} == {"__init__.py"}, "its parameters differ"
+    differing = {name for name in shown if registered[name] != shown[name]}
+    assert differing == {"__init__.py", ".ipybox.json"}, "the parameters differ, and so does their hash"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -121,28 +121,30 @@ def _default(module: Module, value: ast.expr | None) -> str | None:
 
 def _fields(tool: McpTool) -> Iterator[Parameter]:
     """The fields of `Params`, each with the string below it."""
-    classes = tool.module.classes()
-    params = classes.get("Params")
+    params, choices = tool.module.classes().get("Params"), _choices(tool.module)
     body = params.body if params else []
     for statement, following in zip(body, [*body[1:], None], strict=False):
         match statement:
             case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
                 default = None if value is None else "…"
-                named = [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name) and node.id in classes]
-                values = [value for each in named for value in _values(classes[each])]
+                named = [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)]
+                values = [value for each in named for value in choices.get(each, [])]
                 yield Parameter(name, default, " ".join([_text(following), *values]))
             case _:
                 pass
 
 
-def _values(class_: ast.ClassDef) -> Iterator[str]:
-    """The names of an enumeration's values; what else has fields is a model, and has annotated ones."""
-    for statement in class_.body:
+def _choices(module: Module) -> dict[str, list[str]]:
+    """The values of each choice, such as `Sort = Choice("Sort", "stars forks")`."""
+    choices: dict[str, list[str]] = {}
+    for statement in module.tree.body:
         match statement:
-            case ast.Assign(targets=[ast.Name(name)]):
-                yield name
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("Choice"), args=[_, values])):
+                constants = (node.value for node in ast.walk(values) if isinstance(node, ast.Constant))
+                choices[name] = [each for each in constants if isinstance(each, str)]
             case _:
                 pass
+    return choices
 
 
 def _text(node: ast.stmt | None) -> str:

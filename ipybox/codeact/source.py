@@ -23,6 +23,21 @@ MAX_ENTRIES = 10_000
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+def binding(tree: ast.Module, name: str) -> ast.stmt | None:
+    """The first statement at the top level of a module that defines this function, or assigns to the name."""
+    for each in tree.body:
+        match each:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                names = [each.name]
+            case ast.Assign():
+                names = [target.id for target in each.targets if isinstance(target, ast.Name)]
+            case _:
+                names = []
+        if name in names:
+            return each
+    return None
+
+
 class UnreadableError(Exception):
     """Something in the workspace can't be read or parsed; the attributes say what, where and why."""
 

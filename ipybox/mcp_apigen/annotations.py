@@ -11,18 +11,20 @@ from ipybox.mcp_apigen.ir import (
     Limits,
     ListType,
     LiteralType,
+    LooseType,
     Model,
     ModelField,
     Scalar,
     Type,
     UnionType,
 )
-from ipybox.mcp_apigen.text import LINE_LENGTH, docstring, literal, quote
+from ipybox.mcp_apigen.limits import is_safe, without_safe_bounds
+from ipybox.mcp_apigen.text import LINE_LENGTH, literal, quote
 
 #: What gets a class of its own.
 Definition = Model | EnumType
 
-_SCALARS = {"string": "str", "integer": "int", "number": "int | float", "boolean": "bool", "null": "None"}
+_SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
 @dataclass(slots=True)
@@ -48,11 +50,16 @@ class _Parts:
             return self
         return _Parts(f"Annotated[{', '.join(arguments)}]", uses=uses | {"Annotated"}, forward=self.forward)
 
+    def or_any(self) -> "_Parts":
+        """The annotation of the same values, and of all others."""
+        return _Parts(f"{self.text} | Any", uses=self.uses | {"Any"}, forward=self.forward)
+
 
 @dataclass(slots=True)
 class Annotator:
     """Writes the fields of one side: of what is sent, or of what is received."""
 
+    tool_name: str
     classes: dict[Definition, str]
     sent: bool
     #: The classes that stand before the one that is being written.
@@ -75,14 +82,14 @@ class Annotator:
         if len(lines[0]) > LINE_LENGTH and (parts.checks or parts.limits):
             arguments = [parts.text, parts.checks, _field_call(parts.limits) if parts.limits else ""]
             lines = [f"    {name}: Annotated[", *(f"        {each}," for each in arguments if each), f"    ]{default}"]
-        return lines + docstring(item.description, 4)
+        return lines
 
     def _parts(self, kind: Type) -> _Parts:
         match kind:
             case AnyType():
                 return _Parts("Any", uses=frozenset({"Any"}))
             case Scalar():
-                return _Parts(_SCALARS[kind.kind], self._checked(kind.limits))
+                return self._scalar(kind)
             case LiteralType(values):
                 text = f"Literal[{', '.join(map(literal, values))}]"
                 if any(isinstance(value, int) for value in values):
@@ -104,8 +111,16 @@ class Annotator:
                     uses=frozenset[str]().union(*(option.uses for option in options)),
                     forward=any(option.forward for option in options),
                 )
+            case LooseType(meant):
+                return self._parts(meant).joined().or_any()
             case EnumType() | Model():
                 return _Parts(self.classes[kind], forward=kind not in self.defined)
+
+    def _scalar(self, scalar: Scalar) -> _Parts:
+        limits = self._checked(scalar.limits)
+        if scalar.kind == "integer" and is_safe(limits):
+            return _Parts("SafeInteger", without_safe_bounds(limits), uses=frozenset({"SafeInteger"}))
+        return _Parts(_SCALARS[scalar.kind], limits)
 
     def _checked(self, limits: Limits) -> Limits:
         # What a server returns is not refused for a detail.
@@ -125,7 +140,7 @@ def _deferred(parts: _Parts) -> _Parts:
 
 def _admits_null(kind: Type) -> bool:
     match kind:
-        case AnyType() | ConstantType():
+        case AnyType() | ConstantType() | LooseType():
             return True
         case LiteralType(values):
             return None in values

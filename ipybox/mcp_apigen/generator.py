@@ -1,32 +1,30 @@
-"""From an MCP server to a package on disk.
-
-A package is written beside its place and then renamed into it: nobody ever sees half a package, and whatever goes
-wrong before leaves the old one as it is. Nothing is replaced that was not generated.
-"""
+"""From an MCP server to a package on disk."""
 
 import asyncio
-import errno
 import importlib
 import logging
-import stat
-import time
-from contextlib import suppress
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ipybox.beneath import Directory, open_directory
 from ipybox.errors import MCPServerError, MissingVariableError
-from ipybox.mcp_apigen.naming import check_package_name, module_names
-from ipybox.mcp_apigen.package import MANIFEST, ToolSpec, render_package
+from ipybox.mcp_apigen.manifest import MANIFEST, Manifest
+from ipybox.mcp_apigen.module import ToolSpec
+from ipybox.mcp_apigen.naming import check_package_name
+from ipybox.mcp_apigen.origin import origin_of
+from ipybox.mcp_apigen.package import render_package
+from ipybox.mcp_apigen.previous import Previous, read_package
+from ipybox.mcp_apigen.record import Record, locked_record
+from ipybox.mcp_apigen.renewal import renew
+from ipybox.mcp_apigen.replacement import Moved, check_generated, clean_up, replace
+from ipybox.mcp_apigen.tool_modules import Drift, ToolModules
 from ipybox.mcp_params import parse_params
 from ipybox.sandbox.servers import start_beside
 
 logger = logging.getLogger(__name__)
-
-#: Seconds after which a directory that another generation left behind can't be in use any more.
-STALE_AFTER = 600
-# Another generation of the same package costs one attempt; more than this is no accident.
-_ATTEMPTS = 100
 
 
 async def generate_mcp_sources(
@@ -36,11 +34,12 @@ async def generate_mcp_sources(
     *,
     connect_timeout: float = 30,
     beneath: Path | None = None,
-) -> list[str]:
+) -> ToolModules:
     """Generates a typed Python package for the tools of an MCP server, in `root_dir/server_name/`.
 
     Each tool becomes a module with its `Params`, its `Result` if it has an output schema, `run(params)` and
-    `await run_async(params)`. A package that was generated before is replaced as a whole.
+    `await run_async(params)`. A package that was generated before is replaced as a whole, or left alone if it would be
+    the same. What was appended to its modules stays there, and so do files that were not generated.
 
     Args:
         server_name: Name of the package, a Python identifier.
@@ -51,11 +50,12 @@ async def generate_mcp_sources(
             is followed. By default all are.
 
     Returns:
-        The names of the modules, in the order of the server's tools.
+        The names of the modules, in the order of the server's tools: a list that also tells what has changed since
+        the package was generated before. The log has that, too, as warnings.
 
     Raises:
         ValueError: The name is not a valid package name, or the parameters have a wrong shape.
-        FileExistsError: Something that was not generated is in the package's place.
+        FileExistsError: Something that was not generated is in the package's place, or too many files are in it.
         NotADirectoryError: `root_dir` is no directory, or a link that is not followed.
         MissingVariableError: A placeholder has no value.
         MCPServerError: The server can't be started, reached or understood.
@@ -66,8 +66,10 @@ async def generate_mcp_sources(
     await asyncio.to_thread(check_place, place, beneath=beneath)
     started = server_params if beneath is None else start_beside(server_params)
     tools = await _list_tools(server_name, started, connect_timeout)
-    await asyncio.to_thread(_generate, server_name, server_params, tools, place, beneath)
-    return module_names([tool.name for tool in tools])
+    modules = await asyncio.to_thread(generate_package, server_name, server_params, tools, place, beneath)
+    for line in modules.warnings():
+        logger.warning("MCP server %s: %s", server_name, line)
+    return modules
 
 
 async def _list_tools(server_name: str, server_params: dict[str, Any], connect_timeout: float) -> list[ToolSpec]:
@@ -81,13 +83,29 @@ async def _list_tools(server_name: str, server_params: dict[str, Any], connect_t
     return [ToolSpec(tool.name, tool.description, tool.input_schema, tool.output_schema) for tool in tools]
 
 
-def _generate(
-    server_name: str, server_params: dict[str, Any], tools: list[ToolSpec], place: Path, beneath: Path | None
-) -> None:
+def generate_package(
+    server_name: str, server_params: dict[str, Any], tools: list[ToolSpec], place: Path, beneath: Path | None = None
+) -> ToolModules:
+    """Generates the package for these tools at `place`; all of `generate_mcp_sources` but the connection."""
     from ipybox.tool_exec.seal import seal
 
-    files = render_package(server_name, server_params, tools, seal(server_name, server_params, place.parent))
-    write_package(place, files, beneath=beneath)
+    sealed = seal(server_name, server_params, place.parent)
+    origin = origin_of(server_name, server_params, sealed, tools)
+    unchanged = _unchanged(place, origin, beneath)
+    if unchanged is not None:
+        return unchanged
+    files = render_package(server_name, server_params, tools, sealed)
+    return write_package(place, files, beneath=beneath, origin=origin)
+
+
+def _unchanged(place: Path, origin: str | None, beneath: Path | None) -> ToolModules | None:
+    """The modules of the package, if it is there as it was generated, and from the same."""
+    with suppress(FileNotFoundError), _held(place, beneath, create=False) as (parent, record):
+        previous = _read(parent, place.name, {})
+        manifest = previous.intact
+        if manifest and record.has_origin(origin) and not _doubt(previous, record):
+            return _outcome(previous, manifest)
+    return None
 
 
 def check_place(place: Path, *, beneath: Path | None = None) -> None:
@@ -97,74 +115,77 @@ def check_place(place: Path, *, beneath: Path | None = None) -> None:
         FileExistsError: Something else is.
     """
     with suppress(FileNotFoundError), open_directory(place.parent, beneath=beneath, create=False) as parent:
-        _check(parent, place)
+        check_generated(parent, place)
 
 
-def write_package(place: Path, files: dict[str, str], *, beneath: Path | None = None) -> None:
-    """Puts a package of these files at `place`, instead of the generated one that may be there.
+def write_package(
+    place: Path, files: dict[str, str], *, beneath: Path | None = None, origin: str | None = None
+) -> ToolModules:
+    """Puts a package of these files at `place`, where another generated one may be; see `generate_mcp_sources`.
+
+    Args:
+        place: The directory of the package.
+        files: What `render_package` returns.
+        beneath: See `generate_mcp_sources`.
+        origin: The hash of all from which the files were generated.
 
     Raises:
-        FileExistsError: Something that was not generated is there.
+        FileExistsError: Something that was not generated is there, or too many files.
     """
-    with open_directory(place.parent, beneath=beneath) as parent:
-        # Hidden, and no identifier: it can't be imported.
-        prefix = f".{place.name}"
-        _remove_stale(parent, prefix)
-        with parent.scratch(prefix) as scratch:
-            with scratch.open("new", create=True) as new:
-                for name, text in files.items():
-                    new.write_new(name, text.encode())
-            _swap(scratch, parent, place)
+    with _held(place, beneath) as (parent, record):
+        clean_up(parent, place)
+        previous = _read(parent, place.name, files)
+        renewal = renew(files, previous)
+        unknown = _doubt(previous, record)
+        moved: Moved = {}
+        if any(previous.contents.get(name) != data for name, data in renewal.files.items()):
+            moved = replace(parent, place, renewal, previous)
+        record.write(renewal.files[MANIFEST], origin)
+    return _outcome(previous, renewal.manifest, unknown, moved)
 
 
-def _check(parent: Directory, place: Path) -> None:
-    for _ in range(_ATTEMPTS):
-        try:
-            before = parent.stat(place.name)
-        except FileNotFoundError:
-            return
-        if stat.S_ISDIR(before.st_mode) and _has_manifest(parent, place.name):
-            return
-        with suppress(FileNotFoundError):
-            if parent.stat(place.name).st_ino == before.st_ino:
-                break  # else another generation has just replaced it
-    raise FileExistsError(f"{place} was not generated by ipybox and is not replaced; move it or choose another name")
+@contextmanager
+def _held(place: Path, beneath: Path | None, *, create: bool = True) -> Generator[tuple[Directory, Record]]:
+    """Opens the directory of a package's place, when nobody else generates the package."""
+    with (
+        open_directory(place.parent, beneath=beneath, create=create) as parent,
+        locked_record(_address(parent, place.name, beneath)) as record,
+    ):
+        check_generated(parent, place)
+        yield parent, record
 
 
-def _has_manifest(parent: Directory, name: str) -> bool:
+def _read(parent: Directory, name: str, files: dict[str, str]) -> Previous:
     try:
         with parent.open(name) as package:
-            return stat.S_ISREG(package.stat(MANIFEST).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+            return read_package(package, files)
+    except FileNotFoundError:
+        return Previous()
 
 
-def _swap(scratch: Directory, parent: Directory, place: Path) -> None:
-    for attempt in range(_ATTEMPTS):
-        _check(parent, place)
-        old = f"old{attempt}"
-        with suppress(FileNotFoundError):  # there is none, or another generation is between its two renames
-            parent.rename(place.name, scratch, old)
-        try:
-            scratch.rename("new", parent, place.name)
-        except OSError as exc:
-            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                with suppress(FileNotFoundError):
-                    scratch.rename(old, parent, place.name)
-                raise
-            # Another generation was faster, and may have been replaced since; ours is newer.
-        else:
-            return
-    raise FileExistsError(f"{place} could not be replaced: others keep replacing it")
+def _doubt(previous: Previous, record: Record) -> str:
+    """Why the manifest that was found can't be believed; empty if it can, or if there was no package."""
+    if not previous.names:
+        return ""
+    if previous.manifest is None:
+        return f"{MANIFEST} is no record of them"
+    if not record.is_of(previous.contents[MANIFEST]):
+        return f"{MANIFEST} was altered, or not written here"
+    return ""
 
 
-def _remove_stale(parent: Directory, prefix: str) -> None:
-    for name in parent.names():
-        if not (name.startswith(f"{prefix}.") and name.endswith(".tmp")):
-            continue
-        try:
-            state = parent.stat(name)
-        except FileNotFoundError:
-            continue
-        if stat.S_ISDIR(state.st_mode) and time.time() - state.st_mtime > STALE_AFTER:
-            parent.remove(name)
+def _outcome(previous: Previous, manifest: Manifest, unknown: str = "", moved: Moved | None = None) -> ToolModules:
+    return ToolModules(
+        {module: record.tool for module, record in manifest.modules.items()},
+        new=not previous.names,
+        unknown=unknown,
+        drift=None if unknown or previous.manifest is None else Drift.between(previous.manifest, manifest),
+        kept={name: target for name, target in (moved or {}).items() if name != target},
+    )
+
+
+def _address(parent: Directory, name: str, beneath: Path | None) -> Path:
+    """Returns the path of a package without links, of which those that sandboxed code could make are not followed."""
+    if beneath is not None and parent.path.is_relative_to(beneath):
+        return Path(os.path.realpath(beneath)) / parent.path.relative_to(beneath) / name
+    return Path(os.path.realpath(parent.path)) / name

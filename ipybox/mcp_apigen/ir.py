@@ -68,6 +68,13 @@ class UnionType:
     options: tuple["Type", ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LooseType:
+    """What is meant for one type, in words that demand nothing of values of other types."""
+
+    meant: "Type"
+
+
 @dataclass(eq=False, slots=True)
 class Model:
     """An object with named properties; it may contain itself, so it is compared by identity."""
@@ -76,9 +83,11 @@ class Model:
     description: str = ""
     fields: "list[ModelField]" = field(default_factory=lambda: [])
     forbid_extra: bool = False
+    #: Whether its schema says more than its types, and is checked, too.
+    checked: bool = False
 
 
-Type = AnyType | Scalar | EnumType | LiteralType | ConstantType | ListType | DictType | UnionType | Model
+Type = AnyType | Scalar | EnumType | LiteralType | ConstantType | ListType | DictType | UnionType | LooseType | Model
 
 
 @dataclass(frozen=True, slots=True)

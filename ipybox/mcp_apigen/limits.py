@@ -11,17 +11,19 @@ from ipybox.mcp_apigen.ir import Limits
 from ipybox.mcp_apigen.values import Schema, is_number
 
 _MAX_LENGTH = 2**31  # pydantic takes lengths as machine words
-_SAFE_INTEGER = 2**53 - 1  # such bounds only say that JSON's numbers are JavaScript's
+_UNREADABLE = 2**64  # larger bounds are not for people, and checked with the schema
+#: Integers that JavaScript's numbers hold exactly; servers in it say so of each integer.
+_SAFE = 2**53 - 1
 _MAX_PATTERN = 500
 
 # Rust's expressions have nested sets and set operations in brackets, groups with flags, and letters after a
 # backslash that mean something else or nothing in ECMA 262, whose expressions JSON Schema's patterns are.
 _DIFFERENT = re.compile(
-    r"""\(\?[^:]                 # anything but a plain non-capturing group
-      | \\[^bBdDwWsStnrfvux\W_]  # letters and digits with another meaning
+    r"""\(\?[^:]                           # anything but a plain non-capturing group
+      | \\(?![pP]\{)[^bBdDwWsStnrfvux\W_]  # letters and digits with another meaning
       | && | -- | ~~
-      | \[[^\]]*\[               # a bracket within brackets
-      | \[\^?\]                  # in ECMA 262 nothing, or anything
+      | \[[^\]]*\[                         # a bracket within brackets
+      | \[\^?\]                            # in ECMA 262 nothing, or anything
     """,
     re.VERBOSE,
 )
@@ -64,13 +66,27 @@ def number_limits(schema: Schema, *, integral: bool) -> Limits:
         ("le", upper, math.floor),
         ("lt", below, math.ceil),
     ):
-        if is_number(value) and abs(value) < _SAFE_INTEGER:
+        if is_number(value) and abs(value) < _UNREADABLE:
             limits.append((name, rounded(value) if integral or value == int(value) else value))
     step = schema.get("multipleOf")
     # Floats have no exact multiples.
-    if integral and is_number(step) and 1 < step < _SAFE_INTEGER and step == int(step):
+    if integral and is_number(step) and 1 < step < _UNREADABLE and step == int(step):
         limits.append(("multiple_of", int(step)))
     return tuple(limits)
+
+
+def is_safe(limits: Limits) -> bool:
+    """Whether the bounds of an integer are those of JavaScript's safe integers, or within them."""
+    bounds = dict(limits)
+    lower, upper = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
+    if lower is None or upper is None or lower < -_SAFE or upper > _SAFE:
+        return False
+    return _SAFE in (-lower, upper)
+
+
+def without_safe_bounds(limits: Limits) -> Limits:
+    """The limits that an integer has beyond being safe."""
+    return tuple(limit for limit in limits if limit not in (("ge", -_SAFE), ("le", _SAFE)))
 
 
 def usable_pattern(pattern: Any) -> str | None:

@@ -6,16 +6,17 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from ipybox.tool_exec.models import Choice, ToolParams
+from ipybox.tool_exec.models import CheckedParams, Choice
 
 #: What annotations and defaults in the body of a generated class may refer to.
 _IN_CLASS_BODIES = {
-    "Among", "Annotated", "Any", "Exact", "Field", "Literal", "Params", "Result", "UNSET",
+    "Among", "Annotated", "Any", "Exact", "Field", "Literal", "Params", "Result", "SafeInteger", "UNSET",
     "bool", "dict", "float", "int", "list", "str",
 }  # fmt: skip
-_IN_MODULES = {"CLIENT", "Choice", "ToolModel", "ToolParams", "run", "run_async", "wire"}
+_IN_MODULES = {"CLIENT", "CheckedParams", "Choice", "ToolModel", "ToolParams", "run", "run_async"}
 
-_RESERVED_FIELDS = frozenset({*dir(ToolParams), *_IN_CLASS_BODIES, "self"})
+# Also those that its class has by its own.
+_RESERVED_FIELDS = frozenset({*dir(CheckedParams), *dir(type(CheckedParams)), *_IN_CLASS_BODIES, "self"})
 _RESERVED_CLASSES = frozenset({*dir(builtins), *_IN_CLASS_BODIES, *_IN_MODULES})
 # `dir` of an enum leaves out what only its members have.
 _RESERVED_MEMBERS = frozenset({*dir(Choice), "mro", "name", "value"})

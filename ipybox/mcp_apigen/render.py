@@ -1,22 +1,34 @@
-"""A tool as the source of a module: its models, then `run` and `run_async`.
+"""A tool as the source of a module: its types, then `run` and `run_async`.
 
 Short on purpose: agents read these modules, so what they cost is their size in tokens.
 """
 
+import textwrap
+from collections.abc import Iterator
+
 from ipybox.mcp_apigen import naming
 from ipybox.mcp_apigen.annotations import Annotator, Definition
-from ipybox.mcp_apigen.ir import DictType, EnumType, ListType, Model, Type, UnionType
-from ipybox.mcp_apigen.text import LINE_LENGTH, docstring, quote
+from ipybox.mcp_apigen.ir import DictType, EnumType, ListType, LooseType, Model, Type, UnionType
+from ipybox.mcp_apigen.noise import known_words, says_nothing
+from ipybox.mcp_apigen.text import LINE_LENGTH, block, docstring, literal, quote
 
 _SOURCES = {
-    "typing": ("Annotated", "Any", "Literal"),
-    "ipybox.tool_exec.models": ("UNSET", "Among", "Choice", "Exact", "ToolModel", "ToolParams", "wire"),
-    "pydantic": ("Field",),
-}
+    "typing": {"Annotated", "Any", "Literal"},
+    "ipybox.tool_exec.client": {"ToolRunner"},
+    "ipybox.tool_exec.models": {
+        "UNSET", "Among", "CheckedParams", "Choice", "Exact", "SafeInteger", "ToolModel", "ToolParams",
+    },
+    "pydantic": {"Field"},
+}  # fmt: skip
 
 
-def render_tool(tool_name: str, description: str, params: Model, result: Model | None) -> str:
-    """The source of a tool's module; without a result model, the tool returns text."""
+def render_tool(
+    tool_name: str, module: str, description: str, params: Model, result: Model | None
+) -> tuple[str, set[str]]:
+    """The source of a tool's module, and the names that it imports of its package.
+
+    Without a result model, the tool returns text.
+    """
     sent = _definitions(params)
     received = [each for each in (_definitions(result) if result else []) if each not in sent]
     fields = {
@@ -35,19 +47,32 @@ def render_tool(tool_name: str, description: str, params: Model, result: Model |
                 classes[each] = naming.class_name(each.hint, taken, prefix)
     parts: list[str] = []
     defined: set[Definition] = set()
-    uses = {"ToolParams", "wire"}
+    uses = {"CLIENT"}
     for is_sent, definitions in ((True, sent), (False, received)):
-        annotator = Annotator(classes, is_sent, defined, uses)
+        annotator = Annotator(tool_name, classes, is_sent, defined, uses)
         for each in definitions:
             if isinstance(each, EnumType):
                 parts.append(_enum(each, classes[each]))
                 uses.add("Choice")
             else:
                 parts.append(_model(each, annotator, fields[each]))
-                uses.add("ToolParams" if is_sent else "ToolModel")
+                uses.add(_base(each, sent=is_sent))
             defined.add(each)
-    parts += _functions(tool_name, description, params, result)
-    return "\n\n\n".join([_imports(uses), *parts]) + "\n"
+    parts += [_run(tool_name, module, description, params, result), "run_async = run.aio"]
+    return "\n".join([_import("from . import", uses), *_apart(parts)]) + "\n", uses
+
+
+def _apart(parts: list[str]) -> Iterator[str]:
+    """The parts with empty lines before them: two around classes and functions."""
+    last = ""
+    for part in parts:
+        blank = "" if _is_line(part) and (not last or _is_line(last)) else "\n"
+        yield f"{blank}\n{part}"
+        last = part
+
+
+def _is_line(part: str) -> bool:
+    return not part.startswith(("class ", "@"))
 
 
 def _definitions(root: Model) -> list[Definition]:
@@ -57,7 +82,7 @@ def _definitions(root: Model) -> list[Definition]:
 
     def visit(kind: Type) -> None:
         match kind:
-            case ListType(item=inner) | DictType(value=inner):
+            case ListType(item=inner) | DictType(value=inner) | LooseType(meant=inner):
                 visit(inner)
             case UnionType(options):
                 for option in options:
@@ -78,49 +103,63 @@ def _definitions(root: Model) -> list[Definition]:
 
 def _enum(enum: EnumType, name: str) -> str:
     members = naming.member_names(enum.values)
-    return "\n".join([f"class {name}(Choice):", *(f"    {members[value]} = {quote(value)}" for value in enum.values)])
+    head, values = f"{name} = Choice(", " ".join(members)
+    if all(value == member for value, member in members.items()):
+        line = f"{head}{quote(name)}, {quote(values)})"
+        if len(line) <= LINE_LENGTH:
+            return line
+        wrapped = textwrap.wrap(values, LINE_LENGTH - 8, break_long_words=False, break_on_hyphens=False)
+        strings = [f'"{each} "' for each in wrapped[:-1]] + [f'"{wrapped[-1]}",']
+        return "\n".join([head, f"    {quote(name)},", *(f"    {each}" for each in strings), ")"])
+    named = {member: value for value, member in members.items()}
+    line = f"{head}{quote(name)}, {literal(named)})"
+    if len(line) <= LINE_LENGTH:
+        return line
+    return "\n".join([head, f"    {quote(name)},", *block(named, "", indent=4), ")"])
+
+
+def _base(model: Model, *, sent: bool) -> str:
+    if not sent:
+        return "ToolModel"
+    return "CheckedParams" if model.checked else "ToolParams"
 
 
 def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
-    base = "ToolParams" if annotator.sent else "ToolModel"
+    base = _base(model, sent=annotator.sent)
     # Results may grow.
     extra = ', extra="forbid"' if annotator.sent and model.forbid_extra else ""
     body = docstring(model.description, 4)
     if body and model.fields:
         body.append("")
+    known = known_words([annotator.tool_name, *names])
     for item in sorted(model.fields, key=lambda item: not item.required):
-        body += annotator.field_lines(item, names[item.wire_name])
+        description = "" if says_nothing(item.description, known) else item.description
+        body += annotator.field_lines(item, names[item.wire_name]) + docstring(description, 4)
     return "\n".join([f"class {annotator.classes[model]}({base}{extra}):", *(body or ["    pass"])])
 
 
-def _functions(tool_name: str, description: str, params: Model, result: Model | None) -> list[str]:
-    argument = "params: Params" if any(item.required for item in params.fields) else "params: Params = Params()"
-    returned = "Result" if result else "str"
-    method = "run_structured" if result else "run_text"
-
-    def function(head: str, prefix: str, body: list[str]) -> str:
-        call = f"CLIENT.{prefix}{method}({quote(tool_name)}, wire(params))"
-        return "\n".join([f"{head}({argument}) -> {returned}:", *body, *_return(call, bool(prefix), bool(result))])
-
-    return [function("def run", "", docstring(description, 4)), function("async def run_async", "a", [])]
+def _run(tool_name: str, module: str, description: str, params: Model, result: Model | None) -> str:
+    # What is checked against its schema is not to be checked while it's imported.
+    required = params.checked or any(item.required for item in params.fields)
+    argument = "params: Params" if required else "params: Params = Params()"
+    named = "" if tool_name == module else f"({quote(tool_name)})"
+    head = f"def run({argument}) -> {'Result' if result else 'str'}:"
+    doc = docstring(description, 4)
+    return "\n".join([f"@CLIENT.tool{named}", *([head, *doc, "    ..."] if doc else [f"{head} ..."])])
 
 
-def _return(call: str, awaited: bool, parsed: bool) -> list[str]:
-    call = f"await {call}" if awaited else call
-    line = f"    return Result.model_validate({call})" if parsed else f"    return {call}"
-    if len(line) <= LINE_LENGTH:
-        return [line]
-    if parsed:
-        return ["    return Result.model_validate(", f"        {call}", "    )"]
-    head, _, arguments = call.partition("(")
-    return [f"    return {head}(", f"        {arguments[:-1]}", "    )"]
-
-
-def _imports(uses: set[str]) -> str:
-    lines: dict[str, str] = {}
-    for source, names in _SOURCES.items():
-        if needed := [name for name in names if name in uses]:
-            lines[source] = f"from {source} import {', '.join(needed)}"
+def render_imports(names: set[str]) -> list[str]:
+    """The lines that import names for the modules of a package."""
+    lines = {
+        source: _import(f"from {source} import", of_it)
+        for source, known in _SOURCES.items()
+        if (of_it := names & known)
+    }
     standard = lines.pop("typing", None)
-    blocks = [standard, "\n".join(lines.values()), "from . import CLIENT"]
-    return "\n\n".join(block for block in blocks if block)
+    return [*([standard, ""] if standard else []), *lines.values()]
+
+
+def _import(head: str, names: set[str]) -> str:
+    ordered = sorted(names, key=lambda name: (not name.isupper(), name))  # as ruff does: constants first
+    line = f"{head} {', '.join(ordered)}"
+    return line if len(line) <= LINE_LENGTH else "\n".join([f"{head} (", *(f"    {name}," for name in ordered), ")"])

@@ -36,20 +36,26 @@ class UnresolvedReference(SchemaError):
 class Resolver:
     """Answers what a schema says when its references and `allOf` are taken into account."""
 
-    def __init__(self, root: Schema):
+    def __init__(self, root: Any):
         """Measures the whole schema, without recursion.
 
         Raises:
-            SchemaError: It is deeper or larger than the limits of this module.
+            SchemaError: It is no object, or deeper or larger than the limits of this module.
         """
-        self._root = root
+        if not is_object(root):
+            raise SchemaError("the schema is not a JSON object")
+        self.root = root
+        dialect = str(root.get("$schema", ""))
+        #: Until draft 7, whatever stands beside a `$ref` is ignored.
+        self.ref_alone = any(f"draft-0{n}" in dialect for n in (3, 4, 6, 7))
+        self._id_keyword = "id" if any(f"draft-0{n}" in dialect for n in (3, 4)) else "$id"
         self._base = str(root.get("$id") or root.get("id") or "")
-        self._ids: dict[str, Schema] = {}
+        # What an id names; nothing, if it names more than one.
+        self._ids: dict[str, Schema | None] = {}
+        # The schema with an id of its own in which a schema stands, if it isn't the root.
+        self._homes: dict[int, Schema] = {}
         self._written: set[int] = set()
         self._measure()
-        # Until draft 7, whatever stands beside a `$ref` is ignored.
-        dialect = str(root.get("$schema", ""))
-        self._ref_alone = any(f"draft-0{n}" in dialect for n in (3, 4, 6, 7))
         # Results are kept by identity: recursion is recognized by it, and no id is used twice.
         self._flat: dict[int, Schema] = {}
         self._kept: list[Any] = []
@@ -75,14 +81,14 @@ class Resolver:
         parts: list[Schema] = []
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            part = self.flat(self._target(reference), trail)
+            part = self.flat(self.target(schema), trail)
             path, _, name = reference.rpartition("/")
             if path.endswith(_DEFINITIONS):
                 self._names.setdefault(id(part), unquote(name))
             parts.append(part)
         if not parts and "allOf" not in schema:
             return schema
-        if parts and self._ref_alone:
+        if parts and self.ref_alone:
             return parts[0]
         parts += [self.flat(part, trail) for part in objects(schema.get("allOf"))]
         own = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
@@ -121,16 +127,15 @@ class Resolver:
             return False
         return bool(kinds) and set(kinds) <= set(strings(rest["type"]))
 
-    def _target(self, reference: str) -> Schema:
-        """The schema that a reference names.
+    def target(self, schema: Schema) -> Schema:
+        """The schema that another one's `$ref` names.
 
         Raises:
-            UnresolvedReference: It is not in this document.
+            UnresolvedReference: It is not in this document, or there are several of that name.
         """
+        reference = str(schema["$ref"])
         url, _, fragment = reference.partition("#")
-        document = self._root if not url else self._ids.get(url) or self._ids.get(_join(self._base, url))
-        if document is None and url == self._base:
-            document = self._root
+        document = self._document(url, schema)
         found: Any = document
         if fragment.startswith("/"):
             for part in fragment[1:].split("/"):
@@ -142,6 +147,14 @@ class Resolver:
         if not is_object(found):
             raise UnresolvedReference(f"$ref {reference[:100]!r} is not in the schema")
         return found
+
+    def _document(self, url: str, schema: Schema) -> Schema | None:
+        home = self._homes.get(id(schema), self.root)
+        if not url:
+            return home
+        base = str(home.get(self._id_keyword) or "")
+        absolute = _join(_join(self._base, base), url)
+        return self.root if absolute == self._base else self._ids.get(absolute, self._ids.get(url))
 
     def _merge(self, left: Schema, right: Schema) -> Schema:
         """What satisfies both; where that can't be said in one schema, what satisfies `left` at least."""
@@ -193,29 +206,40 @@ class Resolver:
 
     def _measure(self) -> None:
         nodes = chars = 0
-        stack: list[tuple[Any, int]] = [(self._root, 0)]
+        stack: list[tuple[Any, int, Schema]] = [(self.root, 0, self.root)]
         while stack:
-            value, depth = stack.pop()
+            value, depth, home = stack.pop()
             nodes += 1
             if isinstance(value, str):
                 chars += len(value)
             elif is_object(value):
                 chars += sum(len(str(name)) for name in value)
+                if self._names_resource(value):
+                    home = value
+                self._homes[id(value)] = home
                 self._note_ids(value)
                 self._written.add(id(value))
-                stack += ((child, depth + 1) for child in value.values())
+                stack += ((child, depth + 1, home) for child in value.values())
             else:
-                stack += ((child, depth + 1) for child in elements(value))
+                stack += ((child, depth + 1, home) for child in elements(value))
             if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
                 raise SchemaError("the schema is too deep or too large")
+
+    def _names_resource(self, schema: Schema) -> bool:
+        name = schema.get(self._id_keyword)
+        # Until draft 7, nothing beside a `$ref` counts, and a mere fragment was what `$anchor` is since.
+        counts = not (self.ref_alone and "$ref" in schema)
+        return isinstance(name, str) and not name.startswith("#") and name != "" and counts
 
     def _note_ids(self, schema: Schema) -> None:
         for name, prefix in (("$anchor", "#"), ("$dynamicAnchor", "#"), ("$id", ""), ("id", "")):
             value = schema.get(name)
             if isinstance(value, str) and value:
-                self._ids.setdefault(prefix + value, schema)
+                names = {prefix + value}
                 if not prefix and not value.startswith("#"):
-                    self._ids.setdefault(_join(self._base, value), schema)
+                    names.add(_join(self._base, value))
+                for each in names:
+                    self._ids[each] = schema if each not in self._ids else None
 
 
 def _join(base: str, url: str) -> str:

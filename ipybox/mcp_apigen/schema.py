@@ -1,48 +1,45 @@
 """JSON Schema (draft 4 to 2020-12) to the intermediate representation.
 
-Types say at most what the schema says: whatever Python's types or pydantic can't express exactly is left out
-here and left to the server, which validates anyway. So what the schema allows is never refused, with one
-exception: a schema with `properties` or `items` but without `type` is meant for an object or an array.
+Types say at most what the schema says: whatever Python's types or pydantic can't express exactly is left out here. So
+what the schema allows is never refused by them; what else it refuses is found by a check of the schema itself, if
+`exactness` finds that types don't suffice.
 """
 
 import json
 from typing import Any
 
-from ipybox.mcp_apigen.ir import ANY, NULL, DictType, ListType, Model, ModelField, Scalar, Type
+from ipybox.mcp_apigen.ir import ANY, NULL, DictType, ListType, LooseType, Model, ModelField, Scalar, Type
 from ipybox.mcp_apigen.limits import at_most, number_limits, size_limits, string_limits, usable_pattern
 from ipybox.mcp_apigen.resolve import MAX_DEPTH, Resolver, SchemaError, UnresolvedReference
 from ipybox.mcp_apigen.unions import constants, union
 from ipybox.mcp_apigen.values import Schema, elements, is_object, is_text, mapping, objects, strings
 
-_MAX_OPTIONS = 40
+MAX_OPTIONS = 40
 _MAX_STEPS = 20_000
 _MAX_NOTE = 100
 _KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
 
 
-def parse(schema: Any, name: str) -> tuple[Model, list[str]]:
+def parse(resolver: Resolver, name: str) -> tuple[Model, list[str]]:
     """The model of an object schema, and remarks on what in it could not be understood.
 
     Raises:
-        SchemaError: The schema is too deep, too large, or not one of objects.
+        SchemaError: The schema is too large where it refers to itself, or not one of objects.
     """
-    if not is_object(schema):
-        raise SchemaError("the schema is not a JSON object")
-    parser = _Parser(schema)
+    parser = _Parser(resolver)
     return parser.root(name), list(dict.fromkeys(parser.remarks))
 
 
 class _Parser:
-    def __init__(self, schema: Schema):
+    def __init__(self, resolver: Resolver):
         self.remarks: list[str] = []
-        self._schema = schema
-        self._resolver = Resolver(schema)
+        self._resolver = resolver
         self._models: dict[int, Model] = {}
         self._alike: dict[tuple[str, str], Model] = {}
         self._steps = 0
 
     def root(self, name: str) -> Model:
-        schema = self._resolver.flat(self._schema)
+        schema = self._resolver.flat(self._resolver.root)
         kinds = strings(schema.get("type"))
         if kinds and "object" not in kinds:
             raise SchemaError("the schema is not one of objects")
@@ -69,7 +66,7 @@ class _Parser:
             return {}
 
     def _flat_type(self, schema: Schema, hint: str, depth: int) -> Type:
-        kinds = [kind for kind in strings(schema.get("type")) if kind in _KINDS]
+        kinds = kinds_of(schema)
         if "const" in schema:
             return constants([schema["const"]], kinds, hint)
         if "enum" in schema:
@@ -78,13 +75,14 @@ class _Parser:
             if schema.get(keyword) and not mapping(schema.get("properties")):
                 return self._union(schema, keyword, hint, depth)
         if not kinds:
-            # Whatever else such a schema demands, it demands only of values that happen to be of the type.
+            # Whatever such a schema demands, it demands only of values that happen to be of the type.
             kinds = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
+            return union([LooseType(self._of_kind(kind, schema, hint, depth)) for kind in kinds], hint)
         return union([self._of_kind(kind, schema, hint, depth) for kind in kinds], hint)
 
     def _union(self, schema: Schema, keyword: str, hint: str, depth: int) -> Type:
         branches = [branch for branch in elements(schema[keyword]) if branch is not False]
-        if len(branches) > _MAX_OPTIONS:
+        if len(branches) > MAX_OPTIONS:
             return ANY
         options: list[Type] = []
         for branch in branches:
@@ -116,7 +114,7 @@ class _Parser:
         positions = elements(schema.get("prefixItems")) or elements(schema.get("items"))
         if not positions:
             return ListType(self._type(schema.get("items"), hint, depth + 1), limits)
-        if len(positions) > _MAX_OPTIONS:
+        if len(positions) > MAX_OPTIONS:
             return ListType(ANY, limits)
         # A tuple in JSON may be shorter than its description, so it's a list of what occurs at any position.
         rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
@@ -201,6 +199,12 @@ def description_of(schema: Schema) -> str:
     """The schema's description, or nothing."""
     text = schema.get("description")
     return text.strip() if isinstance(text, str) else ""
+
+
+def kinds_of(schema: Schema) -> list[str]:
+    """The kinds of values that a schema allows; none, if it doesn't say or uses words of its own."""
+    kinds = strings(schema.get("type"))
+    return kinds if set(kinds) <= {*_KINDS} and len(kinds) >= len(elements(schema.get("type"))) else []
 
 
 def _required(schema: Schema) -> set[str]:

@@ -96,6 +96,8 @@ def _escape(line: str) -> str:
             characters.append(character)
         elif unicodedata.category(character) == "Zs" or character == "\t":
             characters.append(" ")
+        elif unicodedata.category(character) == "Cs":  # half of a pair, which pydantic's docstrings can't hold
+            characters.append("\N{REPLACEMENT CHARACTER}")
         else:
             characters.append(repr(character)[1:-1])
     return "".join(characters).replace('"""', '\\"\\"\\"')

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from ipybox.mcp_apigen.ir import ANY, NULL, ConstantType, EnumType, LiteralType, Scalar, Type, UnionType
+from ipybox.mcp_apigen.ir import ANY, NULL, ConstantType, EnumType, LiteralType, LooseType, Scalar, Type, UnionType
 from ipybox.mcp_apigen.values import is_text
 
 #: Enums with more values are left to the server: nobody reads them.
@@ -12,6 +12,9 @@ MAX_VALUES = 256
 
 def union(options: list[Type], hint: str) -> Type:
     """One type for the values of several; string constants among them become one enum named after `hint`."""
+    if any(isinstance(option, LooseType) for option in options):
+        meant = union([option.meant if isinstance(option, LooseType) else option for option in options], hint)
+        return ANY if meant == ANY else LooseType(meant)
     distinct: list[Type] = []
     for option in options:
         for part in option.options if isinstance(option, UnionType) else (option,):

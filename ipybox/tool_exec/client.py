@@ -7,7 +7,9 @@ import asyncio
 import json
 import os
 import weakref
-from typing import Any, Self, cast
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 from ipybox.errors import ToolRunnerError
 from ipybox.tool_exec.content import render, show_beside_structured
@@ -22,6 +24,12 @@ from ipybox.tool_exec.protocol import (
     RunReply,
     RunRequest,
 )
+
+if TYPE_CHECKING:
+    from ipybox.tool_exec.tool import Tool
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = ["ToolRunner", "ToolRunnerError", "reset"]
 
@@ -65,6 +73,21 @@ class ToolRunner:
         host = os.environ.get(HOST_VARIABLE, "localhost")
         port = int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
         return cls(server_name, server_params, host, port, seal=seal)
+
+    @overload
+    def tool(self, tool: Callable[P, R], /) -> "Tool[P, R]": ...
+    @overload
+    def tool(self, tool: str, /) -> "Callable[[Callable[P, R]], Tool[P, R]]": ...
+    def tool(self, tool: Any, /) -> Any:
+        """Makes a function that calls a tool of one that is nothing but its signature; a decorator.
+
+        The tool has the name of the function's module, or the name that is given.
+        """
+        from ipybox.tool_exec.tool import Tool  # with pydantic, which a mere runner does without
+
+        if isinstance(tool, str):
+            return partial(Tool, self, tool)
+        return Tool(self, str(tool.__module__).rpartition(".")[2], tool)
 
     async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
         """Runs a tool and returns its structured content, or else its text, or None if it returned nothing.

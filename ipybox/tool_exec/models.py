@@ -28,26 +28,37 @@ SafeInteger = Annotated[int, Field(ge=-(2**53) + 1, le=2**53 - 1)]
 
 
 def _whole(value: Any, handler: Any) -> Any:
+    """Lets a float pass for an integer if it is one."""
     if type(value) is float and value.is_integer():
         handler(int(value))
         return value
     return handler(value)
 
 
-def _with_whole_floats(schema: Any) -> Any:
-    """The same schema of a field, with integers that may be written as floats; they stay as they are written."""
+def _number(value: Any, handler: Any) -> Any:
+    """Lets an integer pass for a number, also one that is too large for a float."""
+    if type(value) is int:
+        handler(max(-sys.float_info.max, min(value, sys.float_info.max)))
+        return value
+    return handler(value)
+
+
+def _as_written(schema: Any) -> Any:
+    """The same schema of a field, in which integers and floats stay as they are written: JSON knows only numbers."""
     if isinstance(schema, list):
-        return [_with_whole_floats(each) for each in cast("list[Any]", schema)]
+        return [_as_written(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     parts = cast("dict[str, Any]", schema)
     match parts.get("type"):
         case "model":  # it has done so by itself
             return parts
-        case "int":
-            return core_schema.no_info_wrap_validator_function(_whole, cast(CoreSchema, parts))
+        case "int" | "float" as kind:
+            check = _whole if kind == "int" else _number
+            written = core_schema.simple_ser_schema("any")
+            return core_schema.no_info_wrap_validator_function(check, cast(CoreSchema, parts), serialization=written)
         case _:
-            return {key: _with_whole_floats(part) for key, part in parts.items()}
+            return {key: _as_written(part) for key, part in parts.items()}
 
 
 def _model_within(schema: CoreSchema) -> dict[str, Any]:
@@ -76,7 +87,7 @@ class ToolModel(BaseModel):
         if model := _model_within(schema):
             # Strict models accept instances only; strictness is meant for the scalars within.
             model["strict"] = False
-            model["schema"] = _with_whole_floats(model["schema"])
+            model["schema"] = _as_written(model["schema"])
         return schema
 
 
@@ -106,7 +117,14 @@ class CheckedParams(ToolParams):
 
 
 class Choice(StrEnum):
-    """A closed set of strings; its values are accepted as well as its members."""
+    """A closed set of strings; its values are accepted as well as its members.
+
+    `Choice("Sort", "stars forks")` makes one of strings that are names, a dictionary one of names for strings.
+    """
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
+        return name  # as it is, where `StrEnum` would take it in lower case
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:

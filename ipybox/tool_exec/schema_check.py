@@ -40,15 +40,21 @@ def _import_jsonschema() -> Any:  # its types are partly unknown
 
 _jsonschema = _import_jsonschema()
 
-#: What keeps a verdict from being reached: patterns and types that are unknown here, references without target or end.
+#: What keeps a verdict from being reached: patterns and types that are unknown here, references without target or end,
+#: and what the library stumbles over in schemas that are hostile.
 _UNDECIDED = (
     re.error,
     referencing.exceptions.Unresolvable,
     _jsonschema.exceptions.UnknownType,
-    RecursionError,
     ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
 )
-_DRAFTS = ("Draft202012", "Draft201909", "Draft7", "Draft6", "Draft4", "Draft3")
+#: From the newest on, those in which keywords have changed their form.
+_DRAFTS = ("Draft202012", "Draft201909", "Draft4", "Draft3")
 
 
 def dialect_of(schema: dict[str, Any]) -> str | None:
@@ -56,7 +62,8 @@ def dialect_of(schema: dict[str, Any]) -> str | None:
 
     None means that there is none in which it is well-formed.
     """
-    named = _jsonschema.validators.validator_for(schema, default=None)
+    known = isinstance(schema.get("$schema"), str)
+    named = _jsonschema.validators.validator_for(schema, default=None) if known else None
     validators = [getattr(_jsonschema, f"{draft}Validator") for draft in _DRAFTS]
     for validator in [named, *validators] if named else validators:
         try:
@@ -93,11 +100,16 @@ def _validator(_owner: type[BaseModel], schema_file: Path) -> Any:
         kind = _jsonschema.validators.validator_for(schema)
     except (OSError, ValueError, RecursionError):
         return None
+    return _validator_class(kind)(schema, registry=jsonschema_specifications.REGISTRY)
+
+
+@cache
+def _validator_class(kind: Any) -> Any:
     known = {name: kind.VALIDATORS.get(name) for name in ("type", "enum", "const")}
     keywords = {name: _unless_null(keyword) for name, keyword in known.items() if keyword}
     if "multipleOf" in kind.VALIDATORS:
         keywords["multipleOf"] = _multiple_of
-    return _jsonschema.validators.extend(kind, keywords)(schema, registry=jsonschema_specifications.REGISTRY)
+    return _jsonschema.validators.extend(kind, keywords)
 
 
 def _unless_null(keyword: Any) -> Any:

@@ -45,10 +45,12 @@ PARSERS = {
         "body",
         "import mcpp",
     ),
-    "generated body": Case(SEARCH, "    return CLIENT.run_text(", "    return CLIENT.run_texts(", CHANGED, "again"),
-    "other tool": Case(SEARCH, 'CLIENT.run_text("search_', 'CLIENT.run_text("delete_', CHANGED, "again"),
-    "generated function removed": Case(SEARCH, "async def run_async", "async def run_later", CHANGED, "again"),
-    "put into the generated part": Case(SEARCH, "def run(", "LIMIT = 5\n\n\ndef run(", CHANGED, "below `run_async`"),
+    "generated body": Case(SEARCH, "    ...\n", '    return ""\n', CHANGED, "again"),
+    "other tool": Case(SEARCH, "@CLIENT.tool", '@CLIENT.tool("delete_repository")', CHANGED, "again"),
+    "generated function removed": Case(SEARCH, "run_async = ", "run_later = ", CHANGED, "again"),
+    "put into the generated part": Case(
+        SEARCH, "class Params(", "LIMIT = 5\n\n\nclass Params(", CHANGED, "below `run_async`"
+    ),
     "annotation of the generated part": Case(SEARCH, "query: str", "query: str | None", CHANGED, "again"),
     "manifest without a record": Case(
         "mcptools/github/.ipybox.json",

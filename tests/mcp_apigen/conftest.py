@@ -14,6 +14,7 @@ import pytest
 from ipybox.mcp_apigen.naming import module_names
 from ipybox.mcp_apigen.package import ToolSpec, render_package
 from ipybox.tool_exec import client
+from ipybox.tool_exec.client import ToolRunner as _ToolRunner
 
 Call = tuple[str, str, dict[str, Any]]
 Loader = Callable[[list[ToolSpec]], list[ModuleType]]
@@ -32,6 +33,8 @@ class FakeRunner:
     @classmethod
     def from_env(cls, server_name: str, server_params: dict[str, Any], seal: str) -> "FakeRunner":
         return cls(server_name, server_params, seal)
+
+    tool = _ToolRunner.tool
 
     def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
         self.calls.append(("run_text", tool_name, tool_args))

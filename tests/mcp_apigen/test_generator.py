@@ -16,8 +16,11 @@ import pytest
 from ipybox import mcp_client
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError
 from ipybox.mcp_apigen import generate_mcp_sources
-from ipybox.mcp_apigen.generator import STALE_AFTER, write_package
-from ipybox.mcp_apigen.package import MANIFEST
+from ipybox.mcp_apigen.generator import write_package
+from ipybox.mcp_apigen.manifest import MANIFEST
+from ipybox.mcp_apigen.module import ToolSpec
+from ipybox.mcp_apigen.package import render_package
+from ipybox.mcp_apigen.replacement import STALE_AFTER
 from tests.mcp_apigen.test_naming import BAD_PACKAGE_NAMES
 
 PARAMS = {"command": "server", "env": {"TOKEN": "${TOKEN}"}}
@@ -61,6 +64,11 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[FakeClient]:
     return Fake
 
 
+def files(text: str, tools: int = 1) -> dict[str, str]:
+    """The files of a package in which this text is everywhere."""
+    return render_package("srv", {"command": text}, [ToolSpec(f"tool_{n}", text, SCHEMA) for n in range(tools)], "")
+
+
 def tree(root: Path) -> dict[str, str]:
     """All that is below a directory, with the text of the files."""
     return {str(p.relative_to(root)): p.read_text() if p.is_file() else "" for p in sorted(root.rglob("*"))}
@@ -85,7 +93,8 @@ async def test_generating_again_replaces_the_package(fake: type[FakeClient], tmp
     root = tmp_path / "mcptools"
     await generate_mcp_sources("srv", PARAMS, root)
     before = tree(root)
-    (root / "srv" / "old_tool.py").write_text("")
+    write_package(root / "srv", files("other"))
+    assert tree(root).keys() != before.keys()
     await generate_mcp_sources("srv", PARAMS, root)
     assert tree(root) == before
 
@@ -156,15 +165,15 @@ async def test_failing_server_is_named_and_the_package_kept(
 
 
 def test_failing_write_keeps_the_package_and_leaves_nothing(tmp_path: Path) -> None:
-    write_package(tmp_path / "srv", {"__init__.py": "old", MANIFEST: ""})
+    write_package(tmp_path / "srv", files("old"))
     before = tree(tmp_path)
     with pytest.raises(OSError, match="File name too long"):
-        write_package(tmp_path / "srv", {"__init__.py": "new", f"{'x' * 300}.py": ""})
+        write_package(tmp_path / "srv", {**files("new"), f"{'x' * 300}.py": ""})
     assert tree(tmp_path) == before
 
 
 def test_failing_rename_puts_the_old_package_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_package(tmp_path / "srv", {"__init__.py": "old", MANIFEST: ""})
+    write_package(tmp_path / "srv", files("old"))
     before = tree(tmp_path)
     rename = os.rename
 
@@ -175,7 +184,7 @@ def test_failing_rename_puts_the_old_package_back(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "rename", failing)
     with pytest.raises(PermissionError, match=re.escape(str(tmp_path / "srv"))):
-        write_package(tmp_path / "srv", {"__init__.py": "new", MANIFEST: ""})
+        write_package(tmp_path / "srv", files("new"))
     assert tree(tmp_path) == before
 
 
@@ -187,7 +196,7 @@ def test_abandoned_directories_are_removed_and_fresh_ones_kept(tmp_path: Path) -
     past = fresh.stat().st_mtime - STALE_AFTER - 10
     for directory in (abandoned, foreign):
         os.utime(directory, (past, past))
-    write_package(tmp_path / "srv", {MANIFEST: ""})
+    write_package(tmp_path / "srv", files("new"))
     assert not abandoned.exists()
     assert fresh.exists()
     assert foreign.exists()
@@ -202,24 +211,25 @@ async def test_concurrent_generations_of_the_same_package_succeed(fake: type[Fak
 
 def test_threads_that_keep_replacing_a_package_all_succeed(tmp_path: Path) -> None:
     def replace(version: int) -> None:
-        for _ in range(50):
-            write_package(tmp_path / "srv", {MANIFEST: "{}", "__init__.py": str(version)})
+        for number in range(50):
+            write_package(tmp_path / "srv", files(f"{version}.{number}"))
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(replace, range(8)))
     assert [path.name for path in tmp_path.iterdir()] == ["srv"]
+    assert {path.name for path in (tmp_path / "srv").iterdir()} == files("").keys()
 
 
 def test_nobody_sees_half_a_package(tmp_path: Path) -> None:
     place = tmp_path / "srv"
-    names = [f"tool_{number}.py" for number in range(10)]
+    names = files("", 10).keys()
     done = threading.Event()
     errors: list[object] = []
 
     def write(version: str) -> None:
         try:
-            for _ in range(40):
-                write_package(place, dict.fromkeys([MANIFEST, *names], version))
+            for number in range(40):
+                write_package(place, files(f"{version}{number}", 10))
         except OSError as exc:
             errors.append(exc)
 
@@ -236,7 +246,7 @@ def test_nobody_sees_half_a_package(tmp_path: Path) -> None:
                 continue
             finally:
                 os.close(directory)
-            if in_place and len(listed) != len(names) + 1:
+            if in_place and len(listed) != len(names):
                 errors.append(listed)
 
     writers = [threading.Thread(target=write, args=(version,)) for version in "abc"]
@@ -248,6 +258,5 @@ def test_nobody_sees_half_a_package(tmp_path: Path) -> None:
     done.set()
     reader.join(60)
     assert errors == []
-    texts = {path.read_text() for path in place.iterdir()}
-    assert len(texts) == 1
+    assert {path.name: path.read_text() for path in place.iterdir()} in [files(f"{each}39", 10) for each in "abc"]
     assert os.listdir(tmp_path) == ["srv"]

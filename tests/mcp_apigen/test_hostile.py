@@ -14,20 +14,9 @@ from ipybox.mcp_apigen.naming import module_names
 from ipybox.mcp_apigen.package import ToolSpec, render_package
 from ipybox.mcp_apigen.values import elements, is_object, is_text
 from ipybox.tool_exec.models import wire
+from tests.mcp_apigen import harmless
 from tests.mcp_apigen.conftest import Loader
-
-PAYLOADS = [
-    '"""\nimport os; os.abort()\n"""', "'''\nraise SystemExit\n'''", '"; raise SystemExit; "',
-    "'); raise SystemExit #", '\\"""\nraise SystemExit\n', "\\", "\\\\", '"', '""', '"""', "'", "''", '\\"',
-    "\n", "\r", "\r\n    raise SystemExit", "\0", "\x0b", "\x0c", "\x85raise SystemExit",
-    "\u2028raise SystemExit", "\u2029", "\u202e\u2066evil\u2069", "\ud800", "\udfff\ud800", "${HOME}",
-    "{{ 7*7 }}", "{0.__class__}", "%s%n", "$(id)", "`id`", "__import__('os').abort()", "lambda: 0", "*", "...",
-    "__init__", "__class__", "__builtins__", "__annotations__", "__pydantic_extra__",
-    "__get_pydantic_core_schema__", "model_config", "model_post_init", "CLIENT", "Params", "Result", "run",
-    "wire", "UNSET", "Field", "Any", "str", "self", "cls", "None", "True", "class", "async", "../../evil", "..",
-    "/etc/passwd", "C:\\x", "a" * 5000, " " * 300, "# type: ignore", "-*- coding: utf-7 -*-",
-    "\N{CYRILLIC SMALL LETTER IE}val", "ﬁ", "２", "٣", "ª", "\u200b", "\N{PILE OF POO}", "(?i)x", "[[a]", "(",
-]  # fmt: skip
+from tests.mcp_apigen.hostile import PAYLOADS
 
 # Every keyword that carries text, a name or a value is somewhere in here.
 SEED: dict[str, Any] = {
@@ -58,69 +47,6 @@ SEED: dict[str, Any] = {
         "r": {"type": "object", "description": "S", "properties": {"n": {"$ref": "#/$defs/r"}, "S": {"const": "S"}}},
     },
 }
-
-MODULE_NODES = (ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-CLASS_NODES = (ast.AnnAssign, ast.Assign, ast.Pass)
-SOURCES = {("typing", 0), ("pydantic", 0), ("ipybox.tool_exec.models", 0), (None, 1)}
-CALLED = {"Field", "Among", "Params", "wire"}
-METHODS = {"run_text", "run_structured", "arun_text", "arun_structured", "model_validate"}
-
-
-def assert_harmless(source: str) -> None:
-    """Fails for a module that holds anything but models and calls of the runner."""
-    tree = ast.parse(source)
-    names = {"int", "str", "float", "bool", "list", "dict", "CLIENT", "params"}
-    for node in tree.body:
-        assert isinstance(node, MODULE_NODES)
-        if isinstance(node, ast.ImportFrom):
-            assert (node.module, node.level) in SOURCES
-            names |= {alias.name for alias in node.names}
-        else:
-            names.add(node.name)
-            assert not node.decorator_list
-        if isinstance(node, ast.ClassDef):
-            assert all(isinstance(base, ast.Name) for base in node.bases)
-            assert [(key.arg, ast.unparse(key.value)) for key in node.keywords] in ([], [("extra", "'forbid'")])
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.name in {"run", "run_async"}
-    for node in ast.walk(tree):
-        match node:
-            case ast.ClassDef(body=body):
-                for item in body:
-                    docstring = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
-                    assert docstring or isinstance(item, CLASS_NODES)
-                    if isinstance(item, ast.AnnAssign):
-                        assert_plain_strings(item.annotation, names)
-            case ast.Assign(value=value):  # the members of enums
-                assert isinstance(value, ast.Constant)
-            case ast.Call(func=ast.Name(id=called)):
-                assert called in CALLED
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=attribute)):
-                assert owner in {"CLIENT", "Result"}
-                assert attribute in METHODS
-            case ast.Call() | ast.Lambda() | ast.JoinedStr() | ast.NamedExpr() | ast.comprehension():
-                raise AssertionError(ast.unparse(node))
-            case ast.Name(id=name, ctx=ast.Load()):
-                assert name in names
-            case _:
-                pass
-
-
-def assert_plain_strings(annotation: ast.expr, names: set[str]) -> None:
-    """Fails if the string of a deferred annotation holds more than types."""
-    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
-        assert isinstance(annotation.slice, ast.Tuple)
-        annotation = annotation.slice.elts[0]
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        for node in ast.walk(ast.parse(annotation.value, mode="eval")):
-            assert not isinstance(node, ast.Attribute | ast.Lambda | ast.BinOp) or isinstance(
-                getattr(node, "op", None), ast.BitOr
-            )
-            if isinstance(node, ast.Call):
-                assert isinstance(node.func, ast.Name)
-                assert node.func.id in CALLED
-            if isinstance(node, ast.Name):
-                assert node.id in names | {"Node", "None"} or node.id[0].isupper()
 
 
 def infested(value: Any, choose: Callable[[], str]) -> Any:
@@ -158,8 +84,8 @@ def test_generated_code_holds_nothing_but_models_and_calls(seed: int) -> None:
     modules = module_names([tool.name for tool in tools])
     assert {f"{module}.py" for module in modules} == files.keys() - {"__init__.py", ".ipybox.json"}
     assert len({name.casefold() for name in files}) == len(tools) + 2
-    for module in modules:
-        assert_harmless(files[f"{module}.py"])
+    for tool, module in zip(tools, modules, strict=True):
+        harmless.Module(files[f"{module}.py"], tool.name, module)
         assert module.isidentifier()
         assert module.isascii()
 
@@ -177,18 +103,19 @@ def test_strings_arrive_as_they_are(payload: str, load: Loader) -> None:
         "description": payload,
         "properties": {payload: {"const": payload, "description": payload}, "e": {"enum": [payload, "x"]}},
     }
-    (module,) = load([ToolSpec(payload, payload, schema)])
+    (module,) = load([ToolSpec(payload, payload, schema, schema)])
     # A lone surrogate has no wire form, and so no place among the fields.
     values = {payload: payload, "e": payload} if is_text(payload) else {"e": "x"}
     module.run(module.Params(**values))
-    assert module.CLIENT.calls == [("run_text", payload, values)]
+    assert module.CLIENT.calls == [("run_structured", payload, values)]
 
 
 def test_server_params_and_name_are_literals() -> None:
     params = {"command": PAYLOADS[0], "args": PAYLOADS, "env": {payload: payload for payload in PAYLOADS}}
     tree = ast.parse(render_package("x", params, [], PAYLOADS[0])["__init__.py"])
-    assert [type(node) for node in tree.body] == [ast.Expr, ast.ImportFrom, ast.Assign]
-    (assignment,) = [node for node in tree.body if isinstance(node, ast.Assign)]
+    assert [type(node) for node in tree.body] == [ast.Expr, ast.ImportFrom, ast.Assign, ast.Assign]
+    exported, assignment = [node for node in tree.body if isinstance(node, ast.Assign)]
+    assert ast.literal_eval(exported.value) == ["CLIENT"]
     assert isinstance(assignment.value, ast.Call)
     values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in assignment.value.keywords}
     assert values == {"server_name": "x", "server_params": params, "seal": PAYLOADS[0]}

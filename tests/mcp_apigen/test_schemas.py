@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 CASES = {
     "string": Case({"type": "string"}, ["", "x", "größe", "\0"], [1, None, True, ["x"]]),
-    "integer": Case({"type": "integer"}, [0, -1, 10**30], ["1", 1.5, True, None]),
+    "integer": Case({"type": "integer"}, [0, -1, 10**30, 1.0], ["1", 1.5, True, None]),
     "number": Case({"type": "number"}, [0, 1.0, 1.5, 10**20], ["1", True, None, float("nan"), float("inf")]),
     "boolean": Case({"type": "boolean"}, [True, False], [1, 0, "true", None]),
     "null": Case({"type": "null"}, [None], [0, "", False]),
@@ -51,14 +51,14 @@ CASES = {
     "lengths": Case({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", "äöü"], ["a", "abcd"]),
     "pattern": Case({"type": "string", "pattern": "^[a-z]+$"}, ["abc"], ["", "ABC", "abc\n"]),
     "pattern is searched": Case({"type": "string", "pattern": "b+"}, ["abc"], ["ac"]),
-    "lookahead is left out": Case({"type": "string", "pattern": "^(?=a)"}, ["abc", "x"]),
+    "lookahead": Case({"type": "string", "pattern": "^(?=a)"}, ["abc"], ["x"]),
     "broken pattern is left out": Case({"type": "string", "pattern": "(["}, ["abc"]),
     "bounds": Case({"type": "integer", "minimum": 1, "maximum": 3}, [1, 3], [0, 4]),
     "exclusive bounds": Case({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, [0.5], [0, 1]),
     "bounds of draft 4": Case({"type": "integer", "minimum": 0, "exclusiveMinimum": True}, [1], [0]),
     "fractional bounds": Case({"type": "integer", "minimum": 0.5, "maximum": 2.5}, [1, 2], [0, 3]),
     "multiple": Case({"type": "integer", "multipleOf": 5}, [0, 5, -10], [1]),
-    "multiple of a fraction is left out": Case({"type": "number", "multipleOf": 0.1}, [0.3, 0.35]),
+    "multiple of a fraction": Case({"type": "number", "multipleOf": 0.1}, [0.3, 1, 1e300], [0.35]),
     "absurd bounds": Case({"type": "integer", "minimum": -1e308, "maximum": "3"}, [10**9]),
     "string enum": Case({"enum": ["a", "b-c", "name", ""]}, ["a", "b-c", "name", ""], ["x", None, 1]),
     "null in enum": Case({"type": ["string", "null"], "enum": ["a", "b", None]}, ["a", None], ["c"]),
@@ -69,7 +69,7 @@ CASES = {
     "const": Case({"const": "x"}, ["x"], ["y", None]),
     "null const": Case({"const": None}, [None], [0, False]),
     "enum against type": Case({"type": "string", "enum": ["a", "b", 1]}, ["a"], [1]),
-    "large enum is left out": Case({"type": "string", "enum": [str(n) for n in range(500)]}, ["1", "x"], [1]),
+    "large enum": Case({"type": "string", "enum": [str(n) for n in range(500)]}, ["1"], ["x", 1]),
     "titled constants": Case({"oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]}, ["a", "b"], ["A", None]),
     "array": Case({"type": "array", "items": {"type": "integer"}}, [[], [1, 2]], [[1.5], ["1"], "x", {}]),
     "array of anything": Case({"type": "array"}, [[], [1, "x", None]], ["x"]),
@@ -144,6 +144,7 @@ CASES = {
                 {"properties": {"b": {}}, "additionalProperties": False},
             ]
         },
+        [{}],
         [{"a": 1}],
     ),
     "same property in all of": Case(
@@ -364,5 +365,5 @@ def test_hopeless_schema_falls_back_to_a_model_of_anything(
     module = load_one(schema, schema if schema is not None else {"type": "string"})
     assert wire(module.Params(anything=[1, None])) == {"anything": [1, None]}
     module.CLIENT.result = {"x": 1}
-    assert module.run().x == 1
+    assert module.run(module.Params()).x == 1
     assert "'tool' gets a permissive Params" in caplog.text

@@ -127,8 +127,19 @@ def test_null_and_fractions_are_taken_as_their_authors_mean_them(
         {"properties": {"v": {"pattern": "[[a]"}}, "required": ["v"]},
         {"properties": {"v": {"type": "file"}}},
         {"$schema": "http://json-schema.org/draft-03/schema#", "properties": {"v": {"type": "file"}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"v": {"$ref": {"a": 1}}}},
     ],
-    ids=["remote", "file", "dangling", "circle", "unknown_escape", "nested_set", "unknown_type", "draft_3"],
+    ids=[
+        "remote",
+        "file",
+        "dangling",
+        "circle",
+        "unknown_escape",
+        "nested_set",
+        "unknown_type",
+        "draft_3",
+        "malformed_reference",
+    ],
 )
 def test_what_can_not_be_decided_here_is_left_to_the_server(
     validate: Validate, schema: Any, monkeypatch: pytest.MonkeyPatch
@@ -172,12 +183,25 @@ def test_what_was_changed_within_is_checked_when_it_is_sent(validate: Validate):
         ({"items": [{"type": "string"}]}, "https://json-schema.org/draft/2019-09/schema"),
         ({"minimum": 1, "exclusiveMinimum": True}, "http://json-schema.org/draft-04/schema#"),
         ({"properties": {"a": {"required": True}}}, "http://json-schema.org/draft-03/schema#"),
+        ({"$schema": {}}, None),
+        ({"$schema": 5}, None),
         ({"$schema": "http://json-schema.org/draft-07/schema#"}, "http://json-schema.org/draft-07/schema#"),
         ({"$schema": "urn:unknown"}, "https://json-schema.org/draft/2020-12/schema"),
         ({"pattern": r"\p{L}"}, "https://json-schema.org/draft/2020-12/schema"),
         ({"type": 5}, None),
     ],
-    ids=["newest", "tuple", "flag", "required_flag", "named", "unknown", "unknown_escape", "none"],
+    ids=[
+        "newest",
+        "tuple",
+        "flag",
+        "required_flag",
+        "schema_of_no_name",
+        "number_for_a_name",
+        "named",
+        "unknown",
+        "unknown_escape",
+        "none",
+    ],
 )
 def test_a_dialect_is_found_for_what_is_well_formed_in_any(schema: Any, dialect: str | None):
     found = schema_check.dialect_of(schema)

@@ -3,7 +3,13 @@
 search_repositories: Searches the repositories that the token can see.
 list_commits: Lists the history of a repository, newest commit first."""
 
+from typing import Annotated
+
 from ipybox.tool_exec.client import ToolRunner
+from ipybox.tool_exec.models import UNSET, Choice, ToolParams
+from pydantic import Field
+
+__all__ = ["Annotated", "CLIENT", "Choice", "Field", "ToolParams", "UNSET"]
 
 CLIENT = ToolRunner.from_env(
     server_name="github",

@@ -1,17 +1,6 @@
-from typing import Annotated
+from . import CLIENT, UNSET, Annotated, Choice, Field, ToolParams
 
-from ipybox.tool_exec.models import UNSET, Choice, ToolParams, wire
-from pydantic import Field
-
-from . import CLIENT
-
-
-class FieldsItem(Choice):
-    sha = "sha"
-    html_url = "html_url"
-    commit = "commit"
-    author = "author"
-    committer = "committer"
+FieldsItem = Choice("FieldsItem", "sha html_url commit author committer")
 
 
 class Params(ToolParams):
@@ -31,16 +20,16 @@ class Params(ToolParams):
     """Keep commits up to this time only, in ISO 8601."""
     fields: list[FieldsItem] = UNSET
     """The fields of a commit to return; all of them if not given."""
-    page: Annotated[int | float, Field(ge=1)] = UNSET
+    page: Annotated[float, Field(ge=1)] = UNSET
     """Which page to return, counted from 1."""
-    perPage: Annotated[int | float, Field(ge=1, le=100)] = UNSET
+    perPage: Annotated[float, Field(ge=1, le=100)] = UNSET
     """How many results make a page; 30 if not given."""
 
 
+@CLIENT.tool
 def run(params: Params) -> str:
     """Lists the history of a repository, newest commit first. Returns a page of commits as a JSON array."""
-    return CLIENT.run_text("list_commits", wire(params))
+    ...
 
 
-async def run_async(params: Params) -> str:
-    return await CLIENT.arun_text("list_commits", wire(params))
+run_async = run.aio

@@ -1,21 +1,11 @@
-from typing import Annotated
+from . import CLIENT, UNSET, Annotated, Choice, Field, ToolParams
 
-from ipybox.tool_exec.models import UNSET, Choice, ToolParams, wire
-from pydantic import Field
+Sort = Choice(
+    "Sort",
+    {"stars": "stars", "forks": "forks", "help_wanted_issues": "help-wanted-issues", "updated": "updated"},
+)
 
-from . import CLIENT
-
-
-class Sort(Choice):
-    stars = "stars"
-    forks = "forks"
-    help_wanted_issues = "help-wanted-issues"
-    updated = "updated"
-
-
-class Order(Choice):
-    asc = "asc"
-    desc = "desc"
+Order = Choice("Order", "asc desc")
 
 
 class Params(ToolParams):
@@ -28,20 +18,20 @@ class Params(ToolParams):
     """Whether the smallest or the largest comes first, if `sort` is given."""
     minimal_output: bool = UNSET
     """Whether each match is cut down to its most useful fields. (default: true)"""
-    page: Annotated[int | float, Field(ge=1)] = UNSET
+    page: Annotated[float, Field(ge=1)] = UNSET
     """Which page to return, counted from 1."""
-    perPage: Annotated[int | float, Field(ge=1, le=100)] = UNSET
+    perPage: Annotated[float, Field(ge=1, le=100)] = UNSET
     """How many results make a page; 30 if not given."""
 
 
+@CLIENT.tool
 def run(params: Params) -> str:
     """Searches the repositories that the token can see. Returns a page of matches as JSON, with the number of
     all matches."""
-    return CLIENT.run_text("search_repositories", wire(params))
+    ...
 
 
-async def run_async(params: Params) -> str:
-    return await CLIENT.arun_text("search_repositories", wire(params))
+run_async = run.aio
 
 
 from pydantic import BaseModel

@@ -1,0 +1,96 @@
+"""The package that is to be replaced, as it was found: bounded, through no link, and without waiting for anything."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ipybox.beneath import Directory
+from ipybox.codeact.source import MAX_FILE, MAX_TOTAL
+from ipybox.mcp_apigen import manifest
+from ipybox.mcp_apigen.manifest import MANIFEST, Manifest, digest
+from ipybox.transfer.files import open_file
+
+#: Files and directories of a package, at most.
+MAX_NAMES = 20_000
+
+
+@dataclass(frozen=True)
+class Previous:
+    """What was found of a package.
+
+    Attributes:
+        names: All that is in its directory.
+        contents: The files that can be read, of those that were generated or will be.
+        manifest: What is recorded of it, if that can be read.
+    """
+
+    names: frozenset[str] = frozenset()
+    contents: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    manifest: Manifest | None = None
+    _states: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+
+    @property
+    def intact(self) -> Manifest | None:
+        """The manifest, if all that was generated is there as it was, whatever was appended to it."""
+        if self.manifest is None:
+            return None
+        modules = (record.begins(self._content(f"{name}.py")) for name, record in self.manifest.modules.items())
+        others = (digest(self._content(name)) == known for name, known in self.manifest.files.items())
+        return self.manifest if all(modules) and all(others) else None
+
+    def _content(self, name: str) -> bytes:
+        return self.contents.get(name, b"")
+
+    def is_as_found(self, package: Directory, name: str) -> bool:
+        """Whether a file whose content was read has not been replaced or written since."""
+        return self._states.get(name) == _state(package, name)
+
+
+def read_package(package: Directory, new: Mapping[str, str]) -> Previous:
+    """Reads the files of a package which are recorded in it, or are to be written anew.
+
+    Raises:
+        FileExistsError: The directory holds more than `MAX_NAMES` files.
+    """
+    names = frozenset(package.names())
+    if len(names) > MAX_NAMES:
+        raise FileExistsError(
+            f"{package.path} holds more than {MAX_NAMES} files: move those that ipybox did not generate"
+        )
+    reader = _Reader(package, new)
+    reader.read(MANIFEST, manifest.MAX_BYTES)
+    recorded = Manifest.parse(reader.contents.get(MANIFEST, b""))
+    wanted = {*new, *(recorded.generated | recorded.parked.keys() if recorded else ())} - {MANIFEST}
+    for name in sorted(names & wanted):
+        reader.read(name, MAX_FILE)
+    return Previous(names, reader.contents, recorded, reader.states)
+
+
+class _Reader:
+    """Reads files of a package: all together `MAX_TOTAL` bytes beyond the size of the new ones."""
+
+    def __init__(self, package: Directory, new: Mapping[str, str]):
+        self.contents: dict[str, bytes] = {}
+        self.states: dict[str, tuple[int, ...]] = {}
+        self._package = package
+        self._sizes = {name: len(text.encode()) for name, text in new.items()}
+        self._left = MAX_TOTAL + sum(self._sizes.values())
+
+    def read(self, name: str, more: int) -> None:
+        """Reads a file, unless it is no regular one, or has `more` bytes than its new content, or others had."""
+        limit = min(self._left, self._sizes.get(name, 0) + more)
+        try:
+            # Before the file is read: what is written meanwhile changes it.
+            state = _state(self._package, name)
+            with open_file(self._package, name) as (file, found):
+                data = b"" if found.st_size > limit else file.read(limit + 1)
+        except OSError:
+            return
+        if len(data) == found.st_size:
+            self._left -= len(data)
+            self.contents[name] = data
+            self.states[name] = state
+
+
+def _state(package: Directory, name: str) -> tuple[int, ...]:
+    state = package.stat(name)
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns

@@ -1,0 +1,48 @@
+"""A tool of an MCP server as a typed Python function, which generated modules make of a mere signature."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from ipybox.tool_exec.models import ToolModel, wire
+
+if TYPE_CHECKING:
+    from ipybox.tool_exec.client import ToolRunner
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Tool(Generic[P, R]):
+    """Calls a tool with the signature of a function that has one parameter, `params`.
+
+    The function's return annotation says what comes back: the model of the structured content, or `str`.
+    """
+
+    def __init__(self, runner: "ToolRunner", name: str, function: Callable[P, R]):
+        functools.update_wrapper(self, function)
+        self.name = name
+        self._runner = runner
+        self._signature = inspect.signature(function)
+        result = self._signature.return_annotation
+        self._result = result if issubclass(result, ToolModel) else None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls the tool, blocking; raises what `ToolRunner.run` raises."""
+        arguments = self._arguments(args, kwargs)
+        if self._result is None:
+            return cast(R, self._runner.run_text(self.name, arguments))
+        return cast(R, self._result.model_validate(self._runner.run_structured(self.name, arguments)))
+
+    async def aio(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Does the same without blocking."""
+        arguments = self._arguments(args, kwargs)
+        if self._result is None:
+            return cast(R, await self._runner.arun_text(self.name, arguments))
+        return cast(R, self._result.model_validate(await self._runner.arun_structured(self.name, arguments)))
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return wire(bound.arguments["params"])

@@ -1,0 +1,40 @@
+"""Which descriptions are left out of generated modules, as names say the same."""
+
+import pytest
+
+from ipybox.mcp_apigen.noise import known_words, says_nothing
+
+KNOWN = known_words(["update_pull_request", "owner", "repo", "pullNumber", "direction", "base-branch"])
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "",
+        "Repository owner",
+        "The owner of the repository.",
+        "Pull request number to update",
+        "the number of the pull-request",
+        "Base branch, string",
+    ],
+)
+def test_names_once_more_say_nothing(description: str):
+    assert says_nothing(description, KNOWN)
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "Repository owner (username or organization)",
+        "Owner of the fork",
+        "Pull request number (min 1)",
+        "Direction: asc or desc",
+        "Default: false",
+        "Branch 2",
+        "所有者",
+        "Besitzer",
+        "'owner'",
+    ],
+)
+def test_every_other_word_says_something(description: str):
+    assert not says_nothing(description, KNOWN)
