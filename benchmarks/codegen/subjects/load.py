@@ -5,7 +5,7 @@
     ← {"seconds": of the imports, "modules": {name: {"import_error": text or null,
        "losses": what was not sent as it was given, "verdicts": ["accepted", "refused" or "crash: ...", ...]}}}
 
-Runs with the interpreter of either side, so that it needs nothing but pydantic.
+Runs with the interpreter of either side, so that it needs nothing but pydantic and what the modules import.
 """
 
 import importlib
@@ -62,7 +62,7 @@ def _losses(module: ModuleType, given: dict[str, Any], named: list[str]) -> list
     except Exception as exc:
         return [f"refused: {_describe(exc)}"]
     try:
-        sent = module.wire(params) if hasattr(module, "wire") else params.model_dump(mode="json", exclude_none=True)
+        sent = _sent(params)
         return [
             # Names that the schema allows and does not mention are another matter than those it mentions.
             *(f"{'lost' if name in named else 'lost extra'}: {name}" for name in given.keys() - sent.keys()),
@@ -71,6 +71,14 @@ def _losses(module: ModuleType, given: dict[str, Any], named: list[str]) -> list
         ]
     except Exception as exc:
         return [f"crash: {_describe(exc)}"]
+
+
+def _sent(params: Any) -> dict[str, Any]:
+    try:
+        models: Any = importlib.import_module("ipybox.tool_exec.models")
+    except ImportError:  # of the peer
+        return params.model_dump(mode="json", exclude_none=True)
+    return models.wire(params)
 
 
 def _text(value: Any) -> str:
