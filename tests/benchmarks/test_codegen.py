@@ -255,8 +255,8 @@ class Params(BaseModel):
     model_config = ConfigDict(extra="allow")
     known: int
 
-def wire(params):
-    return {**params.model_dump(exclude={"dropped"}), "known": float(params.known), "more": None}
+    def model_dump(self, **_):
+        return {"known": float(self.known), "more": None}
 """
 
 
