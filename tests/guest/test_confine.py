@@ -603,7 +603,8 @@ class Child:
             ended = subprocess.run(
                 command,
                 cwd=directory,
-                env={"PATH": os.environ["PATH"], "HOME": str(home)},
+                # srt has a socket there that is named by its process: one that was killed may have left the same.
+                env={"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": directory},
                 capture_output=True,
                 text=True,
                 timeout=TIMEOUT,

@@ -1,7 +1,9 @@
 """The texts of the tables are what real programs put out in the sandbox; only directories were renamed."""
 
 import json
+import os
 import subprocess
+import tempfile
 import sys
 import time
 from pathlib import Path
@@ -542,14 +544,17 @@ def run_in_srt(command: str, settings: SandboxSettings, workspace: Path) -> str:
     }
     file.write_text(json.dumps(content))
     command = command.replace("HOME", str(workspace.parent / "home")).replace("python3", sys.executable)
-    process = subprocess.run(
-        ["srt", "--settings", str(file), "--", "bash", "-c", command],
-        cwd=workspace,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    # srt leaves a socket there that is named by its process, and fails where another one left the same.
+    with tempfile.TemporaryDirectory() as temporary:
+        process = subprocess.run(
+            ["srt", "--settings", str(file), "--", "bash", "-c", command],
+            cwd=workspace,
+            env={**os.environ, "TMPDIR": temporary},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     return process.stdout
