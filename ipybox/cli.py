@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="offer tools that upload and download files in DIR, absolute or in the workspace; repeatable",
     )
+    docker_options.add_output_options(arguments)
     arguments.add_argument("--tool-server-host", default="localhost", help="host of the tool server's port")
     arguments.add_argument("--tool-server-port", type=int, help="port of the tool server (default: none)")
     arguments.add_argument("--kernel-gateway-host", default="localhost", help="host of the kernel gateway's port")
@@ -210,6 +211,8 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: di
             kernel_env=kernel_env(os.environ),
             log_level=arguments.log_level,
             allowed_dirs=arguments.allowed_dir or (),
+            images=arguments.images or "both",
+            resources=arguments.resources == "always",
             **confinement,
         )
     except ValueError as exc:

@@ -20,6 +20,7 @@ from ipybox.deadline import Deadline, Turn
 from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError, KernelDiedError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.output import ExecutionOutput
 from ipybox.sandbox.settings import load_settings
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
@@ -39,16 +40,8 @@ STATE_LOST = (
 
 
 @dataclass(frozen=True)
-class CodeExecutionResult:
-    """The result of a successful execution.
-
-    Attributes:
-        text: All that the code printed and displayed, in order, without its final newline; None if nothing.
-        images: Paths of the images that the code displayed, in order.
-    """
-
-    text: str | None
-    images: list[Path]
+class CodeExecutionResult(ExecutionOutput):
+    """The result of a successful execution: what the code printed and displayed."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +212,8 @@ class CodeExecutor:
 
         Raises:
             CodeExecutionError: If the code raises, or its kernel dies; the message has the traceback.
-            TimeoutError: If the time is over; the message says what became of the kernel.
+            TimeoutError: If the time is over; the message says what became of the kernel. If the code ran, it is an
+                `ExecutionTimeoutError`, which has what was put out until then, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
         """
         async with aclosing(self._run(code, Deadline(timeout), _accept)) as items:
@@ -245,7 +239,8 @@ class CodeExecutor:
         Raises:
             CodeExecutionError: If the code raises, as it does after a rejected or expired approval or a failing
                 tool if it does not handle that, or if its kernel dies; the message has the traceback.
-            TimeoutError: If the time is over; the message says what became of the kernel.
+            TimeoutError: If the time is over; the message says what became of the kernel. If the code ran, it is an
+                `ExecutionTimeoutError`, which has what was put out until then, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
         """
         self._check_running()
@@ -324,14 +319,15 @@ class CodeExecutor:
                             yield item if isinstance(item, str) else self._result(item, notice)
             except ExecutionError as exc:
                 self._check_running()
-                raise CodeExecutionError(self._describe(exc), exc.text) from None
+                raise CodeExecutionError(self._describe(exc), exc.output) from None
             finally:
                 self._on_approval = None
 
     def _result(self, result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
         lines = [notice, result.text, *self._gateway.explain(result.text or "")]
         told = [line for line in lines if line is not None]
-        return CodeExecutionResult("\n".join(told) if told else None, result.images)
+        text = "\n".join(told) if told else None
+        return CodeExecutionResult(text, result.images, result.image_data, result.files)
 
     def _describe(self, exc: ExecutionError) -> str:
         """Returns the message of an error, with what ipybox has to do with it."""

@@ -11,36 +11,51 @@
         ├── MissingVariableError   a ${VAR} in server parameters has no value
         ├── SandboxError           the sandbox can't be set up; nothing ran without it
         └── ToolRunnerError        a tool call failed, was rejected or was not answered
+    TimeoutError
+    └── ExecutionTimeoutError      the time of an execution was over while its code ran
 
 Bad arguments raise ValueError, calls in the wrong state RuntimeError, exceeded times TimeoutError.
-This module imports nothing, so that both sides of the trust boundary can use it.
+This module imports nothing of ipybox, so that both sides of the trust boundary can use it.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipybox.output import ExecutionOutput
 
 
 class IpyboxError(Exception):
     """Base of all exceptions defined by ipybox."""
 
 
-class ExecutionError(IpyboxError):
-    """Code in the kernel raised; the message is the kernel's traceback as plain text."""
+class _WithOutput(Exception):
+    """An execution that did not end well."""
 
-    def __init__(self, message: str, text: str | None = None):
+    def __init__(self, message: str, output: "ExecutionOutput | None" = None):
         super().__init__(message)
-        #: What the cell had printed and displayed before it failed.
-        self.text = text
+        #: What the cell had put out before; None if it did not get that far.
+        self.output = output
+
+    @property
+    def text(self) -> str | None:
+        """What the cell had printed and displayed before."""
+        return None if self.output is None else self.output.text
+
+
+class ExecutionError(_WithOutput, IpyboxError):
+    """Code in the kernel raised; the message is the kernel's traceback as plain text."""
 
 
 class KernelDiedError(ExecutionError):
     """The kernel or its gateway ended while code ran, or before it could run."""
 
 
-class CodeExecutionError(IpyboxError):
+class CodeExecutionError(_WithOutput, IpyboxError):
     """Code execution failed; the message is the kernel's traceback or says that the kernel died."""
 
-    def __init__(self, message: str, text: str | None = None):
-        super().__init__(message)
-        #: What the cell had printed and displayed before it failed.
-        self.text = text
+
+class ExecutionTimeoutError(_WithOutput, TimeoutError):
+    """The time of an execution was over while its code ran; the message says what became of the kernel."""
 
 
 class GatewayError(IpyboxError):

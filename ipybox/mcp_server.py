@@ -13,13 +13,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from ipybox.code_exec import CodeExecutionResult, CodeExecutor
+from ipybox.code_exec import CodeExecutor
 from ipybox.errors import IpyboxError
+from ipybox.outputs.answer import Answers, Images
+from ipybox.outputs.resources import OutputServer
+from ipybox.outputs.store import OutputStore
 from ipybox.packages import PackageInstaller
 from ipybox.sandbox.settings import load_settings
 
@@ -57,6 +59,9 @@ class MCPServer:
             package is built there.
         allowed_dirs: Directories, relative to the workspace or absolute, into which `upload_file` writes and from which
             `download_file` reads. Without any, the two tools are not offered: their descriptions cost context.
+        images: How images are returned: as paths of their files, as pictures for the model, or as both.
+        resources: Whether Claude Code is told, too, that it can read long outputs as resources. It offers the model
+            tools of its own for that, which cost context; without them, the model reads the files.
 
     Raises:
         ValueError: If an allowed directory is none, or can't be allowed.
@@ -79,6 +84,8 @@ class MCPServer:
         process_limit: int | None = None,
         allowed_domains: Sequence[str] = (),
         allowed_dirs: Sequence[Path | str] = (),
+        images: Images = "both",
+        resources: bool = False,
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
@@ -103,8 +110,11 @@ class MCPServer:
             allowed_domains=allowed_domains,
         )
         self._start: asyncio.Task[CodeExecutor] | None = None
-        self._server = mcpserver.MCPServer[Any](
-            "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._answer]
+        outputs = OutputStore(self._workspace)
+        self._answers = Answers(outputs, images)
+        self._resources = resources
+        self._server = OutputServer(
+            outputs, "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._answer]
         )
         self._add_tools()
         if allowed_dirs:
@@ -159,21 +169,18 @@ class MCPServer:
         self,
         code: Annotated[str, Field(description="Python code to execute")],
         timeout: Annotated[float, Field(description="Maximum execution time in seconds", gt=0)] = 120,
-        max_output_chars: Annotated[int, Field(description="Longer output is cut in its middle", ge=0)] = 5000,
+        max_output_chars: Annotated[int, Field(description="Longer output is cut, and kept in a file", ge=0)] = 5000,
     ) -> CallToolResult:
         """Executes Python code in a stateful IPython kernel, in which the generated tool APIs can be imported.
 
-        Returns what the code printed and displayed. Images are saved, their paths returned.
+        Returns what the code printed and displayed. Images are shown and saved.
         """
         try:
             executor = await self._started()
             result = await executor.execute(code, timeout)
-        except IpyboxError as exc:
-            printed = getattr(exc, "text", None)
-            return _failure(_cut(f"{printed}\n{exc}" if printed else str(exc), max_output_chars))
-        except (TimeoutError, OSError) as exc:
-            return _failure(str(exc))
-        return _success(_report(result, max_output_chars))
+        except (IpyboxError, OSError) as exc:
+            return await self._answers.of_failure(exc, max_output_chars)
+        return await self._answers.of(result, max_output_chars)
 
     async def install_package(
         self,
@@ -229,7 +236,8 @@ class MCPServer:
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         """Answers a request, and starts the executor after the first one (middleware of the SDK's server)."""
         try:
-            return _trimmed(await call_next(ctx))
+            self._answers.resources = self._resources or _client_name(ctx) != "claude-code"
+            return _trimmed(await call_next(ctx), resources=self._answers.resources)
         finally:
             self._ensure_start()
 
@@ -250,15 +258,27 @@ class MCPServer:
         return await asyncio.shield(self._ensure_start())
 
 
-def _trimmed(answer: Any) -> Any:
+def _client_name(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    match ctx.params:
+        case {"clientInfo": {"name": str(name)}}:  # `initialize` itself, which the session does not know yet
+            return name
+        case _:
+            client = ctx.session.client_params
+            return client and client.client_info.name
+
+
+def _trimmed(answer: Any, *, resources: bool) -> Any:
     """Takes out of an answer what costs the client's context and says nothing.
 
-    The SDK announces resources and prompts although there are none, for which Claude Code offers the model tools of its
-    own, and gives each parameter its name once more as its title.
+    The SDK announces prompts although there are none, and gives each parameter its name once more as its title. For
+    resources, Claude Code offers the model three tools of its own, which cost 520 tokens in each request, or 16 where
+    it defers tools (`benchmarks`); the files it can read anyway.
     """
     match answer:
         case {"capabilities": {**capabilities}}:
-            return {**answer, "capabilities": {"tools": capabilities.get("tools", {})}}
+            # Nobody is told of new ones: whose output is cut gets the address with it.
+            announced: dict[str, Any] = {"resources": {}} if resources else {}
+            return {**answer, "capabilities": {"tools": capabilities.get("tools", {}), **announced}}
         case {"tools": [*tools]}:
             for tool in tools:
                 schema = tool["inputSchema"]
@@ -281,23 +301,6 @@ def _registered(modules: "ToolModules", place: str) -> list[str]:
 def _log_failure(start: asyncio.Task[CodeExecutor]) -> None:
     if not start.cancelled() and (exc := start.exception()) is not None:
         logger.error("the executor did not start: %s", exc)
-
-
-def _report(result: CodeExecutionResult, max_chars: int) -> str:
-    parts = [_cut(result.text, max_chars)] if result.text else []
-    if result.images:
-        parts.append("Images:\n" + "\n".join(f"- {path}" for path in result.images))
-    return "\n\n".join(parts)
-
-
-def _cut(text: str, max_chars: int) -> str:
-    """Returns `text`, or its head and tail if it is longer than `max_chars`."""
-    if len(text) <= max_chars:
-        return text
-    head = max_chars * 2 // 3
-    tail = max_chars - head
-    left_out = len(text) - max_chars
-    return f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[len(text) - tail :]}"
 
 
 def _success(text: str) -> CallToolResult:

@@ -32,6 +32,13 @@ MEMORY_LIMIT = {
     "description": "Memory that code may use, such as 4G; 0 for no limit",
     "required": False,
 }
+RESOURCES = {
+    "type": "string",
+    "title": "Resources",
+    "description": "always to let Claude read long outputs as MCP resources, for which the client offers tools that "
+    "cost context; else Claude reads their files",
+    "required": False,
+}
 SANDBOX_OPTIONS = {
     "sandbox_profile": {
         "type": "string",
@@ -63,14 +70,15 @@ DOCKER_OPTIONS = {
 }
 #: Options that people set, by mode, and the option of ipybox that each becomes. One that isn't set is empty.
 USER_CONFIG: dict[str, dict[str, dict[str, Any]]] = {
-    "plain": {"memory_limit": MEMORY_LIMIT},
-    "sandbox": {**SANDBOX_OPTIONS, "memory_limit": MEMORY_LIMIT},
-    "docker": {**DOCKER_OPTIONS, "memory_limit": MEMORY_LIMIT},
+    "plain": {"memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
+    "sandbox": {**SANDBOX_OPTIONS, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
+    "docker": {**DOCKER_OPTIONS, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
 }
 OPTIONS = {
     "sandbox_profile": "--sandbox-profile",
     "allowed_domains": "--allow-domain",
     "memory_limit": "--memory-limit",
+    "resources": "--resources",
     "network": "--network",
     "image": "--image",
 }

@@ -241,15 +241,15 @@ def test_removing_leaves_what_is_nested_too_deep(root: Path) -> None:
 
 def test_images_go_where_they_should_and_through_no_link(root: Path, outside: Path) -> None:
     outputs = picture()
-    (path,) = outputs.save_images(root / "images", beneath=root)
+    (path,) = outputs.save(root / "images", beneath=root).images
     assert path.parent == root / "images"
     assert path.read_bytes() == b"picture"
     (root / "images").rename(root / "old")
     (root / "images").symlink_to(outside)
     with pytest.raises(NotADirectoryError, match="images is a link"):
-        outputs.save_images(root / "images", beneath=root)
+        outputs.save(root / "images", beneath=root)
     assert names(outside) == []
-    assert outputs.save_images(root / "images")[0].parent == root / "images"
+    assert outputs.save(root / "images").images[0].parent == root / "images"
     assert len(names(outside)) == 1
 
 
@@ -272,7 +272,7 @@ def test_images_reach_nothing_outside_while_links_come_and_go(root: Path, outsid
     with planting(lambda: [directory, directory.parent], outside) as planted:
         for _ in range(WRITES):
             with suppress(OSError):
-                outputs.save_images(directory, beneath=root)
+                outputs.save(directory, beneath=root)
     assert planted
     assert names(outside) == []
 

@@ -1,4 +1,5 @@
 import asyncio
+import base64
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
 from ipybox.code_exec import STATE_LOST
+from ipybox.errors import ExecutionTimeoutError
 from ipybox.kernel_mgr import client as kernel_client
 from ipybox.sandbox.servers import start_beside
 from tests import servers
@@ -207,10 +209,47 @@ async def test_a_timeout_ends_a_flood_of_output(executor: CodeExecutor):
 @pytest.mark.usefixtures("short_interrupt_grace")
 async def test_code_that_swallows_the_interrupt_loses_its_kernel(executor: CodeExecutor):
     await executor.execute("lost = 1")
-    with pytest.raises(TimeoutError, match=r"exceeded 0\.5 s: .* did not yield .* restarted, its state is lost"):
+    expected = r"exceeded 0\.5 s: .* did not yield .* restarted, its state is lost"
+    with pytest.raises(ExecutionTimeoutError, match=expected) as error:
         await executor.execute(SWALLOWS_INTERRUPTS, timeout=0.5)
 
+    assert error.value.text == "begun"
     assert await text(executor, "'lost' in globals()") == "False"
+
+
+@pytest.mark.parametrize(
+    ("ending", "error"),
+    [("import time; time.sleep(60)", ExecutionTimeoutError), ("1 / 0", CodeExecutionError)],
+    ids=["timeout", "error"],
+)
+async def test_what_was_put_out_before_an_error_or_a_timeout_comes_with_it(
+    ending: str, error: type[CodeExecutionError | ExecutionTimeoutError], executor: CodeExecutor
+):
+    code = f"""
+print("before")
+display({{"image/png": "{base64.b64encode(b"picture").decode()}"}}, raw=True)
+display({{"text/html": "<b>", "text/plain": "bold"}}, raw=True)
+try: {ending}
+finally: print("cleanup")
+"""
+    with pytest.raises(error) as raised:
+        await executor.execute(code, timeout=1)
+
+    output = raised.value.output
+    assert output is not None
+    assert raised.value.text == output.text == "before\nbold\ncleanup"
+    assert output.image_data == [path.read_bytes() for path in output.images] == [b"picture"]
+    assert [path.read_text() for path in output.files] == ["<b>"]
+
+
+async def test_the_result_comes_though_what_was_displayed_can_not_be_saved(tmp_path: Path):
+    (tmp_path / "images").touch()
+    async with CodeExecutor(working_dir=tmp_path) as executor:
+        result = await executor.execute("display({'text/html': '<b>', 'text/plain': 'bold'}, raw=True)")
+
+    assert result.text is not None
+    assert result.text.startswith(f"bold\n[ipybox] What the cell displayed can't be saved in {tmp_path}/images: ")
+    assert result.files == []
 
 
 async def test_no_timeout_means_no_limit(executor: CodeExecutor):

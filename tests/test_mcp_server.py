@@ -5,8 +5,10 @@ import base64
 import io
 import json
 import os
+import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tarfile
@@ -16,12 +18,20 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
-from mcp_types import BlobResourceContents, CallToolResult, EmbeddedResource, ImageContent, TextContent
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    TextContent,
+    TextResourceContents,
+)
 
 from tests.conftest import Mode
 from tests.servers import NODE_MODULES, ROOT, WAIT, descendants, filesystem, time_, until_dead
@@ -42,10 +52,13 @@ EXECUTE = {
 
 
 @asynccontextmanager
-async def client_of(workspace: Path, *options: str, **env: str) -> AsyncGenerator[Client]:
+async def client_of(
+    workspace: Path, *options: str, name: str = "test", protocol: Literal["legacy", "auto"] = "auto", **env: str
+) -> AsyncGenerator[Client]:
     arguments = ["-m", "ipybox.mcp_server", "--workspace", str(workspace), *options]
     env = {"PATH": os.environ["PATH"], "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"], **env}
-    async with Client(StdioServerParameters(command=sys.executable, args=arguments, env=env)) as client:
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=env)
+    async with Client(server, client_info=Implementation(name=name, version="1"), mode=protocol) as client:
         yield client
 
 
@@ -55,8 +68,9 @@ async def call(client: Client, tool: str, **arguments: Any) -> CallToolResult:
 
 
 def text_of(result: CallToolResult) -> str:
-    (block,) = result.content
+    block, *images = result.content
     assert isinstance(block, TextContent)
+    assert all(isinstance(image, ImageContent) for image in images)
     return block.text
 
 
@@ -69,7 +83,8 @@ async def output(client: Client, code: str, **arguments: Any) -> str:
 async def test_nothing_is_said_that_only_costs_context(tmp_path: Path):
     async with client_of(tmp_path) as client:
         announced = client.server_capabilities.model_dump(exclude_none=True)
-        assert announced.keys() == {"tools"}, "a client would offer the model tools for resources"
+        assert announced.keys() == {"tools", "resources"}
+        assert announced["resources"] == {}
         for tool in (await client.list_tools()).tools:
             assert "title" not in json.dumps(tool.input_schema)
             assert "\n " not in (tool.description or "")
@@ -112,18 +127,123 @@ async def test_session_of_an_agent(tmp_path: Path, mode: Mode):
         assert await output(client, code) == "'UTC'"
 
 
-async def test_long_output_is_cut_in_its_middle(tmp_path: Path, mode: Mode):
+async def test_long_output_is_cut_and_paged_through_by_resource(tmp_path: Path, mode: Mode):
+    code = "for i in range(100_000): print('Zeile für Zeile', i)"
+    expected = "".join(f"Zeile für Zeile {i}\n" for i in range(100_000)).removesuffix("\n")
     async with client_of(tmp_path, *mode.options) as client:
-        text = await output(client, "print('a' * 900 + 'b' * 900)", max_output_chars=300)
-        assert text == f"{'a' * 200}\n[... 1500 characters left out ...]\n{'b' * 100}"
+        text = await output(client, code, max_output_chars=300)
+        head, where, tail = re.split(r"\n\[\.\.\. (.*) \.\.\.\]\n", text)
+        assert (head, tail) == (expected[:200], expected[-100:])
+        told = re.fullmatch(rf"{len(expected) - 300} characters left out; all of it: (\S+), file (\S+)", where)
+        assert told is not None
+        # In a container, the workspace has another path.
+        assert (tmp_path / ".ipybox" / "outputs" / Path(told[2]).name).read_text() == expected
+
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "ipybox://outputs/{name}{?offset}"
+        (resource,) = (await client.list_resources()).resources
+        assert (resource.uri, resource.size) == (told[1], len(expected.encode()))
+        pages: list[str] = []
+        following: str | None = resource.uri
+        while following is not None:
+            page, *lines = (await client.read_resource(following)).contents
+            assert isinstance(page, TextResourceContents)
+            pages.append(page.text)
+            following = (page.meta or {}).get("ipybox/next")
+            told_so = [line.text for line in lines if isinstance(line, TextResourceContents)]
+            assert bool(told_so) == (following is not None)
+            assert all(line.endswith(f" Next: {following}") for line in told_so)
+        assert len(pages) > 20
+        assert "".join(pages) == expected
+
+        # Code can read it, and change it only where there is no sandbox.
+        assert await output(client, f"len(open({told[2]!r}).read())") == str(len(expected))
+        written = await call(client, "execute_ipython_cell", code=f"open({told[2]!r}, 'a').close()")
+        assert written.is_error == mode.sandbox
 
 
-async def test_timeout_says_what_became_of_the_kernel(tmp_path: Path, mode: Mode):
+@pytest.mark.parametrize("uri", ["ipybox://outputs/1a1ff75c7b7", "ipybox://outputs/../../.env", "file:///etc/passwd"])
+async def test_resource_that_is_none_says_so(uri: str, tmp_path: Path):
+    (tmp_path / ".env").write_text("A=secret")
+    async with client_of(tmp_path) as client:
+        with pytest.raises(MCPError, match=r"is not there|is no address of an output"):
+            await client.read_resource(uri)
+
+
+async def test_images_are_shown_and_files_named(tmp_path: Path, mode: Mode):
+    plot = "import matplotlib.pyplot as plt; plt.figure(figsize=(20, 10)); plt.plot([1, 4]); plt.show()"
+    table = "import pandas; display(pandas.DataFrame({'a': [1]}))"
+    async with client_of(tmp_path, *mode.options) as client:
+        result = await call(client, "execute_ipython_cell", code=f"{plot}\n{table}")
+        _, image = result.content
+        assert isinstance(image, ImageContent)
+        assert image.mime_type == "image/png"
+        data = base64.b64decode(image.data)
+        # The header of a PNG has its size. It was 20 inches by 10, without what surrounds the axes.
+        assert data.startswith(b"\x89PNG")
+        width, height = struct.unpack(">II", data[16:24])
+        assert width == 1568
+        assert 700 < height < 900
+        text = re.fullmatch(r" +a\n0 +1\n\nImages:\n- (.*)\n\nFiles in (.*): (.*\.html)", text_of(result))
+        assert text is not None
+        saved = struct.unpack(">II", Path(text[1]).read_bytes()[16:24])
+        assert saved > (width, height)
+        assert "<table" in Path(text[2], text[3]).read_text()
+
+
+async def test_images_can_be_links_alone(tmp_path: Path):
+    code = "display({'image/png': 'AAAA'}, raw=True)"
+    async with client_of(tmp_path, "--images=link") as client:
+        (link,) = (await call(client, "execute_ipython_cell", code=code)).content
+        assert isinstance(link, TextContent)
+        assert link.text.startswith("Images:\n- ")
+
+
+async def test_image_is_what_was_displayed_whatever_becomes_of_its_file(tmp_path: Path, mode: Mode):
+    code = """
+import base64, io, os, threading
+from PIL import Image
+image = io.BytesIO()
+Image.new("RGB", (8, 8)).save(image, "PNG")
+def replace():
+    while not os.path.exists("stop"):
+        for file in os.scandir("images") if os.path.isdir("images") else ():
+            open(file, "wb").write(b"replaced")
+threading.Thread(target=replace, daemon=True).start()
+display({"image/png": base64.b64encode(image.getvalue()).decode()}, raw=True)
+"""
+    async with client_of(tmp_path, *mode.options) as client:
+        for _ in range(3):
+            _, image = (await call(client, "execute_ipython_cell", code=code)).content
+            assert isinstance(image, ImageContent)
+            assert base64.b64decode(image.data).startswith(b"\x89PNG")
+        (tmp_path / "stop").touch()
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol", "announced"),
+    [([], "legacy", False), ([], "auto", False), (["--resources=always"], "legacy", True)],
+    ids=["by_default", "by_default_in_the_newest_protocol", "always"],
+)
+async def test_resources_are_announced_to_claude_code_only_if_asked_for(
+    options: list[str], protocol: Literal["legacy", "auto"], announced: bool, tmp_path: Path
+):
+    async with client_of(tmp_path, *options, name="claude-code", protocol=protocol) as client:
+        assert (client.server_capabilities.resources is not None) == announced
+
+
+async def test_timeout_says_what_became_of_the_kernel_and_what_was_printed(tmp_path: Path, mode: Mode):
+    fate = "the execution exceeded 0.5 s: the kernel was interrupted and keeps its state"
     async with client_of(tmp_path, *mode.options) as client:
         await output(client, "x = 1")
         result = await call(client, "execute_ipython_cell", code="while True: pass", timeout=0.5)
         assert result.is_error
-        assert text_of(result) == "the execution exceeded 0.5 s: the kernel was interrupted and keeps its state"
+        assert text_of(result) == fate
+        code = "import time\nprint('before')\ntry: time.sleep(60)\nfinally: print('y' * 1000)"
+        result = await call(client, "execute_ipython_cell", code=code, timeout=0.5, max_output_chars=150)
+        assert result.is_error
+        assert text_of(result).startswith(f"before\n{'y' * 93}\n[... ")
+        assert text_of(result).endswith(f"\n{fate[-50:]}")
         assert await output(client, "x") == "1"
 
 

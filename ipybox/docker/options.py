@@ -22,6 +22,10 @@ WORKSPACE = "/app/workspace"
 #: Memory that the container has on top of what the code may use: for ipybox itself and the MCP servers.
 MEMORY_BESIDE_CODE = 1 << 30
 
+#: How images are returned, and to whom resources are announced.
+IMAGES = ("link", "inline", "both")
+RESOURCES = ("auto", "always")
+
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -69,6 +73,7 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
         metavar="DIR",
         help="have tools that upload and download files there; repeatable (default: the workspace)",
     )
+    add_output_options(arguments)
     arguments.add_argument("--image", metavar="NAME", help=f"the image (default: ${IMAGE_VARIABLE}, or {IMAGE})")
     arguments.add_argument("--network", metavar="NAME", help="a network of Docker's, such as none (default: its own)")
     arguments.add_argument(
@@ -102,6 +107,21 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
     return arguments
 
 
+def add_output_options(arguments: argparse.ArgumentParser) -> None:
+    """Adds the options that say how output is returned, which are the same with and without Docker."""
+    arguments.add_argument(
+        "--images",
+        choices=IMAGES,
+        help="return images as links to their files, as pictures for the model, or as both (default: both)",
+    )
+    arguments.add_argument(
+        "--resources",
+        choices=RESOURCES,
+        help="announce long outputs as MCP resources to each client (always), or to those that don't offer the model "
+        "further tools for them, as Claude Code does (auto, the default)",
+    )
+
+
 def options(namespace: argparse.Namespace) -> Options:
     """Returns what a parsed command line asks for.
 
@@ -123,7 +143,7 @@ def options(namespace: argparse.Namespace) -> Options:
     passed_on += [f"--allowed-dir={directory}" for directory in (["."] if allowed is None else allowed)]
     passed_on += [
         f"--{name.replace('_', '-')}={given[name]}"
-        for name in ("cpu_seconds", "process_limit", "log_level")
+        for name in ("images", "resources", "cpu_seconds", "process_limit", "log_level")
         if given.get(name) is not None
     ]
     return Options(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ipybox.deadline import Deadline
-from ipybox.errors import ExecutionError, KernelDiedError
+from ipybox.errors import KernelDiedError
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.outputs import CellOutputs, plain
 
@@ -43,7 +43,7 @@ class Cell:
         async with deadline.limit():
             message = await self.queue.get()
         if message is None:
-            raise KernelDiedError(death_notice(), self.outputs.text())
+            raise KernelDiedError(death_notice())
         return message
 
     def take(self, message: Message) -> str:
@@ -54,12 +54,13 @@ class Cell:
             self._idle = message.content.get("execution_state") == "idle"
         return self.outputs.add(message)
 
-    def raise_if_failed(self) -> None:
-        """Raises the error that the execution ended with, if any."""
+    @property
+    def failure(self) -> str | None:
+        """The traceback of the error that the execution ended with, if any."""
         content = self._reply.content if self._reply is not None else {}
         if content.get("status", "ok") == "ok":
-            return
+            return None
         lines = content.get("traceback")
         traceback = "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""
         summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
-        raise ExecutionError(plain(traceback or summary), self.outputs.text())
+        return plain(traceback or summary)

@@ -19,10 +19,11 @@ import aiohttp
 
 from ipybox.deadline import Deadline, Turn
 from ipybox.endpoint import Endpoint, read_answer
-from ipybox.errors import ExecutionError, GatewayError, KernelDiedError
+from ipybox.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.cell import Cell, MessageQueue
 from ipybox.kernel_mgr.limits import format_bytes
+from ipybox.output import ExecutionOutput
 
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
@@ -53,16 +54,8 @@ KERNEL_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class ExecutionResult:
-    """What a cell printed and displayed.
-
-    Attributes:
-        text: All text in order, without its final newline; None if there was none.
-        images: Paths of the images that the cell displayed, in order.
-    """
-
-    text: str | None
-    images: list[Path]
+class ExecutionResult(ExecutionOutput):
+    """What a cell printed and displayed that ended well."""
 
 
 class KernelClient:
@@ -198,9 +191,10 @@ class KernelClient:
                 no limit.
 
         Raises:
-            ExecutionError: If the code raises; the message is the traceback. Also if its images can't be saved.
+            ExecutionError: If the code raises; the message is the traceback.
             KernelDiedError: If the kernel ends.
-            TimeoutError: If the time is over; the message says what became of the kernel.
+            TimeoutError: If the time is over before the code runs, or `ExecutionTimeoutError` while it does; the
+                message says what became of the kernel. As the others it has what was put out until then.
         """
         async with aclosing(self.stream(code, timeout)) as items:
             async for item in items:
@@ -226,23 +220,28 @@ class KernelClient:
             except TimeoutError:
                 fate = await self._recover(cell)
                 reason = deadline.reason or f"the execution exceeded {deadline.seconds:g} s"
-                raise TimeoutError(f"{reason}: {fate}") from None
+                raise ExecutionTimeoutError(f"{reason}: {fate}", await self._output(cell)) from None
+            except KernelDiedError as exc:
+                exc.output = await self._output(cell)
+                raise
             except (asyncio.CancelledError, GeneratorExit):
                 await self._recover(cell)
                 raise
             finally:
                 self._queues.pop(cell.msg_id, None)
-            images = await self._save_images(cell)
-            cell.raise_if_failed()
-            yield ExecutionResult(cell.outputs.text(), images)
+            if cell.failure is not None:
+                raise ExecutionError(cell.failure, await self._output(cell))
+            yield await self._output(cell)
 
-    async def _save_images(self, cell: Cell) -> list[Path]:
+    async def _output(self, cell: Cell) -> ExecutionResult:
+        """Saves what the cell displayed, and returns all that it put out; its last line tells if that fails."""
+        text = cell.outputs.text()
         try:
-            return await asyncio.to_thread(cell.outputs.save_images, self._images_dir, beneath=self._beneath)
+            saved = await asyncio.to_thread(cell.outputs.save, self._images_dir, beneath=self._beneath)
         except OSError as exc:
-            cell.raise_if_failed()
-            reason = f"the images of the cell can't be saved in {self._images_dir}: {exc}"
-            raise ExecutionError(reason, cell.outputs.text()) from exc
+            notice = f"[ipybox] What the cell displayed can't be saved in {self._images_dir}: {exc}"
+            return ExecutionResult(f"{text}\n{notice}" if text else notice, [])
+        return ExecutionResult(text, saved.images, saved.image_data, saved.files)
 
     async def _start_cell(self, code: str) -> Cell:
         queue: MessageQueue = asyncio.Queue()

@@ -1,27 +1,39 @@
-"""What a cell has printed and displayed, put together as a Jupyter front end would, pure but for saving images.
+"""What a cell has printed and displayed, put together as a Jupyter front end would, pure but for saving files.
 
 Outputs keep the order in which they arrived. `update_display` replaces what a display showed, `clear_output`
-removes what there is. Images become files; of everything else the text form is kept. There are bounds to all of it, as
-kernel code can send what it likes: more than `MAX_OUTPUT_BYTES` of messages are not held at once.
+removes what there is. Images become files; of everything else the text form is kept, and richer forms become files
+beside the images. There are bounds to all of it, as kernel code can send what it likes: more than `MAX_OUTPUT_BYTES` of
+messages are not held at once.
 """
 
 import binascii
 import json
 import re
+import secrets
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ipybox.beneath import open_directory
+from ipybox.beneath import Directory, open_directory
 from ipybox.bounded_json import MAX_VALUES
 from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.kernel_mgr.messages import Message
 
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}
+
+#: Forms of a display beside its text that become files, with their suffixes.
+RICH_TYPES = {"text/html": ".html", "image/svg+xml": ".svg", "text/latex": ".tex", "application/json": ".json"}
+
+#: How many of them become files, and how many characters these have together.
+MAX_FILES = 20
+MAX_FILE_CHARS = 16 << 20
+
+#: Bytes of the images of one cell that are held beside their files.
+MAX_IMAGE_DATA = 64 << 20
 
 #: What the messages may have together whose outputs are held; the others are left out.
 MAX_OUTPUT_BYTES = 256 << 20
@@ -66,14 +78,25 @@ class Output:
     parts: list[str] = field(default_factory=list[str])
     #: Suffixes and base64 texts.
     images: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    #: Suffixes and texts.
+    rich: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     display_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What has become files: see `ExecutionOutput`."""
+
+    images: list[Path] = field(default_factory=list[Path])
+    image_data: list[bytes | None] = field(default_factory=list[bytes | None])
+    files: list[Path] = field(default_factory=list[Path])
 
 
 class CellOutputs:
     """Collects the outputs of one cell from its messages.
 
     `add` takes the messages in order and returns the text that each one adds, for streaming; `text` and
-    `save_images` tell what is there in the end, after updates and clearings.
+    `save` tell what is there in the end, after updates and clearings.
     """
 
     def __init__(self) -> None:
@@ -114,12 +137,12 @@ class CellOutputs:
     def text(self) -> str | None:
         """Returns all text in order without its final newline, or None if there was no output of text.
 
-        Its last line tells if something was left out.
+        Its last lines tell if something was left out.
         """
         pieces: list[str] = []
         at_line_start = True
-        notice = [Output("display", [self._notice()])] if self._left_out else []
-        for output in (*self._shown(), Output("stream", [self._held_back]), *notice):
+        notices = [Output("display", [notice]) for notice in self._notices()]
+        for output in (*self._shown(), Output("stream", [self._held_back]), *notices):
             text = "".join(output.parts)
             if not text:
                 continue
@@ -130,22 +153,33 @@ class CellOutputs:
             at_line_start = text.endswith("\n")
         return "".join(pieces).removesuffix("\n") if pieces else None
 
-    def save_images(self, directory: Path, *, beneath: Path | None = None) -> list[Path]:
-        """Writes the images to new files in `directory`, which is made if need be, and returns their paths.
+    def save(self, directory: Path, *, beneath: Path | None = None) -> Saved:
+        """Writes images and rich forms to new files in `directory`, which is made if need be, and returns what it did.
 
         `beneath` is the directory that the cell itself can write: links there are not followed (`open_directory`).
         """
-        paths: list[Path] = []
         images = [image for output in self._shown() for image in output.images]
-        if images:
+        rich, _ = self._rich()
+        saved = Saved()
+        if images or rich:
             with open_directory(directory, beneath=beneath) as opened:
-                for suffix, text in images:
-                    data = _decoded(text)
-                    if data is not None:
-                        name = f"{uuid.uuid4().hex}{suffix}"
-                        opened.write_new(name, data)
-                        paths.append(directory / name)
-        return paths
+                _save_images(images, opened, directory, saved)
+                for suffix, text in rich:
+                    name = f"{secrets.token_hex(4)}{suffix}"
+                    opened.write_new(name, text.encode(errors="replace"))
+                    saved.files.append(directory / name)
+        return saved
+
+    def _rich(self) -> tuple[list[tuple[str, str]], int]:
+        """Returns the rich forms that become files, and the number of those that are too many or too large."""
+        forms = [form for output in self._shown() for form in output.rich]
+        room = MAX_FILE_CHARS
+        chosen: list[tuple[str, str]] = []
+        for suffix, text in forms[:MAX_FILES]:
+            if len(text) <= room:
+                room -= len(text)
+                chosen.append((suffix, text))
+        return chosen, len(forms) - len(chosen)
 
     def _shown(self) -> Iterator[Output]:
         """Yields the outputs as they are after all updates."""
@@ -162,11 +196,18 @@ class CellOutputs:
         self._bytes += size
         return True
 
-    def _notice(self) -> str:
-        return (
-            f"[ipybox] {format_bytes(self._left_out)} of output were left out: of one cell there can be "
-            f"{format_bytes(MAX_OUTPUT_BYTES)}, and {MAX_VALUES:,} values in one display."
-        )
+    def _notices(self) -> Iterator[str]:
+        if self._left_out:
+            yield (
+                f"[ipybox] {format_bytes(self._left_out)} of output were left out: of one cell there can be "
+                f"{format_bytes(MAX_OUTPUT_BYTES)}, and {MAX_VALUES:,} values in one display."
+            )
+        _, too_many = self._rich()
+        if too_many:
+            yield (
+                f"[ipybox] HTML, SVG, LaTeX or JSON was not saved for {too_many} displays: of one cell there can be "
+                f"{MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
+            )
 
     def _add_stream(self, text: str) -> str:
         if not self._outputs or self._outputs[-1].kind != "stream":
@@ -231,6 +272,7 @@ def _display(content: Mapping[str, Any]) -> Output:
         "display",
         [f"{text.rstrip(chr(10))}\n"] if text else [],
         images[:1],
+        [(suffix, form) for mime, suffix in RICH_TYPES.items() if (form := _form(data, mime))],
         display_id if isinstance(display_id, str) else None,
     )
 
@@ -241,9 +283,28 @@ def _text_form(data: Mapping[str, Any], *, has_image: bool) -> str:
         return plain("" if has_image and text.startswith("<") else text)
     for mime in TEXT_TYPES:
         if mime in data:
-            form = data[mime]
-            return plain(json.dumps(form, ensure_ascii=False) if mime == "application/json" else _joined(form))
+            return plain(_form(data, mime))
     return "" if has_image else plain(text)
+
+
+def _form(data: Mapping[str, Any], mime: str) -> str:
+    """Returns one form of a display as text, which is empty if there is none."""
+    if mime not in data:
+        return ""
+    return json.dumps(data[mime], ensure_ascii=False) if mime == "application/json" else _joined(data[mime])
+
+
+def _save_images(images: Iterable[tuple[str, str]], opened: Directory, directory: Path, saved: Saved) -> None:
+    room = MAX_IMAGE_DATA
+    for suffix, text in images:
+        data = _decoded(text)
+        if data is not None:
+            name = f"{uuid.uuid4().hex}{suffix}"
+            opened.write_new(name, data)
+            held = len(data) <= room
+            room -= len(data) if held else 0
+            saved.images.append(directory / name)
+            saved.image_data.append(data if held else None)
 
 
 def _object(value: object) -> dict[str, Any]:

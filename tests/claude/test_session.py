@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.outputs.store import PAGE_BYTES
 from tests.claude.api import Block, Request, text, tool
 from tests.claude.conftest import LOCAL_PLUGINS, Installed
 from tests.claude.example import TOKEN, Example
@@ -68,14 +69,46 @@ def test_plot_and_long_output(installed: Installed, workspace: Path):
 
     def is_shown(request: Request) -> list[Block]:
         plotted, printed = request.results
+        assert plotted.images == 1
         (picture,) = re.findall(r"^- (\S+\.png)$", plotted.text, re.MULTILINE)
         assert (workspace / picture).read_bytes().startswith(b"\x89PNG")
         assert "xend" in printed.text
-        assert len(printed.text) < 200
+        assert len(printed.text) < 200 + len(str(workspace))
+        assert "ipybox://" not in printed.text
+        (file,) = re.findall(r"all of it: (\S+)", printed.text)
+        return [tool("Read", file_path=file)]
+
+    def is_read(request: Request) -> list[Block]:
+        assert request.result.endswith(f"{'x' * 1000}end")
         return [text("Done.")]
 
-    script = [[tool("install_package", package_name="matplotlib")], package_is_there, is_shown]
-    installed.home.session("Plot", script, workspace, allowed=[installed.tools])
+    script = [[tool("install_package", package_name="matplotlib")], package_is_there, is_shown, is_read]
+    installed.home.session("Plot", script, workspace, allowed=[installed.tools, "Read"])
+
+
+@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+def test_output_of_a_megabyte_is_paged_through_by_resource(installed: Installed, workspace: Path):
+    expected = "".join(f"line {i}\n" for i in range(100_000)).removesuffix("\n")
+    assert len(expected) > 1_000_000
+    pages: list[str] = []
+
+    def is_cut(request: Request) -> list[Block]:
+        (address,) = re.findall(r"all of it: (ipybox://\S+),", request.result)
+        return [tool("ReadMcpResourceTool", server=f"plugin:{installed.plugin}:ipybox", uri=address)]
+
+    def is_page(request: Request) -> list[Block]:
+        page, *line = json.loads(request.result)["contents"]
+        pages.append(page["text"])
+        if not line:
+            return [text("Done.")]
+        (following,) = re.findall(r"Next: (\S+)$", line[0]["text"])
+        return [tool("ReadMcpResourceTool", server=f"plugin:{installed.plugin}:ipybox", uri=following)]
+
+    prints = tool("execute_ipython_cell", code="for i in range(100_000): print('line', i)")
+    script = [[prints], is_cut, *[is_page] * -(-len(expected) // PAGE_BYTES)]
+    with installed.home.other_config(installed.plugin, resources="always"):
+        installed.home.session("Print", script, workspace, allowed=[installed.tools, "ReadMcpResourceTool"])
+    assert "".join(pages) == expected
 
 
 @pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)

@@ -11,18 +11,18 @@ from tests.conftest import Mode
 from tests.docker.conftest import client_of
 from tests.test_mcp_server import (
     test_file_tools_are_offered_where_directories_are_allowed,
-    test_long_output_is_cut_in_its_middle,
+    test_long_output_is_cut_and_paged_through_by_resource,
     test_nothing_is_said_that_only_costs_context,
     test_registration_that_fails_says_why,
-    test_timeout_says_what_became_of_the_kernel,
+    test_timeout_says_what_became_of_the_kernel_and_what_was_printed,
 )
 
 __all__ = [
     "test_file_tools_are_offered_where_directories_are_allowed",
-    "test_long_output_is_cut_in_its_middle",
+    "test_long_output_is_cut_and_paged_through_by_resource",
     "test_nothing_is_said_that_only_costs_context",
     "test_registration_that_fails_says_why",
-    "test_timeout_says_what_became_of_the_kernel",
+    "test_timeout_says_what_became_of_the_kernel_and_what_was_printed",
 ]
 
 

@@ -106,7 +106,7 @@ def test_an_update_can_take_a_picture_away(tmp_path: Path):
     outputs = collected(display(png(), "1"), display("gone", "1", "update_display_data"))
 
     assert outputs.text() == "gone"
-    assert outputs.save_images(tmp_path / "images") == []
+    assert outputs.save(tmp_path / "images").images == []
     assert not (tmp_path / "images").exists()
 
 
@@ -235,12 +235,12 @@ def test_pictures_are_saved_in_order_as_new_files(tmp_path: Path):
         display({"image/png": [base64.b64encode(b"split").decode()[:4], base64.b64encode(b"split").decode()[4:]]}),
     )
     directory = tmp_path / "a" / "b"
-    paths = outputs.save_images(directory)
+    paths = outputs.save(directory).images
 
     assert [path.read_bytes() for path in paths] == [b"first", JPEG, b"both", b"split"]
     assert [path.suffix for path in paths] == [".png", ".jpg", ".png", ".png"]
     assert {path.parent for path in paths} == {directory}
-    assert len({*paths, *outputs.save_images(directory)}) == 8
+    assert len({*paths, *outputs.save(directory).images}) == 8
 
 
 def test_pages_of_the_reply_are_output():
@@ -272,3 +272,46 @@ def test_malformed_messages_add_nothing(malformed: Message):
 
     assert outputs.add(malformed) == ""
     assert outputs.text() == "a"
+
+
+@pytest.mark.parametrize(
+    ("data", "saved"),
+    [
+        pytest.param({"text/html": "<b>ä</b>", "text/plain": "b"}, {".html": "<b>ä</b>"}, id="html"),
+        pytest.param({"image/svg+xml": ["<svg>\n", "</svg>"]}, {".svg": "<svg>\n</svg>"}, id="svg"),
+        pytest.param({"text/latex": "$x$", "text/html": "x"}, {".html": "x", ".tex": "$x$"}, id="several"),
+        pytest.param({"application/json": {"ä": [1]}}, {".json": '{"ä": [1]}'}, id="json"),
+        pytest.param({"text/html": "\ud800"}, {".html": "?"}, id="a_lone_surrogate"),
+        pytest.param({"text/plain": "x", "text/markdown": "# x"}, {}, id="nothing_but_text"),
+        pytest.param({"text/html": "", "image/svg+xml": {}}, {}, id="nothing_in_it"),
+    ],
+)
+def test_richer_forms_become_files(data: dict[str, Any], saved: dict[str, str], tmp_path: Path):
+    files = collected(display(data)).save(tmp_path).files
+
+    assert {path.suffix: path.read_text() for path in files} == saved
+    assert {*files} == {*tmp_path.iterdir()}
+
+
+def test_too_many_or_too_large_files_are_left_out_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outputs_module, "MAX_FILE_CHARS", 100)
+    htmls = ["x" * 90, "y" * 90, *["z"] * 30]
+    outputs = collected(*[display({"text/html": html, "text/plain": "text"}) for html in htmls])
+
+    assert [path.read_text() for path in outputs.save(tmp_path).files] == ["x" * 90, *["z"] * 10]
+    text = outputs.text() or ""
+    assert text.startswith("text\n" * 32 + "[ipybox] HTML, SVG, LaTeX or JSON was not saved for 21 displays: ")
+
+
+def test_an_update_replaces_files_too(tmp_path: Path):
+    outputs = collected(display({"text/html": "a"}, "1"), display({"text/html": "b"}, "1", "update_display_data"))
+
+    assert [path.read_text() for path in outputs.save(tmp_path).files] == ["b"]
+
+
+def test_images_are_held_as_they_were_sent_within_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outputs_module, "MAX_IMAGE_DATA", 10)
+    saved = collected(*[display(png(data)) for data in (b"first", b"too large", b"third")]).save(tmp_path)
+
+    assert saved.image_data == [b"first", None, b"third"]
+    assert [path.read_bytes() for path in saved.images] == [b"first", b"too large", b"third"]

@@ -1,0 +1,22 @@
+"""What an execution hands back, be it a result, or what there was before an error or the end of its time."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ExecutionOutput:
+    """What a cell printed and displayed.
+
+    Attributes:
+        text: All text in order, without its final newline; None if there was none.
+        images: Paths of the images that the cell displayed, in order.
+        image_data: What was written to these paths, whatever code may make of the files meanwhile; None for images that
+            are too large to be held.
+        files: Paths of what else displays had beside their text, in order: HTML, SVG, LaTeX and JSON.
+    """
+
+    text: str | None
+    images: list[Path]
+    image_data: list[bytes | None] = field(default_factory=list[bytes | None], repr=False, compare=False)
+    files: list[Path] = field(default_factory=list[Path])

@@ -1,0 +1,1 @@
+"""How an execution's output reaches the client of the MCP server: cut to what a model reads, and all of it kept."""

@@ -1,0 +1,106 @@
+"""What a client is told of an execution: text that is cut to a length, images, and where all of it is."""
+
+import asyncio
+import binascii
+import logging
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Literal
+
+from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
+
+from ipybox.output import ExecutionOutput
+from ipybox.outputs.pictures import Picture, pictures
+from ipybox.outputs.resources import address
+from ipybox.outputs.store import OutputStore
+
+logger = logging.getLogger(__name__)
+
+#: How images are returned: as paths of their files, as pictures for the model, or as both.
+Images = Literal["link", "inline", "both"]
+
+#: How many images a result names.
+NAMED = 20
+
+
+class Answers:
+    """Makes results of executions.
+
+    Args:
+        store: Keeps the outputs that are cut.
+        images: How images are returned.
+    """
+
+    def __init__(self, store: OutputStore, images: Images = "both"):
+        self._store = store
+        self._images: Images = images
+        #: Whether the client knows that it can read resources: else their addresses would only cost context.
+        self.resources = True
+
+    async def of(self, output: ExecutionOutput, max_chars: int) -> CallToolResult:
+        """Returns the result of an execution that ended well."""
+        return await self._answer(output, output.text or "", max_chars, is_error=False)
+
+    async def of_failure(self, failure: Exception, max_chars: int) -> CallToolResult:
+        """Returns the result of one that failed, with what it had put out before."""
+        output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
+        text = f"{output.text}\n{failure}" if output.text else str(failure)
+        return await self._answer(output, text, max_chars, is_error=True)
+
+    async def _answer(self, output: ExecutionOutput, text: str, max_chars: int, *, is_error: bool) -> CallToolResult:
+        asked = output.image_data if self._images != "link" else []
+        shown = await asyncio.to_thread(pictures, asked)
+        parts = [
+            await self._cut(text, max_chars),
+            _list(self._links(output.images, shown)),
+            _files(output.files),
+        ]
+        told = "\n\n".join(part for part in parts if part)
+        images = [_block(picture) for picture in shown if isinstance(picture, Picture)]
+        content: list[ContentBlock] = [TextContent(text=told)] if told or not images else []
+        return CallToolResult(content=[*content, *images], is_error=is_error)
+
+    def _links(self, paths: Sequence[Path], shown: Sequence[Picture | str]) -> list[str]:
+        """Returns the paths that are told, in any case those of images that are no pictures, with the reason."""
+        links: list[str] = []
+        for path, picture in zip_longest(paths, shown):
+            if isinstance(picture, str):
+                links.append(f"{path} (not shown: {picture})")
+            elif self._images != "inline":
+                links.append(str(path))
+        return links
+
+    async def _cut(self, text: str, max_chars: int) -> str:
+        """Returns the text, or its head and tail if it is longer, with the place of the whole between them."""
+        if len(text) <= max_chars:
+            return text
+        head = max_chars * 2 // 3
+        left_out = len(text) - max_chars
+        where = await self._kept(text)
+        return f"{text[:head]}\n[... {left_out} characters left out{where} ...]\n{text[head + left_out :]}"
+
+    async def _kept(self, text: str) -> str:
+        try:
+            name = await asyncio.to_thread(self._store.keep, text)
+        except OSError as exc:
+            logger.warning("the whole output can't be kept: %s", exc)
+            return f", and can't be kept: {exc}"
+        path = self._store.path(name)
+        return f"; all of it: {address(name)}, file {path}" if self.resources else f"; all of it: {path}"
+
+
+def _list(links: Sequence[str]) -> str:
+    if not links:
+        return ""
+    more = [f"{len(links) - NAMED} more beside them"] if len(links) > NAMED else []
+    return "\n- ".join(["Images:", *links[:NAMED], *more])
+
+
+def _files(paths: Sequence[Path]) -> str:
+    return f"Files in {paths[0].parent}: {', '.join(path.name for path in paths)}" if paths else ""
+
+
+def _block(picture: Picture) -> ImageContent:
+    data = binascii.b2a_base64(picture.data, newline=False).decode()
+    return ImageContent(data=data, mime_type=picture.mime_type)

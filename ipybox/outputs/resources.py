@@ -1,0 +1,82 @@
+"""Outputs as MCP resources, which are read page by page: clients limit the size of what they pass on to a model.
+
+    ipybox://outputs/<name>?offset=<bytes>
+
+A page is the first of the contents that a read returns, exactly as it was put out. Where it is not the last one, a line
+for the model follows as second content, with the address of the next page. Programs find that in the page's `_meta`.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import anyio.to_thread
+from mcp.server import mcpserver
+from mcp.server.lowlevel.helper_types import ReadResourceContents
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp_types import Resource, ResourceTemplate
+
+from ipybox.outputs.store import OutputStore, Page
+
+TEMPLATE = "ipybox://outputs/{name}{?offset}"
+
+#: The keys of a page's `_meta`: the address of the next page, and the bytes of the whole.
+NEXT, SIZE = "ipybox/next", "ipybox/size"
+
+_URI = re.compile(r"ipybox://outputs/([0-9a-f]+)(?:\?offset=(\d{1,15}))?", re.ASCII)
+
+
+def address(name: str, offset: int = 0) -> str:
+    """Returns the address of an output, or of its page at an offset."""
+    return f"ipybox://outputs/{name}" + (f"?offset={offset}" if offset else "")
+
+
+class OutputServer(mcpserver.MCPServer[Any]):
+    """The SDK's server, with the outputs of a store as its resources; its arguments are passed on."""
+
+    def __init__(self, store: OutputStore, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._store = store
+
+    async def list_resources(self) -> list[Resource]:
+        """Returns the outputs that are kept, the newest first."""
+        return [
+            Resource(uri=address(kept.name), name=kept.name, mime_type="text/plain", size=kept.size)
+            for kept in await anyio.to_thread.run_sync(self._store.kept)
+        ]
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        """Returns the one template."""
+        description = "Output of a cell, from an offset in bytes on; the result says where the next page begins"
+        return [ResourceTemplate(uri_template=TEMPLATE, name="output", description=description, mime_type="text/plain")]
+
+    async def read_resource(self, uri: Any, context: object = None) -> Iterable[ReadResourceContents]:
+        """Returns a page.
+
+        Raises:
+            ResourceNotFoundError: If there is none at this address.
+            ResourceError: If it can't be read.
+        """
+        found = _URI.fullmatch(str(uri))
+        if found is None:
+            raise ResourceNotFoundError(f"{uri} is no address of an output: {TEMPLATE}")
+        name, offset = found[1], int(found[2] or 0)
+        try:
+            page = await anyio.to_thread.run_sync(self._store.page, name, offset)
+        except ValueError as exc:
+            raise ResourceNotFoundError(str(exc)) from exc
+        except OSError as exc:
+            raise ResourceError(f"the output {name} can't be read: {exc}") from exc
+        return _contents(name, offset, page)
+
+
+def _contents(name: str, offset: int, page: Page) -> list[ReadResourceContents]:
+    meta: dict[str, Any] = {SIZE: page.size}
+    if page.end >= page.size:
+        return [ReadResourceContents(page.text, "text/plain", meta)]
+    following = address(name, page.end)
+    line = f"[ipybox] Bytes {offset}-{page.end} of {page.size}. Next: {following}"
+    return [
+        ReadResourceContents(page.text, "text/plain", meta | {NEXT: following}),
+        ReadResourceContents(line, "text/plain"),
+    ]

@@ -1,0 +1,118 @@
+import base64
+import errno
+import io
+import re
+from pathlib import Path
+
+import pytest
+from mcp_types import CallToolResult, ImageContent, TextContent
+from PIL import Image
+
+from ipybox.errors import CodeExecutionError, ExecutionTimeoutError
+from ipybox.output import ExecutionOutput
+from ipybox.outputs.answer import NAMED, Answers, Images
+from ipybox.outputs.store import OutputStore
+
+
+def png() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(file, "PNG")
+    return file.getvalue()
+
+
+def parts(result: CallToolResult) -> tuple[str, list[bytes]]:
+    """The text of a result, and its images."""
+    text = "".join(block.text for block in result.content if isinstance(block, TextContent))
+    return text, [base64.b64decode(block.data) for block in result.content if isinstance(block, ImageContent)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> OutputStore:
+    return OutputStore(tmp_path)
+
+
+async def test_cut_text_names_the_whole_by_address_and_file(store: OutputStore):
+    text = "a" * 900 + "b" * 900
+    answer, _ = parts(await Answers(store).of(ExecutionOutput(text, []), 300))
+
+    (name,) = (kept.name for kept in store.kept())
+    where = f"ipybox://outputs/{name}, file {store.path(name)}"
+    assert answer == f"{'a' * 200}\n[... 1500 characters left out; all of it: {where} ...]\n{'b' * 100}"
+    assert store.path(name).read_text() == text
+
+
+async def test_client_without_resources_gets_the_file_alone(store: OutputStore):
+    answers = Answers(store)
+    answers.resources = False
+    answer, _ = parts(await answers.of(ExecutionOutput("x" * 10, []), 0))
+
+    assert answer == f"\n[... 10 characters left out; all of it: {store.path(store.kept()[0].name)} ...]\n"
+
+
+async def test_text_that_is_not_cut_is_not_kept(store: OutputStore):
+    assert parts(await Answers(store).of(ExecutionOutput("x" * 300, []), 300)) == ("x" * 300, [])
+    assert parts(await Answers(store).of(ExecutionOutput(None, []), 300)) == ("", [])
+    assert store.kept() == []
+
+
+async def test_the_result_comes_though_the_whole_can_not_be_kept(store: OutputStore, monkeypatch: pytest.MonkeyPatch):
+    def full(_: str) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store, "keep", full)
+    result = await Answers(store).of(ExecutionOutput("x" * 10, []), 4)
+    left_out = "6 characters left out, and can't be kept: [Errno 28] No space left on device"
+    assert parts(result) == (f"xx\n[... {left_out} ...]\nxx", [])
+    assert not result.is_error
+
+
+@pytest.mark.parametrize("failure", [CodeExecutionError, ExecutionTimeoutError])
+async def test_failure_has_what_came_before_it_cut_alike(
+    failure: type[CodeExecutionError | ExecutionTimeoutError], store: OutputStore
+):
+    output = ExecutionOutput("x" * 1000, [Path("plot.png")], [png()])
+    result = await Answers(store).of_failure(failure("it failed", output), 30)
+
+    assert result.is_error
+    text, images = parts(result)
+    assert re.fullmatch(r"x{20}\n\[\.\.\. 980 .*\n\nit failed\n\nImages:\n- plot.png", text), text
+    assert images == [png()]
+    assert store.path(store.kept()[0].name).read_text() == "x" * 1000 + "\nit failed"
+
+
+async def test_failure_without_output_is_its_message(store: OutputStore):
+    assert parts(await Answers(store).of_failure(TimeoutError("not started"), 30)) == ("not started", [])
+
+
+@pytest.mark.parametrize(
+    ("images", "text", "count"),
+    [
+        ("link", "Images:\n- a.png\n- b.png", 0),
+        ("inline", "Images:\n- b.png (not shown: damaged, or too large)", 1),
+        ("both", "Images:\n- a.png\n- b.png (not shown: damaged, or too large)", 1),
+    ],
+)
+async def test_images_are_linked_and_shown(images: Images, text: str, count: int, store: OutputStore):
+    output = ExecutionOutput(None, [Path("a.png"), Path("b.png")], [png(), b"damaged"])
+
+    assert parts(await Answers(store, images).of(output, 300)) == (text, [png()] * count)
+
+
+async def test_picture_alone_needs_no_text(store: OutputStore):
+    result = await Answers(store, "inline").of(ExecutionOutput(None, [Path("a.png")], [png()]), 300)
+
+    assert [block.type for block in result.content] == ["image"]
+
+
+async def test_not_more_images_are_named_than_a_model_should_read(store: OutputStore):
+    output = ExecutionOutput(None, [Path(f"{i}.png") for i in range(NAMED + 5)], [None] * (NAMED + 5))
+    text, _ = parts(await Answers(store, "link").of(output, 300))
+
+    assert len(text.splitlines()) == NAMED + 2
+    assert text.endswith("\n- 5 more beside them")
+
+
+async def test_files_are_named_in_one_line(store: OutputStore):
+    output = ExecutionOutput("x", [], files=[Path("/w/images/a.html"), Path("/w/images/b.svg")])
+
+    assert parts(await Answers(store).of(output, 300)) == ("x\n\nFiles in /w/images: a.html, b.svg", [])
