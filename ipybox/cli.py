@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     )
     limits.add_argument("--cpu-seconds", type=float, metavar="N", help="CPU time of one cell (default: no limit)")
     limits.add_argument("--process-limit", type=int, metavar="N", help="number of processes (default: no limit)")
+    arguments.add_argument("--max-sessions", type=int, metavar="N", help="number of kernels at once (default: 8)")
     arguments.add_argument(
         "--log-level", choices=docker_options.LOG_LEVELS, default="WARNING", help="level of the log on stderr"
     )
@@ -200,6 +201,7 @@ def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
 
 async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: dict[str, Any]) -> None:
     from ipybox.mcp_server import MCPServer
+    from ipybox.sessions import MAX_SESSIONS
 
     try:
         server = MCPServer(
@@ -213,6 +215,7 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: di
             allowed_dirs=arguments.allowed_dir or (),
             images=arguments.images or "both",
             resources=arguments.resources == "always",
+            max_sessions=MAX_SESSIONS if arguments.max_sessions is None else arguments.max_sessions,
             **confinement,
         )
     except ValueError as exc:

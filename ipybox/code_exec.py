@@ -1,26 +1,35 @@
 """The code executor: the one place where kernel, tool server and approvals are wired together.
 
-Order of a start: gateway process, tool server, kernel. What costs time loads meanwhile. A stop
+Order of a start: gateway process, tool server (`ipybox.runtime`), kernel. What costs time loads meanwhile. A stop
 goes the other way round. After a kernel or its gateway has died, the next execution starts what is missing.
 """
 
 import asyncio
 import enum
 import logging
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ipybox.backlog import Backlog
 from ipybox.deadline import Deadline, Turn
-from ipybox.errors import CodeExecutionError, ExecutionError, GatewayError, KernelDiedError, SandboxError
+from ipybox.errors import (
+    CodeExecutionError,
+    ExecutionCancelledError,
+    ExecutionError,
+    GatewayError,
+    KernelDiedError,
+    SandboxError,
+)
 from ipybox.kernel_mgr.limits import Limits, default_memory_limit
+from ipybox.kernel_mgr.link import AcceptedSocket
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.output import ExecutionOutput
+from ipybox.runtime import Runtime
 from ipybox.sandbox.settings import load_settings
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
@@ -37,6 +46,11 @@ STATE_LOST = (
     "[ipybox] The kernel had died. This ran in a fresh one: variables, imports and definitions of earlier cells are "
     "lost."
 )
+
+CANCELLED = "the execution was cancelled"
+
+#: Characters of output that wait for the consumer of a stream; the result has what is left out of it.
+MAX_WAITING_CHUNKS = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -124,32 +138,45 @@ class CodeExecutor:
         self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
         self._images_dir = images_dir if images_dir is not None else workspace / "images"
         self._guest_token = new_token()
-        self._new_gateway = partial(
-            KernelGateway,
-            kernel_gateway_host,
-            kernel_gateway_port,
-            sandbox=sandbox,
-            sandbox_config=sandbox_config,
-            allowed_domains=allowed_domains,
-            log_level=log_level,
-            env={TOKEN_VARIABLE: self._guest_token} | (kernel_env or {}),
-            working_dir=working_dir,
-            on_tool_connection=self._accept_guest,
-            limits=Limits(
-                memory=default_memory_limit() if sandbox and memory_limit is None else memory_limit or None,
-                cpu_seconds=cpu_seconds,
-                processes=process_limit,
-            ),
+        limits = Limits(
+            memory=default_memory_limit() if sandbox and memory_limit is None else memory_limit or None,
+            cpu_seconds=cpu_seconds,
+            processes=process_limit,
         )
+
+        def new_gateway(on_tool_connection: AcceptedSocket) -> KernelGateway:
+            return KernelGateway(
+                kernel_gateway_host,
+                kernel_gateway_port,
+                sandbox=sandbox,
+                sandbox_config=sandbox_config,
+                allowed_domains=allowed_domains,
+                log_level=log_level,
+                env={TOKEN_VARIABLE: self._guest_token} | (kernel_env or {}),
+                working_dir=working_dir,
+                on_tool_connection=on_tool_connection,
+                limits=limits,
+            )
+
+        self._runtime = Runtime(new_gateway, self._new_tool_server)
+        self._is_sibling = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Sets what changes while an executor is used."""
         self._state = _State.NEW
         self._turn = Turn()
         self._resources = AsyncExitStack()
-        self._kernel_side = AsyncExitStack()
         self._lifecycle = asyncio.Lock()
-        self._tool_server: ToolServer | None = None
-        self._gateway = self._new_gateway()
+        self._reset_mcp_servers: Callable[[], Awaitable[None]] | None = None
+        #: That which the kernel is in, or was in.
+        self._gateway = self._runtime.gateway
         self._client: KernelClient | None = None
+        #: That which the last code was executed in.
+        self._kernel_id = ""
         self._on_approval: Callable[[ApprovalRequest], Awaitable[None]] | None = None
+        #: That of the code that is being executed.
+        self._deadline: Deadline | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -171,14 +198,8 @@ class CodeExecutor:
             if self._state is _State.STARTED:
                 raise RuntimeError("the code executor is already running")
             async with AsyncExitStack() as resources:
-                # Importing aiohttp takes about as long as the gateway process needs to start.
-                loading = asyncio.create_task(asyncio.to_thread(_load_components))
-                resources.push_async_callback(asyncio.wait, [loading])
-                self._gateway = self._new_gateway()
-                await self._kernel_side.enter_async_context(self._gateway)
-                resources.push_async_callback(self._stop_kernel_side)
-                await loading
-                await self._start_tool_side(resources)
+                self._reset_mcp_servers = await self._start_tool_side(resources)
+                resources.push_async_callback(self._disconnect)
                 await self._connect()
                 self._resources = resources.pop_all()
             self._state = _State.STARTED
@@ -199,8 +220,32 @@ class CodeExecutor:
             GatewayError: If there is no new kernel.
         """
         self._check_running()
-        assert self._tool_server is not None
-        await asyncio.gather(self._renew_kernel(), self._tool_server.reset())
+        assert self._reset_mcp_servers is not None
+        await asyncio.gather(self._renew_kernel(), self._reset_mcp_servers())
+
+    def sibling(self) -> "CodeExecutor":
+        """Returns another executor, for use beside this one: it has its own kernel, state, turns and MCP servers.
+
+        It shares the gateway process, which costs much less than another one: about 36 MB of memory instead of 80, or
+        150 with a sandbox. So siblings are in one sandbox, and have the limits together. They start and stop in any
+        order.
+        """
+        sibling = copy(self)
+        sibling._is_sibling = True
+        sibling._guest_token = new_token()
+        sibling._begin()
+        return sibling
+
+    def cancel(self) -> bool:
+        """Interrupts the code that is being executed, and returns whether there was any. Any task may call it.
+
+        The execution fails with `ExecutionCancelledError`, soon after; if the code does not yield, its kernel is
+        restarted. Executions that wait for their turn come next. Cancelling twice does nothing more.
+        """
+        if self._deadline is None:
+            return False
+        self._deadline.expire(CANCELLED)
+        return True
 
     async def execute(self, code: str, timeout: float | None = 120) -> CodeExecutionResult:
         """Executes code and returns its result. All tool calls that it makes are accepted.
@@ -212,6 +257,7 @@ class CodeExecutor:
 
         Raises:
             CodeExecutionError: If the code raises, or its kernel dies; the message has the traceback.
+            ExecutionCancelledError: If it was cancelled by `cancel`.
             TimeoutError: If the time is over; the message says what became of the kernel. If the code ran, it is an
                 `ExecutionTimeoutError`, which has what was put out until then, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
@@ -234,33 +280,40 @@ class CodeExecutor:
             code: The code of one cell.
             timeout: Seconds until the execution is interrupted, waits for approval and for an earlier execution
                 included; None for no limit.
-            chunks: Whether to yield output as it arrives, too.
+            chunks: Whether to yield output as it arrives, too. A consumer that is far too slow gets it with gaps,
+                which are told.
 
         Raises:
             CodeExecutionError: If the code raises, as it does after a rejected or expired approval or a failing
                 tool if it does not handle that, or if its kernel dies; the message has the traceback.
+            ExecutionCancelledError: If it was cancelled by `cancel`.
             TimeoutError: If the time is over; the message says what became of the kernel. If the code ran, it is an
                 `ExecutionTimeoutError`, which has what was put out until then, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
         """
         self._check_running()
-        events: asyncio.Queue[ApprovalRequest | CodeExecutionResult | str | None] = asyncio.Queue()
+        events: Backlog[ApprovalRequest | CodeExecutionResult | str | None] = Backlog(MAX_WAITING_CHUNKS)
+
+        async def ask(request: "ApprovalRequest") -> None:
+            events.put(request)
 
         async def run() -> None:
             try:
-                async with aclosing(self._run(code, Deadline(timeout), events.put)) as items:
+                async with aclosing(self._run(code, Deadline(timeout), ask)) as items:
                     async for item in items:
-                        events.put_nowait(item)
+                        if not isinstance(item, str):
+                            events.put(item)
+                        elif chunks:
+                            events.offer(item, len(item))
             finally:
-                events.put_nowait(None)
+                events.put(None)
 
         running = asyncio.create_task(run())
         try:
             while (event := await events.get()) is not None:
-                if not isinstance(event, str):
-                    yield event
-                elif chunks:
-                    yield CodeExecutionChunk(event)
+                if left_out := events.take_left_out():
+                    yield CodeExecutionChunk(f"\n[ipybox] {left_out:,} characters were left out here.\n")
+                yield CodeExecutionChunk(event) if isinstance(event, str) else event
             await running
         finally:
             running.cancel()
@@ -309,19 +362,27 @@ class CodeExecutor:
         self._check_running()
         async with self._turn.take(deadline):
             self._check_running()
-            notice = await self._revive()
-            assert self._client is not None
-            self._on_approval = on_approval
+            self._deadline = deadline
             try:
-                with self._gateway.cell(deadline.expire):
+                notice = await self._revive()
+                assert self._client is not None
+                if deadline.reason is CANCELLED:
+                    raise ExecutionCancelledError(f"{CANCELLED}: it had not begun")
+                self._on_approval = on_approval
+                self._kernel_id = self._client.kernel_id
+                with self._gateway.cell(self._kernel_id, deadline.expire):
                     async with aclosing(self._client.stream(code, deadline)) as items:
                         async for item in items:
                             yield item if isinstance(item, str) else self._result(item, notice)
             except ExecutionError as exc:
                 self._check_running()
                 raise CodeExecutionError(self._describe(exc), exc.output) from None
+            except TimeoutError as exc:
+                if deadline.reason is not CANCELLED:
+                    raise
+                raise ExecutionCancelledError(str(exc), getattr(exc, "output", None)) from None
             finally:
-                self._on_approval = None
+                self._on_approval = self._deadline = None
 
     def _result(self, result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
         lines = [notice, result.text, *self._gateway.explain(result.text or "")]
@@ -331,9 +392,8 @@ class CodeExecutor:
 
     def _describe(self, exc: ExecutionError) -> str:
         """Returns the message of an error, with what ipybox has to do with it."""
-        if isinstance(exc, KernelDiedError) and self._gateway.exceeded is not None:
-            exceeded, self._gateway.exceeded = self._gateway.exceeded, None
-            return exceeded
+        if isinstance(exc, KernelDiedError) and self._kernel_id in self._gateway.exceeded:
+            return self._gateway.exceeded.pop(self._kernel_id)
         return "\n".join([str(exc), *self._gateway.explain(f"{exc.text or ''}\n{exc}")])
 
     async def _revive(self) -> str | None:
@@ -341,12 +401,11 @@ class CodeExecutor:
         if self._client is not None and self._client.alive:
             return None
         logger.warning("the kernel has died: starting a fresh one")
-        reason = self._gateway.exceeded
+        reason = self._gateway.exceeded.get(self._kernel_id)
         try:
             await self._renew_kernel()
         except (GatewayError, SandboxError, OSError) as exc:
             raise CodeExecutionError(f"the kernel had died, and a fresh one can't be started: {exc}") from exc
-        self._gateway.exceeded = None
         return STATE_LOST if reason is None else f"{STATE_LOST}\n[ipybox] It died because {reason}."
 
     async def _renew_kernel(self) -> None:
@@ -359,46 +418,51 @@ class CodeExecutor:
                     logger.warning("the kernel gateway has died, too: %s", exc)
                 else:
                     return
-            await self._stop_kernel_side()
-            self._gateway = self._new_gateway()
-            await self._kernel_side.enter_async_context(self._gateway)
+            await self._disconnect()
+            await self._runtime.replace(self._gateway)
             await self._connect()
 
-    async def _start_tool_side(self, resources: AsyncExitStack) -> None:
+    async def _start_tool_side(self, resources: AsyncExitStack) -> Callable[[], Awaitable[None]]:
+        """Lets the tool server run the calls of our kernel, and returns what stops the MCP servers that do."""
+        tool_server = (await resources.enter_async_context(self._runtime)).tool_server
+        if self._is_sibling:
+            return (await resources.enter_async_context(tool_server.guest(self._guest_token, self._decide))).reset
+        resources.push_async_callback(tool_server.reset)
+        return tool_server.reset
+
+    def _new_tool_server(self) -> "ToolServer":
         from ipybox.tool_exec.server import ToolServer
 
         host, port = self._tool_server_address
-        self._tool_server = await resources.enter_async_context(
-            ToolServer(
-                host,
-                port,
-                approval_required=True,
-                approval_timeout=self._approval_timeout,
-                connect_timeout=self._connect_timeout,
-                sealed_for=self._sandboxed,
-                guest_token=self._guest_token,
-                approver=self._decide,
-            )
+        return ToolServer(
+            host,
+            port,
+            approval_required=True,
+            approval_timeout=self._approval_timeout,
+            connect_timeout=self._connect_timeout,
+            sealed_for=self._sandboxed,
+            guest_token=self._guest_token,
+            approver=self._decide,
         )
 
     async def _connect(self) -> None:
         from ipybox.kernel_mgr.client import KernelClient
 
-        self._client = await self._kernel_side.enter_async_context(
-            KernelClient(images_dir=self._images_dir, endpoint=self._gateway.endpoint, beneath=self._sandboxed)
+        self._gateway = self._runtime.gateway
+        env = {TOKEN_VARIABLE: self._guest_token} if self._is_sibling else None
+        client = KernelClient(
+            images_dir=self._images_dir, endpoint=self._gateway.endpoint, beneath=self._sandboxed, env=env
         )
+        await client.connect()
+        self._client = client
 
-    async def _stop_kernel_side(self) -> None:
+    async def _disconnect(self) -> None:
         client, self._client = self._client, None
-        if client is not None and client.gateway_lost:
-            await self._gateway.stop(timeout=0)  # it would not end by itself
-        await self._kernel_side.aclose()
-
-    def _accept_guest(self, connection: socket.socket) -> None:
-        if self._tool_server is None:
-            connection.close()
-        else:
-            self._tool_server.accept_guest(connection)
+        if client is None:
+            return
+        if client.gateway_lost:
+            await self._runtime.drop(self._gateway)  # it would not end by itself
+        await client.disconnect()
 
     async def _decide(self, request: "ApprovalRequest") -> None:
         if self._on_approval is None:
@@ -412,9 +476,3 @@ class CodeExecutor:
 
 async def _accept(request: "ApprovalRequest") -> None:
     await request.accept()
-
-
-def _load_components() -> None:
-    """Imports what a start needs beyond the gateway process; not the MCP SDK, which no start needs."""
-    for module in ("kernel_mgr.client", "tool_exec.server"):
-        import_module(f"ipybox.{module}")

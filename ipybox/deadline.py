@@ -33,8 +33,8 @@ class Deadline:
         return self._limit
 
     def expire(self, reason: str) -> None:
-        """Cuts the time short: it is over now, for this reason."""
-        self.reason = reason
+        """Cuts the time short: it is over now, for this reason, unless there was one before."""
+        self.reason = self.reason or reason
         self._at = asyncio.get_running_loop().time()
         if self._limit is not None:
             with suppress(RuntimeError):  # nothing waits just now

@@ -3,6 +3,7 @@
     Exception
     └── IpyboxError
         ├── CodeExecutionError     the code in the kernel failed, or its kernel died
+        │   └── ExecutionCancelledError  it was cancelled by `CodeExecutor.cancel`
         ├── ExecutionError         the same, as KernelClient reports it
         ├── KernelDiedError        (ExecutionError) the kernel or its gateway is gone
         ├── GatewayError           the kernel gateway did not start or answered with an error
@@ -56,6 +57,10 @@ class CodeExecutionError(_WithOutput, IpyboxError):
 
 class ExecutionTimeoutError(_WithOutput, TimeoutError):
     """The time of an execution was over while its code ran; the message says what became of the kernel."""
+
+
+class ExecutionCancelledError(CodeExecutionError):
+    """The execution was cancelled by `CodeExecutor.cancel`; the message says what became of the kernel."""
 
 
 class GatewayError(IpyboxError):

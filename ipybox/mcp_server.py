@@ -1,34 +1,36 @@
 """ipybox as an MCP server: agents register MCP servers and execute code that calls their tools.
 
-It holds one `CodeExecutor` and wires nothing itself. Clients give up on servers that are slow to answer, so the
-executor starts only after the first request was answered, and a cell that comes early waits for it.
+It holds `Sessions`, each with a `CodeExecutor`, and wires nothing itself. Clients give up on servers that are slow to
+answer, so the default session starts only after the first request was answered, and a cell that comes early waits for
+it.
 """
 
-import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from ipybox.code_exec import CodeExecutor
+from ipybox.code_exec import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
 from ipybox.errors import IpyboxError
 from ipybox.outputs.answer import Answers, Images
 from ipybox.outputs.resources import OutputServer
 from ipybox.outputs.store import OutputStore
 from ipybox.packages import PackageInstaller
+from ipybox.progress import Progress, progress_of
 from ipybox.sandbox.settings import load_settings
+from ipybox.sessions import DEFAULT_SESSION, MAX_SESSIONS, Sessions
 
 if TYPE_CHECKING:
     from ipybox.mcp_apigen import ToolModules
 
-logger = logging.getLogger(__name__)
 
 #: Directory of the workspace in which tool APIs are generated.
 TOOLS_DIR = "mcptools"
@@ -62,9 +64,10 @@ class MCPServer:
         images: How images are returned: as paths of their files, as pictures for the model, or as both.
         resources: Whether Claude Code is told, too, that it can read long outputs as resources. It offers the model
             tools of its own for that, which cost context; without them, the model reads the files.
+        max_sessions: How many sessions there can be at once, the default one included.
 
     Raises:
-        ValueError: If an allowed directory is none, or can't be allowed.
+        ValueError: If an allowed directory is none, or can't be allowed, or there could be no session.
     """
 
     def __init__(
@@ -86,14 +89,14 @@ class MCPServer:
         allowed_dirs: Sequence[Path | str] = (),
         images: Images = "both",
         resources: bool = False,
+        max_sessions: int = MAX_SESSIONS,
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
         self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
         # Made when they are needed, as that fails where settings are wrong: calls say so, and try again.
         self._packages: PackageInstaller | None = None
-        self._executor: CodeExecutor | None = None
-        self._new_executor = partial(
+        new_executor = partial(
             CodeExecutor,
             tool_server_host,
             tool_server_port,
@@ -109,7 +112,7 @@ class MCPServer:
             process_limit=process_limit,
             allowed_domains=allowed_domains,
         )
-        self._start: asyncio.Task[CodeExecutor] | None = None
+        self._sessions = Sessions(new_executor, max_sessions)
         outputs = OutputStore(self._workspace)
         self._answers = Answers(outputs, images)
         self._resources = resources
@@ -127,17 +130,13 @@ class MCPServer:
         await self.stop()
 
     async def run(self) -> None:
-        """Serves until the client closes stdin, then stops the executor."""
+        """Serves until the client closes stdin, then stops all sessions."""
         async with self:
             await self._server.run_stdio_async()
 
     async def stop(self) -> None:
-        """Stops the executor and all that belongs to it."""
-        if self._start is not None:
-            self._start.cancel()
-            await asyncio.wait([self._start])
-        if self._executor is not None:
-            await self._executor.stop()
+        """Stops all sessions and all that belongs to them."""
+        await self._sessions.stop()
 
     async def register_mcp_server(
         self,
@@ -170,15 +169,18 @@ class MCPServer:
         code: Annotated[str, Field(description="Python code to execute")],
         timeout: Annotated[float, Field(description="Maximum execution time in seconds", gt=0)] = 120,
         max_output_chars: Annotated[int, Field(description="Longer output is cut, and kept in a file", ge=0)] = 5000,
+        session: Annotated[str, Field(description="Each name is its own kernel; they run at once")] = DEFAULT_SESSION,
+        *,
+        ctx: mcpserver.Context[Any, Any],
     ) -> CallToolResult:
         """Executes Python code in a stateful IPython kernel, in which the generated tool APIs can be imported.
 
         Returns what the code printed and displayed. Images are shown and saved.
         """
         try:
-            executor = await self._started()
-            result = await executor.execute(code, timeout)
-        except (IpyboxError, OSError) as exc:
+            async with progress_of(ctx) as progress, self._sessions.use(session) as executor:
+                result = await _execute(executor, code, timeout, progress)
+        except (IpyboxError, OSError, ValueError) as exc:
             return await self._answers.of_failure(exc, max_output_chars)
         return await self._answers.of(result, max_output_chars)
 
@@ -196,14 +198,15 @@ class MCPServer:
         except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
 
-    async def reset(self) -> CallToolResult:
+    async def reset(self, session: str = DEFAULT_SESSION) -> CallToolResult:
         """Starts a fresh kernel: variables and imports are lost, installed packages and generated APIs stay."""
         try:
-            executor = await self._started()
-            await executor.reset()
-        except (IpyboxError, OSError) as exc:
+            await self._sessions.reset(session)
+        except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
-        return _success("The kernel was reset.")
+        done = "The kernel was reset." if session == DEFAULT_SESSION else f"The session {session} has ended."
+        _, *others = self._sessions.names
+        return _success(f"{done} There are other sessions: {', '.join(others)}" if others else done)
 
     def _add_tools(self) -> None:
         for tool, title, annotations in (
@@ -234,28 +237,12 @@ class MCPServer:
         describe(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-        """Answers a request, and starts the executor after the first one (middleware of the SDK's server)."""
+        """Answers a request, and starts a session after the first one (middleware of the SDK's server)."""
         try:
             self._answers.resources = self._resources or _client_name(ctx) != "claude-code"
             return _trimmed(await call_next(ctx), resources=self._answers.resources)
         finally:
-            self._ensure_start()
-
-    def _ensure_start(self) -> asyncio.Task[CodeExecutor]:
-        """Returns the task that starts the executor; one that failed is tried again."""
-        if self._start is None or (self._start.done() and self._start.exception() is not None):
-            self._start = asyncio.create_task(self._start_executor())
-            self._start.add_done_callback(_log_failure)
-        return self._start
-
-    async def _start_executor(self) -> CodeExecutor:
-        if self._executor is None:
-            self._executor = self._new_executor()
-        await self._executor.start()
-        return self._executor
-
-    async def _started(self) -> CodeExecutor:
-        return await asyncio.shield(self._ensure_start())
+            self._sessions.start()
 
 
 def _client_name(ctx: ServerRequestContext[Any, Any]) -> str | None:
@@ -298,9 +285,17 @@ def _registered(modules: "ToolModules", place: str) -> list[str]:
     return [*modules.warnings(), f"unchanged: {unchanged} tools, see {place}/__init__.py"]
 
 
-def _log_failure(start: asyncio.Task[CodeExecutor]) -> None:
-    if not start.cancelled() and (exc := start.exception()) is not None:
-        logger.error("the executor did not start: %s", exc)
+async def _execute(executor: CodeExecutor, code: str, timeout: float, progress: Progress) -> CodeExecutionResult:
+    async with aclosing(executor.stream(code, timeout, chunks=True)) as items:
+        async for item in items:
+            match item:
+                case CodeExecutionChunk():
+                    progress.note(item.text)
+                case CodeExecutionResult():
+                    return item
+                case _:
+                    await item.accept()
+    raise AssertionError("unreachable: a stream ends with its result")
 
 
 def _success(text: str) -> CallToolResult:

@@ -11,9 +11,9 @@ from typing import Literal
 import pytest
 import pytest_asyncio
 
-from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
+from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor, code_exec
 from ipybox.code_exec import STATE_LOST
-from ipybox.errors import ExecutionTimeoutError
+from ipybox.errors import ExecutionCancelledError, ExecutionTimeoutError
 from ipybox.kernel_mgr import client as kernel_client
 from ipybox.sandbox.servers import start_beside
 from tests import servers
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SWALLOWS_INTERRUPTS = """
 import time
-print("begun", flush=True)
 while True:
     try:
+        print("begun", flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         pass
@@ -321,6 +321,69 @@ async def test_cancelling_code_that_swallows_the_interrupt_leaves_a_usable_kerne
         await task
 
     assert await text(executor, "print('usable')") == "usable"
+
+
+async def test_cancel_fails_the_execution_with_what_it_has_printed_and_keeps_the_state(executor: CodeExecutor):
+    assert not executor.cancel()
+    task = await begun(executor, f"state = 7\n{SLEEPS}")
+    waiting = asyncio.create_task(executor.execute("state"))
+    await asyncio.sleep(0)
+    assert executor.cancel()
+    assert executor.cancel()
+    with pytest.raises(ExecutionCancelledError) as error:
+        await task
+
+    assert str(error.value) == "the execution was cancelled: the kernel was interrupted and keeps its state"
+    assert (await waiting).text == "7"
+    assert not executor.cancel()
+
+
+async def test_cancel_ends_code_that_waits_for_an_approval(approver: CodeExecutor):
+    items = approver.stream("call('never')")
+    request = await anext(items)
+    assert isinstance(request, ApprovalRequest)
+    assert approver.cancel()
+    with pytest.raises(ExecutionCancelledError, match="keeps its state"):
+        await anext(items)
+
+    await request.accept()
+    assert await text(approver, "call('next')") == "'next'"
+
+
+async def test_cancel_ends_code_that_has_just_been_handed_over(executor: CodeExecutor):
+    task = asyncio.create_task(executor.execute(SLEEPS))
+    await asyncio.sleep(0)
+    assert executor.cancel()
+    with pytest.raises(ExecutionCancelledError, match="interrupted and keeps its state"):
+        await task
+
+    assert await text(executor, "1") == "1"
+
+
+@pytest.mark.usefixtures("short_interrupt_grace")
+async def test_cancel_says_when_the_kernel_had_to_be_restarted(executor: CodeExecutor):
+    task = await begun(executor, SWALLOWS_INTERRUPTS)
+    executor.cancel()
+    with pytest.raises(ExecutionCancelledError, match=r"cancelled: .* did not yield .* restarted, its state is lost"):
+        await task
+
+
+async def test_a_slow_consumer_gets_chunks_with_gaps_that_are_told_and_the_whole_result(
+    executor: CodeExecutor, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(code_exec, "MAX_WAITING_CHUNKS", 1000)
+    lines = "for i in range(100): print('x' * 99, flush=True)"
+    items = executor.stream(f"import time\nprint('begun', flush=True)\ntime.sleep(0.2)\n{lines}", chunks=True)
+    assert await anext(items) == CodeExecutionChunk("begun\n")
+    await text(executor, "'the one before has ended'")
+    chunks = [item.text async for item in items if isinstance(item, CodeExecutionChunk | CodeExecutionResult)]
+
+    *chunks, result = chunks
+    assert result == "\n".join(["begun", *["x" * 99] * 100])
+    told = "".join(text or "" for text in chunks)
+    shown = told.count("x" * 99 + "\n")
+    assert 0 < shown <= 11
+    assert f"[ipybox] {(100 - shown) * 100:,} characters were left out here." in told
 
 
 # Death and reset

@@ -49,6 +49,12 @@ EXECUTE = {
     "method": "tools/call",
     "params": {"name": "execute_ipython_cell", "arguments": {"code": "print('up')"}},
 }
+EXECUTE_IN_ANOTHER = {
+    "jsonrpc": "2.0",
+    "id": 3,
+    "method": "tools/call",
+    "params": {"name": "execute_ipython_cell", "arguments": {"code": "print('up')", "session": "another"}},
+}
 
 
 @asynccontextmanager
@@ -453,7 +459,7 @@ async def test_what_the_sandbox_hides_is_not_downloaded(tmp_path: Path):
 
 
 async def _serve(workspace: Path, mode: Mode) -> asyncio.subprocess.Process:
-    """Starts a server by hand and returns it when its kernel is up."""
+    """Starts a server by hand and returns it when the kernels of two sessions are up."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ipybox", "--workspace", str(workspace), *mode.options),
         stdin=asyncio.subprocess.PIPE,
@@ -461,7 +467,7 @@ async def _serve(workspace: Path, mode: Mode) -> asyncio.subprocess.Process:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    for message in (INITIALIZE, EXECUTE):
+    for message in (INITIALIZE, EXECUTE, EXECUTE_IN_ANOTHER):
         process.stdin.write(json.dumps(message).encode() + b"\n")
         async with asyncio.timeout(WAIT):
             answer = json.loads(await process.stdout.readline())
@@ -471,16 +477,19 @@ async def _serve(workspace: Path, mode: Mode) -> asyncio.subprocess.Process:
 
 @pytest.mark.parametrize(
     ("ending", "status"),
-    [("eof", 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)],
-    ids=["eof", "SIGTERM", "SIGINT", "SIGKILL"],
+    [("eof", 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9), ("impatient", -9)],
+    ids=["eof", "SIGTERM", "SIGINT", "SIGKILL", "SIGTERM_and_SIGKILL"],
 )
 async def test_nothing_is_left_when_the_server_ends(ending: Any, status: int, tmp_path: Path, mode: Mode):
     process = await _serve(tmp_path, mode)
     children = descendants(process.pid)
-    assert len(children) >= 2  # gateway and kernel
+    assert len(children) >= 3  # gateway and kernels
     if ending == "eof":
         assert process.stdin is not None
         process.stdin.close()
+    elif ending == "impatient":  # as Claude Code is, 500 ms after SIGTERM; here the stop has just begun
+        process.send_signal(signal.SIGTERM)
+        process.kill()
     else:
         process.send_signal(ending)
     async with asyncio.timeout(WAIT):

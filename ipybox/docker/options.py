@@ -103,6 +103,7 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
     )
     arguments.add_argument("--cpu-seconds", type=float, metavar="N", help="CPU time of one cell (default: no limit)")
     arguments.add_argument("--process-limit", type=int, metavar="N", help="number of processes (default: no limit)")
+    arguments.add_argument("--max-sessions", type=int, metavar="N", help="number of kernels at once (default: 8)")
     arguments.add_argument("--log-level", choices=LOG_LEVELS, help="level of the log on stderr")
     return arguments
 
@@ -143,7 +144,7 @@ def options(namespace: argparse.Namespace) -> Options:
     passed_on += [f"--allowed-dir={directory}" for directory in (["."] if allowed is None else allowed)]
     passed_on += [
         f"--{name.replace('_', '-')}={given[name]}"
-        for name in ("images", "resources", "cpu_seconds", "process_limit", "log_level")
+        for name in ("images", "resources", "cpu_seconds", "process_limit", "max_sessions", "log_level")
         if given.get(name) is not None
     ]
     return Options(

@@ -30,6 +30,7 @@ from ipybox.guest import kernels
 from ipybox.guest.kernels import GuestKernelManager
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, MAX_FDS, READY
 from ipybox.guest.rlimits import adopt_orphans
+from ipybox.tool_exec.protocol import TOKEN_VARIABLE
 
 #: Names the program that the host runs for each crash; to root, bubblewrap leaves it writable.
 CORE_PATTERN = "/proc/sys/kernel/core_pattern"
@@ -111,6 +112,7 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.GuestGatewayApp.log_level = logging.getLevelNamesMapping()[log_level]
     config.GuestGatewayApp.ws_ping_interval = 0  # a lost peer shows as end of file
     config.JupyterWebsocketPersonality.list_kernels = True
+    config.JupyterWebsocketPersonality.env_whitelist = [TOKEN_VARIABLE]  # what a client may set for its kernel
     config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
     config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernels.GuestKernels"
     config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernels.GuestKernelManager"

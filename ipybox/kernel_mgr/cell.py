@@ -5,17 +5,33 @@ output may still be on its way after either one.
 https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-iopub-pub-sub-channel
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from ipybox.backlog import Backlog
 from ipybox.deadline import Deadline
 from ipybox.errors import KernelDiedError
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.outputs import CellOutputs, plain
+from ipybox.kernel_mgr.outputs import MAX_OUTPUT_BYTES, CellOutputs, plain
 
-#: The messages that belong to one request; None says that there will be no more.
-MessageQueue = asyncio.Queue[Message | None]
+#: What a message that waits takes at least, however short it is.
+MESSAGE_BYTES = 512
+
+
+class MessageQueue(Backlog[Message | None]):
+    """The messages of one request that nobody has taken yet; None says that there will be no more.
+
+    Who takes them slowly has as many waiting as one cell can put out; then outputs are left out, as if there were too
+    many of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MAX_OUTPUT_BYTES)
+
+    def add(self, message: Message) -> None:
+        """Adds a message. Without the last ones a cell would not end: there is still room for them."""
+        essential = message.type in ("status", "execute_reply")
+        self.offer(message, len(message.raw_content) + MESSAGE_BYTES, essential=essential)
 
 
 class Cell:
@@ -27,6 +43,8 @@ class Cell:
         self.outputs = CellOutputs()
         self._reply: Message | None = None
         self._idle = False
+        #: Whether the kernel has begun with it: an interrupt that comes before has no effect.
+        self.begun = False
 
     @property
     def over(self) -> bool:
@@ -48,8 +66,11 @@ class Cell:
 
     def take(self, message: Message) -> str:
         """Takes the next message and returns the text that it shows."""
+        self.outputs.leave_out(self.queue.take_left_out())
         if message.type == "execute_reply":
             self._reply = message
+        elif message.type == "execute_input":
+            self.begun = True
         elif message.type == "status":
             self._idle = message.content.get("execution_state") == "idle"
         return self.outputs.add(message)

@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +70,7 @@ class KernelClient:
         ping_interval: Seconds between pings that detect a lost gateway over TCP; private sockets need none.
         endpoint: The gateway's private endpoint (`KernelGateway.endpoint`), instead of host and port.
         beneath: The workspace, if the kernel runs in a sandbox: links that code has made there are not followed.
+        env: Environment variables for the kernel, of those that the gateway lets its clients set.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class KernelClient:
         *,
         endpoint: Endpoint | None = None,
         beneath: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ):
         self._endpoint = endpoint or Endpoint("kernel-gateway", host, port)
         self._images_dir = images_dir or Path("images")
         self._beneath = beneath
+        self._new_kernel: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
         self._heartbeat = None if self._endpoint.dial is not None else ping_interval
         self._turn = Turn()
         self._lifecycle = asyncio.Lock()
@@ -205,7 +208,8 @@ class KernelClient:
     async def stream(self, code: str, timeout: float | Deadline | None = 120) -> AsyncGenerator[str | ExecutionResult]:
         """Executes code; yields its output as it arrives and last the `ExecutionResult`.
 
-        Leaving the iteration early interrupts the cell. Arguments and errors are those of `execute`.
+        Leaving the iteration early interrupts the cell. Of what comes while the consumer is busy, as much is kept as
+        one cell can put out. Arguments and errors are those of `execute`.
         """
         deadline = Deadline.of(timeout)
         async with self._turn.take(deadline):
@@ -244,7 +248,7 @@ class KernelClient:
         return ExecutionResult(text, saved.images, saved.image_data, saved.files)
 
     async def _start_cell(self, code: str) -> Cell:
-        queue: MessageQueue = asyncio.Queue()
+        queue = MessageQueue()
         msg_id = await self._request("execute_request", messages.execute_request(code), queue)
         return Cell(msg_id, queue)
 
@@ -270,6 +274,8 @@ class KernelClient:
         deadline = Deadline(INTERRUPT_GRACE)
         self._queues[cell.msg_id] = cell.queue
         try:
+            while not (cell.begun or cell.over):
+                cell.take(await cell.receive(deadline, self._death_notice))
             await self._call("POST", f"/api/kernels/{self.kernel_id}/interrupt", timeout=ANSWER_GRACE)
             while not cell.over:
                 cell.take(await cell.receive(deadline, self._death_notice))
@@ -300,7 +306,7 @@ class KernelClient:
 
     async def _create_kernel(self) -> None:
         assert self._session is not None
-        kernel_id = (await self._call("POST", "/api/kernels", {"name": "python3"})).get("id")
+        kernel_id = (await self._call("POST", "/api/kernels", self._new_kernel)).get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
             raise GatewayError("POST /api/kernels: the answer has no id of a kernel")
         self._kernel_id = kernel_id
@@ -323,7 +329,7 @@ class KernelClient:
 
     async def _kernel_info(self) -> None:
         """Returns when the kernel has answered, so that it is known to be ready."""
-        queue: MessageQueue = asyncio.Queue()
+        queue = MessageQueue()
         msg_id = await self._request("kernel_info_request", {}, queue)
         try:
             cell = Cell(msg_id, queue)
@@ -407,7 +413,7 @@ class KernelClient:
                 pass
         finally:
             for queue in self._queues.values():
-                queue.put_nowait(None)
+                queue.put(None)
 
     def _take(self, frame: aiohttp.WSMessage) -> bool:
         """Hands a message to whoever waits for it; returns whether there can be more."""
@@ -435,5 +441,5 @@ class KernelClient:
             return False
         queue = self._queues.get(message.parent_id or "")
         if queue is not None:
-            queue.put_nowait(message)
+            queue.add(message)
         return True

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Self
 
+from ipybox.kernel_mgr.kernel_trees import KernelTrees
 from ipybox.kernel_mgr.limits import Limits, format_bytes
 from ipybox.kernel_mgr.process_tree import process_tree
 
@@ -51,31 +52,35 @@ class LimitWatch:
     The processes that are there at the start (the gateway and those of the sandbox) are not counted, and of their
     memory only what it grows: start the watch before the first kernel. After a kill, the watch goes on.
 
+    Kernels have the limits together: of several, that one is killed which uses most. CPU time is each one's own.
+
     Args:
         pid: The gateway process, or the sandbox around it, which is a child of ours. Like all that are there at the
             start, it is killed only if too much is used without the kernels, too.
         limits: What is allowed.
-        on_exceeded: Called in the event loop, with a message for people, before all is killed.
-        on_cpu_exceeded: The same for the CPU time of a cell, once for each; nothing is killed then.
+        on_exceeded: Called in the event loop, with a message for people and the id of the kernel that is about to be
+            killed; None for all.
+        on_cpu_exceeded: The same for the CPU time of a kernel's cell, once for each; nothing is killed then.
     """
 
     def __init__(
         self,
         pid: int,
         limits: Limits,
-        on_exceeded: Callable[[str], object],
-        on_cpu_exceeded: Callable[[str], object],
+        on_exceeded: Callable[[str, str | None], object],
+        on_cpu_exceeded: Callable[[str, str], object],
     ):
         self._limits = limits
         self._on_exceeded = on_exceeded
         self._on_cpu_exceeded = on_cpu_exceeded
         self._tree = process_tree(pid)
+        self._trees = KernelTrees(self._tree)
         self._helpers: dict[int, int] = {}
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
-        self._cell: _CellTime | None = None
+        self._cells: dict[str, _CellTime] = {}
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -108,15 +113,15 @@ class LimitWatch:
             await self._ended.wait()
             self._thread.join()
 
-    def start_cell(self) -> None:
-        """Counts CPU time from now on."""
+    def start_cell(self, kernel: str) -> None:
+        """Counts the CPU time of a kernel from now on."""
         if self._limits.cpu_seconds is not None:
-            self._cell = _CellTime()
+            self._cells[kernel] = _CellTime()
             self._wake.set()
 
-    def end_cell(self) -> None:
+    def end_cell(self, kernel: str) -> None:
         """Stops to count CPU time. `on_cpu_exceeded` is not called any more for this cell."""
-        self._cell = None
+        self._cells.pop(kernel, None)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         if sys.platform == "linux":  # where threads have ids like processes
@@ -127,7 +132,7 @@ class LimitWatch:
                 self._wake.clear()
                 started = time.monotonic()
                 try:
-                    pids = self._tree.pids()
+                    pids = self._look_around()
                     pause = self._look(pids, loop)
                 except OSError as exc:  # of the machine, like too many open files
                     logger.warning("can't look at the kernel's processes: %s", exc)
@@ -139,31 +144,62 @@ class LimitWatch:
             self._tree.close()
             _call(loop, self._ended.set)
 
+    def _look_around(self) -> list[int]:
+        """Returns the processes that there are, and takes note of whose they are."""
+        parents = self._tree.parents()
+        self._trees.look(parents, self._helpers)
+        return list(parents)
+
     def _look(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> float:
         """Does what there is to do now and returns the seconds until the next look."""
         self._helpers = {pid: memory for pid, memory in self._helpers.items() if pid in pids}
         pauses = [MAX_PAUSE, *self._check_cpu(pids, loop)]
-        message = None
+        excess = None
         if (limit := self._limits.processes) is not None:
             count = len(pids) - len(self._helpers)
             pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
             if count > limit:
-                message = (
-                    f"the kernel and what it started were {count} processes, more than process_limit={limit} allows: "
-                    "the kernel was killed"
-                )
-        if message is None and (limit := self._limits.memory) is not None:
+                excess = self._process_excess(count, limit)
+        if excess is None and (limit := self._limits.memory) is not None:
             used = self._memory(pids, limit)
             pauses.append((limit - used) / FILL_RATE)
             if used > limit:
-                message = (
-                    f"the kernel and its processes used {format_bytes(used)} of memory, more than "
-                    f"memory_limit={format_bytes(limit)} allows: the kernel was killed"
-                )
-        if message is not None:
-            _call(loop, self._report, self._on_exceeded, message)
-            self._kill()
+                excess = self._memory_excess(used, limit)
+        if excess is not None:
+            message, kernel = excess
+            _call(loop, self._report, self._on_exceeded, message, kernel)
+            self._kill(kernel)
         return max(min(pauses), MIN_PAUSE)
+
+    def _process_excess(self, count: int, limit: int) -> tuple[str, str | None]:
+        """Returns what is said, and which kernel is killed; None for all."""
+        kernel, own = self._largest(len)
+        if kernel is None:
+            whose, result = "the kernel and what it started were", "the kernel was killed"
+        else:
+            whose, result = "all kernels and what they started were", f"this one, which had {own} of them, was killed"
+        return f"{whose} {count} processes, more than process_limit={limit} allows: {result}", kernel
+
+    def _memory_excess(self, used: int, limit: int) -> tuple[str, str | None]:
+        kernel, own = self._largest(self._tree.exact)
+        if kernel is None:
+            whose, result = "the kernel and its processes used", "the kernel was killed"
+        else:
+            whose = "all kernels and their processes used"
+            result = f"this one, which used {format_bytes(own)} of it, was killed"
+        return (
+            f"{whose} {format_bytes(used)} of memory, more than memory_limit={format_bytes(limit)} allows: {result}",
+            kernel,
+        )
+
+    def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
+        """Returns which one of several kernels uses most, and how much; None if there is only one, or none does."""
+        kernels = self._trees.kernels
+        if len(kernels) < 2:
+            return None, 0
+        own = {kernel: size(self._trees.pids(kernel)) for kernel in kernels}
+        kernel = max(own, key=own.__getitem__)
+        return kernel, own[kernel]
 
     def _memory(self, pids: list[int], limit: int) -> int:
         """Returns how much memory is used: at most, if that is within the limit, or else exactly."""
@@ -173,41 +209,49 @@ class LimitWatch:
         return bound if bound <= limit else helpers + self._tree.exact(counted)
 
     def _check_cpu(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> Iterable[float]:
-        cell, limit = self._cell, self._limits.cpu_seconds
-        if cell is None or limit is None or cell.exceeded:
-            return
-        cell.note(self._tree.cpu(pids, self._helpers))
-        if cell.used > limit:
-            cell.exceeded = True
-            message = (
-                f"the cell used {cell.used:.1f} s of CPU time, more than cpu_seconds={limit:g} allows: "
-                "it was interrupted"
-            )
-            _call(loop, self._report_cpu, cell, message)
-        yield (limit - cell.used) / (os.cpu_count() or 1)
+        limit = self._limits.cpu_seconds
+        for kernel, cell in tuple(self._cells.items()):
+            if limit is None or cell.exceeded:
+                continue
+            # What left the tree of its kernel early can be counted only where it is clear whose it was.
+            alone = self._trees.kernels <= {kernel}
+            cell.note(self._tree.cpu(pids if alone else self._trees.pids(kernel), self._helpers), alone=alone)
+            if cell.used > limit:
+                cell.exceeded = True
+                message = (
+                    f"the cell used {cell.used:.1f} s of CPU time, more than cpu_seconds={limit:g} allows: "
+                    "it was interrupted"
+                )
+                _call(loop, self._report_cpu, cell, message, kernel)
+            yield (limit - cell.used) / (os.cpu_count() or 1)
 
-    def _report(self, callback: Callable[[str], object], message: str) -> None:
+    def _report(self, callback: Callable[..., object], message: str, kernel: str | None) -> None:
         if not self._stopping:
-            callback(message)
+            callback(message, kernel)
 
-    def _report_cpu(self, cell: "_CellTime", message: str) -> None:
-        if cell is self._cell:
-            self._report(self._on_cpu_exceeded, message)
+    def _report_cpu(self, cell: "_CellTime", message: str, kernel: str) -> None:
+        if cell is self._cells.get(kernel):
+            self._report(self._on_cpu_exceeded, message, kernel)
 
-    def _kill(self) -> None:
-        """Kills all processes but the helpers, and those, too, if that does not help."""
-        stopped, all_found = self._stop_all()
+    def _doomed(self, kernel: str | None) -> set[int]:
+        """Returns the processes of one kernel that there are now, or all but the helpers."""
+        pids = self._look_around()
+        return set(pids) - set(self._helpers) if kernel is None else set(self._trees.pids(kernel))
+
+    def _kill(self, kernel: str | None) -> None:
+        """Kills all processes of a kernel; or all but the helpers, and those, too, if that does not help."""
+        stopped, all_found = self._stop_all(kernel)
         doomed = stopped
         deadline = time.monotonic() + KILL_TIMEOUT
         while doomed and time.monotonic() < deadline:
             _signal(doomed, signal.SIGKILL)
             time.sleep(0.005)  # grandchildren give us no signal when they end
-            left = set(self._tree.pids()) - set(self._helpers)
+            left = self._doomed(kernel)
             # What appears after all had been found is a new kernel, which the gateway has started already.
             doomed = {pid for pid in (doomed & left if all_found else left) if self._tree.alive(pid)}
         limit = self._limits.memory
         # Files in the sandbox's memory stay until the sandbox ends; and the gateway may be what has grown.
-        if doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit):
+        if kernel is None and (doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit)):
             self._end_root()
 
     def _end_root(self) -> None:
@@ -219,13 +263,13 @@ class LimitWatch:
             time.sleep(0.005)
         _signal(pids, signal.SIGKILL)
 
-    def _stop_all(self) -> tuple[set[int], bool]:
-        """Stops all processes but the helpers, as what is stopped can't fork; returns them, and if that is all."""
+    def _stop_all(self, kernel: str | None) -> tuple[set[int], bool]:
+        """Stops all that `_doomed` returns, as what is stopped can't fork; returns them, and if that is all."""
         deadline = time.monotonic() + STOP_TIMEOUT
         stopped: set[int] = set()
         quiet = 0
         while quiet < 2 and time.monotonic() < deadline:
-            new = set(self._tree.pids()) - stopped - set(self._helpers)
+            new = self._doomed(kernel) - stopped
             _signal(new, signal.SIGSTOP)
             stopped |= new
             quiet = 0 if new else quiet + 1
@@ -238,11 +282,13 @@ class _CellTime:
     def __init__(self) -> None:
         self.used = 0.0
         self.exceeded = False
-        self._before: float | None = None
+        self._before = 0.0
+        self._alone: bool | None = None
 
-    def note(self, total: float) -> None:
-        if self._before is None:
-            self._before = total
+    def note(self, total: float, *, alone: bool) -> None:
+        """Takes the CPU time of the kernel, or of all there is if it is alone."""
+        if alone is not self._alone:
+            self._before, self._alone = total - self.used, alone
         # The sum dips while an ended child is not yet counted with its parent.
         self.used = max(self.used, total - self._before)
 

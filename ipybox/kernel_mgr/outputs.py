@@ -134,6 +134,10 @@ class CellOutputs:
                 pass
         return ""
 
+    def leave_out(self, size: int) -> None:
+        """Notes that messages of this size never came."""
+        self._left_out += size
+
     def text(self) -> str | None:
         """Returns all text in order without its final newline, or None if there was no output of text.
 

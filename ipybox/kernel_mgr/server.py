@@ -114,8 +114,10 @@ class KernelGateway:
         self._on_tool_connection = on_tool_connection
         self._limits = limits or Limits()
         self._watch: LimitWatch | None = None
-        #: Which limit the kernels have exceeded since this was last set to None, if any.
-        self.exceeded: str | None = None
+        #: What was said of the limit that a kernel was killed for, by its id.
+        self.exceeded: dict[str, str] = {}
+        #: Kernels that cells have run in, by their ids, and what to call when the cell's CPU time is over.
+        self._cells: dict[str, Callable[[str], object] | None] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._link: Link | None = None
         self._private_dir: Path | None = None
@@ -123,7 +125,6 @@ class KernelGateway:
         self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._policy: Policy | None = None
-        self._on_cpu_exceeded: Callable[[str], object] | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -209,17 +210,17 @@ class KernelGateway:
         return self._link.connect()
 
     @contextlib.contextmanager
-    def cell(self, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
-        """Counts the CPU time of one cell, and calls back with a message if it exceeds the limit."""
-        self._on_cpu_exceeded = on_cpu_exceeded
+    def cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+        """Counts the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
+        self._cells[kernel_id] = on_cpu_exceeded
         if self._watch is not None:
-            self._watch.start_cell()
+            self._watch.start_cell(kernel_id)
         try:
             yield
         finally:
             if self._watch is not None:
-                self._watch.end_cell()
-            self._on_cpu_exceeded = None
+                self._watch.end_cell(kernel_id)
+            self._cells[kernel_id] = None
 
     def explain(self, text: str) -> list[str]:
         """Returns what a limit or the sandbox has refused to code that put out this text, and what opens it."""
@@ -301,13 +302,14 @@ class KernelGateway:
         self._watch = LimitWatch(self._process.pid, self._limits, self._limit_exceeded, self._cpu_exceeded)
         self._watch.start()
 
-    def _limit_exceeded(self, message: str) -> None:
+    def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:
         logger.warning("%s", message)
-        self.exceeded = message
+        killed = self._cells.keys() if kernel_id is None else {kernel_id}
+        self.exceeded |= dict.fromkeys(killed, message)
 
-    def _cpu_exceeded(self, message: str) -> None:
-        if self._on_cpu_exceeded is not None:
-            self._on_cpu_exceeded(message)
+    def _cpu_exceeded(self, message: str, kernel_id: str) -> None:
+        if (on_cpu_exceeded := self._cells[kernel_id]) is not None:
+            on_cpu_exceeded(message)
 
     def _prepare(self, guest_dir: Path) -> None:
         """Makes the guest's own directory, with the kernels' environment in it."""

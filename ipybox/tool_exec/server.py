@@ -15,8 +15,9 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import ExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -73,6 +74,14 @@ MAX_GUEST_CONNECTIONS = 256
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+@dataclass(frozen=True)
+class _Guest:
+    """One whose calls are run: who approves them, and the MCP servers that run them."""
+
+    approvals: ApprovalChannel
+    sessions: MCPSessions
+
+
 class ToolServer:
     """Runs tools of MCP servers, which start at their first call and are kept.
 
@@ -112,7 +121,11 @@ class ToolServer:
         self._token = new_token()
         self._sealed_for = sealed_for
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
+        self._connect_timeout = connect_timeout
         self._sessions = MCPSessions(connect_timeout)
+        self._application = _Guest(self._approvals, self._sessions)
+        #: Guests by their tokens.
+        self._guests = {self.guest_token: self._application}
         self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
         self._log_level = log_level
         self._approver = approver
@@ -163,9 +176,9 @@ class ToolServer:
             root = logging.getLogger("ipybox")
             root.addHandler(self._log_handler)
             root.setLevel(self._log_level)
-        self._guest_face = await _face(self.guest_token, {("POST", RUN_PATH): self._run_for_guest})
+        self._guest_face = await _face(self._guests.keys(), {("POST", RUN_PATH): self._run_for_guest})
         self._application_face = await _face(
-            self._token,
+            {self._token},
             {
                 ("POST", RUN_PATH): self._run_for_application,
                 ("PUT", RESET_PATH): self._reset,
@@ -206,6 +219,23 @@ class ToolServer:
         """Stops all MCP servers; they start again at their next call."""
         await self._sessions.reset()
 
+    @asynccontextmanager
+    async def guest(self, token: str, approver: ApprovalCallback) -> AsyncGenerator[MCPSessions]:
+        """Runs the calls of another guest, too, with an approver and MCP servers of its own, which are yielded.
+
+        Args:
+            token: The token that this guest presents.
+            approver: Called with each `ApprovalRequest` of this guest; it has to return at once.
+        """
+        approvals = ApprovalChannel(self._approvals.approval_required, self._approvals.approval_timeout)
+        async with MCPSessions(self._connect_timeout) as sessions:
+            with approvals.attached(approver):
+                self._guests[token] = _Guest(approvals, sessions)
+                try:
+                    yield sessions
+                finally:
+                    del self._guests[token]
+
     def accept_guest(self, connection: socket.socket) -> None:
         """Serves a connection that comes from a kernel; takes ownership of the socket."""
         server = self._guest_face.server if self._guest_face is not None else None
@@ -235,16 +265,17 @@ class ToolServer:
         return ours
 
     async def _run_for_guest(self, request: web.Request) -> web.Response:
+        guest = self._guests[request.headers["Authorization"].removeprefix("token ")]
         if request.content_length is None or request.content_length <= LARGE_REQUEST_BYTES:
-            return await self._run(request, self._sealed_for)
+            return await self._run(request, guest, self._sealed_for)
         async with self._large_requests:
-            return await self._run(request, self._sealed_for, self._large_body)
+            return await self._run(request, guest, self._sealed_for, self._large_body)
 
     async def _run_for_application(self, request: web.Request) -> web.Response:
-        return await self._run(request, sealed_for=None)
+        return await self._run(request, self._application, sealed_for=None)
 
     async def _run(
-        self, request: web.Request, sealed_for: Path | None, reading: asyncio.Lock | None = None
+        self, request: web.Request, guest: _Guest, sealed_for: Path | None, reading: asyncio.Lock | None = None
     ) -> web.Response:
         try:
             async with reading or nullcontext():
@@ -271,12 +302,12 @@ class ToolServer:
                 return web.json_response(RunReply(error=error), status=403)
             self._sealed[server_name] = (call["seal"], server_params)
             call["server_params"] = start_beside(server_params)
-        return web.json_response(await self._approve_and_call(call))
+        return web.json_response(await self._approve_and_call(call, guest))
 
-    async def _approve_and_call(self, call: RunRequest) -> RunReply:
+    async def _approve_and_call(self, call: RunRequest, guest: _Guest) -> RunReply:
         name = f"{call['server_name']}.{call['tool_name']}"
         try:
-            accepted = await self._approvals.request(
+            accepted = await guest.approvals.request(
                 call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
             )
         except (RuntimeError, TimeoutError) as exc:
@@ -284,7 +315,7 @@ class ToolServer:
         if not accepted:
             return RunReply(error=f"call of {name} was rejected")
         try:
-            result = await self._sessions.call(
+            result = await guest.sessions.call(
                 call["server_name"], call["server_params"], call["tool_name"], call["tool_args"]
             )
         except (IpyboxError, ValueError) as exc:
@@ -359,9 +390,9 @@ async def _serve(server: web.Server, connection: socket.socket) -> None:
         connection.close()
 
 
-async def _face(token: str, routes: dict[tuple[str, str], Handler]) -> web.AppRunner:
-    """Returns a running HTTP server with these routes, which listens nowhere yet."""
-    app = web.Application(middlewares=[_guard(token)], client_max_size=MAX_REQUEST_BYTES)
+async def _face(tokens: Collection[str], routes: dict[tuple[str, str], Handler]) -> web.AppRunner:
+    """Returns a running HTTP server with these routes, which listens nowhere yet; the tokens may change."""
+    app = web.Application(middlewares=[_guard(tokens)], client_max_size=MAX_REQUEST_BYTES)
     for (method, path), handler in routes.items():
         app.router.add_route(method, path, handler)
     runner = web.AppRunner(
@@ -376,16 +407,15 @@ async def _face(token: str, routes: dict[tuple[str, str], Handler]) -> web.AppRu
     return runner
 
 
-def _guard(token: str) -> Middleware:
-    """Returns a middleware that lets only requests with the token through, and none that a web page made."""
-    expected = f"token {token}".encode()
+def _guard(tokens: Collection[str]) -> Middleware:
+    """Returns a middleware that lets only requests with one of the tokens through, and none that a web page made."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if "Origin" in request.headers or not _is_local(request.host):
             return web.json_response(RunReply(error="requests of web pages are refused"), status=403)
         presented = request.headers.get("Authorization", "").encode(errors="replace")
-        if not hmac.compare_digest(presented, expected):
+        if not any(hmac.compare_digest(presented, f"token {token}".encode()) for token in tokens):
             return web.json_response(RunReply(error="the tool server's token is missing or wrong"), status=401)
         return await handler(request)
 

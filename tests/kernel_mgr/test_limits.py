@@ -119,7 +119,12 @@ class Gateway:
         self.cpu_messages: asyncio.Queue[str] = asyncio.Queue()
 
     def watch(self, **allowed: Any) -> LimitWatch:
-        return LimitWatch(self.pid, Limits(**allowed), self.messages.put_nowait, self.cpu_messages.put_nowait)
+        return LimitWatch(
+            self.pid,
+            Limits(**allowed),
+            lambda message, _: self.messages.put_nowait(message),
+            lambda message, _: self.cpu_messages.put_nowait(message),
+        )
 
     def run(self, code: str) -> None:
         assert self._process.stdin is not None
@@ -277,15 +282,15 @@ else:
 @pytest.mark.usefixtures("either_tree")
 async def test_cpu_time_of_a_cell_is_exceeded_once_and_nothing_is_killed():
     async with running_gateway() as gateway, gateway.watch(cpu_seconds=0.3) as watch:
-        watch.start_cell()
+        watch.start_cell("kernel")
         gateway.run(BURN)
         async with asyncio.timeout(servers.WAIT):
             message = await gateway.cpu_messages.get()
         assert message.startswith("the cell used 0.")
         assert message.endswith(" s of CPU time, more than cpu_seconds=0.3 allows: it was interrupted")
-        watch.end_cell()
+        watch.end_cell("kernel")
         assert descendants(gateway.pid)
-        watch.start_cell()  # the second cell gets a time of its own
+        watch.start_cell("kernel")  # the second cell gets a time of its own
         async with asyncio.timeout(servers.WAIT):
             assert (await gateway.cpu_messages.get()).startswith("the cell used 0.")
         assert gateway.cpu_messages.empty()
@@ -304,7 +309,7 @@ for _ in range(20):
 time.sleep(60)
 """
     async with running_gateway() as gateway, gateway.watch(cpu_seconds=0.4) as watch:
-        watch.start_cell()
+        watch.start_cell("kernel")
         gateway.run(program)
         async with asyncio.timeout(servers.WAIT):
             assert "more than cpu_seconds=0.4" in await gateway.cpu_messages.get()
@@ -315,8 +320,8 @@ async def test_nothing_is_called_after_a_stop_or_outside_of_a_cell():
         async with gateway.watch(cpu_seconds=0.01) as watch:
             gateway.run("print('burning', flush=True)\nwhile True: pass")
             assert await gateway.line() == "burning"
-            watch.start_cell()
-            watch.end_cell()
+            watch.start_cell("kernel")
+            watch.end_cell("kernel")
         assert gateway.cpu_messages.empty()
         with pytest.raises(RuntimeError, match="started before"):
             watch.start()

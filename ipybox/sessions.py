@@ -1,0 +1,141 @@
+"""The sessions of an MCP server: kernels by name, so that what is done at once does not get in each other's way.
+
+There is one that is always there, and others that are made at their first use, up to a number. Cells of different
+sessions run at once, those of one in order. Sessions have variables and MCP servers of their own; they share the
+workspace and the gateway process, which is the sandbox (`CodeExecutor.sibling`). They end when they are told to, not by
+themselves: an agent would lose what it counts on.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from ipybox.code_exec import CodeExecutor
+from ipybox.errors import CodeExecutionError
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SESSION = "default"
+
+#: How many sessions there can be if nobody says otherwise.
+MAX_SESSIONS = 8
+
+NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+class Sessions:
+    """Starts executors when they are needed, and owns them until `stop`.
+
+    Args:
+        new_executor: Makes the default session's executor. If that or its start fails, the next use tries again.
+        limit: How many sessions there can be at once.
+
+    Raises:
+        ValueError: If there can be none.
+    """
+
+    def __init__(self, new_executor: Callable[[], CodeExecutor], limit: int):
+        if limit < 1:
+            raise ValueError(f"max_sessions={limit} is too low: the default session is one")
+        self._new_executor = new_executor
+        self._limit = limit
+        self._default: CodeExecutor | None = None
+        self._starts: dict[str, asyncio.Task[CodeExecutor]] = {}
+        self._stopped = False
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the sessions that there are, the default one first."""
+        return [DEFAULT_SESSION, *(name for name in self._starts if name != DEFAULT_SESSION)]
+
+    def start(self) -> None:
+        """Starts the default session in the background, if it is not there."""
+        if not self._stopped:
+            self._ensure_start(DEFAULT_SESSION)
+
+    @asynccontextmanager
+    async def use(self, name: str) -> AsyncGenerator[CodeExecutor]:
+        """Yields the executor of a session, which is made if need be.
+
+        Raises:
+            ValueError: If the name is none, or there are as many sessions as there can be.
+            CodeExecutionError: If the session ends meanwhile.
+            IpyboxError, OSError: If it can't be started.
+        """
+        start = self._ensure_start(name)
+        ended = f"the session {name!r} was reset meanwhile"
+        # Unlike awaiting the task this leaves it alone when who waits is cancelled: others may wait, too.
+        await asyncio.wait([start])
+        if start.cancelled():
+            raise CodeExecutionError(ended)
+        executor = start.result()
+        try:
+            yield executor
+        except RuntimeError as exc:
+            if self._starts.get(name) is start:
+                raise
+            raise CodeExecutionError(ended) from exc
+
+    async def reset(self, name: str) -> None:
+        """Gives the default session a fresh kernel, and ends any other one: its next use makes it anew.
+
+        Raises:
+            ValueError: If there is no such session.
+            IpyboxError, OSError: If there is no new kernel.
+        """
+        if name == DEFAULT_SESSION:
+            async with self.use(name) as executor:
+                await executor.reset()
+        elif name in self._starts:
+            await _end(self._starts.pop(name))
+        else:
+            raise ValueError(f"there is no session {name!r}, but these: {', '.join(self.names)}")
+
+    async def stop(self) -> None:
+        """Ends all sessions, at once: who stops us may not have much patience."""
+        self._stopped = True
+        starts, self._starts = self._starts, {}
+        await asyncio.gather(*map(_end, starts.values()))
+
+    def _ensure_start(self, name: str) -> asyncio.Task[CodeExecutor]:
+        start = self._starts.get(name)
+        if start is None:
+            self._check_new(name)
+            start = self._starts[name] = asyncio.create_task(self._start(name))
+            start.add_done_callback(lambda start: self._forget_failed(name, start))
+        return start
+
+    def _check_new(self, name: str) -> None:
+        if self._stopped:
+            raise CodeExecutionError("ipybox is being stopped")
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a session: use up to 64 letters, digits and any of _ . -")
+        if name != DEFAULT_SESSION and len(names := self.names) >= self._limit:
+            raise ValueError(
+                f"there are as many sessions as max_sessions={self._limit} allows: {', '.join(names)}. "
+                "Use one of them, or end one by reset with its name"
+            )
+
+    async def _start(self, name: str) -> CodeExecutor:
+        if self._default is None:
+            self._default = self._new_executor()
+        executor = self._default if name == DEFAULT_SESSION else self._default.sibling()
+        await executor.start()
+        return executor
+
+    def _forget_failed(self, name: str, start: asyncio.Task[CodeExecutor]) -> None:
+        if start.cancelled() or (exc := start.exception()) is None:
+            return
+        logger.error("the session %s did not start: %s", name, exc)
+        if self._starts.get(name) is start:
+            del self._starts[name]
+
+
+async def _end(start: asyncio.Task[CodeExecutor]) -> None:
+    """Stops an executor, also while it is being started."""
+    start.cancel()
+    await asyncio.wait([start])
+    if not start.cancelled() and start.exception() is None:
+        await start.result().stop()
