@@ -41,7 +41,8 @@ def open_directory(path: Path, *, beneath: Path | None = None, create: bool = Tr
         root, names = path, ()
     else:
         path = Path(os.path.abspath(path))  # not `resolve`, which follows links
-        root, names = _split(path, beneath)
+        spelled = spelled_in(path, beneath)
+        root, names = (path, ()) if spelled is None else (beneath, spelled)
     with ExitStack() as stack:
         if create and not names:
             root.mkdir(parents=True, exist_ok=True)
@@ -158,17 +159,20 @@ class Directory:
         return f"{path} is not a directory: remove it"
 
 
-def _split(path: Path, root: Path) -> tuple[Path, tuple[str, ...]]:
-    """Returns where to start and the names from there: `root` if `path` lies there, however that is spelled."""
-    state = root.stat()
-    # The outermost first: what is further in can be a link that code has made.
+def spelled_in(path: Path, directory: Path) -> tuple[str, ...] | None:
+    """Returns the names that lead from a directory to a path, however the way to the directory is spelled.
+
+    None if the path does not lie there.
+    """
+    state = directory.stat()
+    # The outermost first: what is further in can be a link that code has made, and that leads back.
     for parent in reversed((path, *path.parents)):
         try:
             if os.path.samestat(parent.stat(), state):
-                return root, path.relative_to(parent).parts
+                return path.relative_to(parent).parts
         except OSError:
-            break
-    return path, ()
+            return None
+    return None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from dotenv import load_dotenv
 
 from ipybox.docker import options as docker_options
-from ipybox.errors import IpyboxError, SandboxError
+from ipybox.errors import IpyboxError, PolicyError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, parse_bytes
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.settings import PROFILES, load_settings
@@ -51,6 +51,13 @@ def parser() -> argparse.ArgumentParser:
         help="offer tools that upload and download files in DIR, absolute or in the workspace; repeatable",
     )
     docker_options.add_output_options(arguments)
+    arguments.add_argument(
+        "--approve",
+        type=docker_options.approval,
+        default="auto",
+        metavar="HOW",
+        help="tool calls of code: auto accepts them, ask asks the client's user, a file has rules (default: auto)",
+    )
     arguments.add_argument("--tool-server-host", default="localhost", help="host of the tool server's port")
     arguments.add_argument("--tool-server-port", type=int, help="port of the tool server (default: none)")
     arguments.add_argument("--kernel-gateway-host", default="localhost", help="host of the kernel gateway's port")
@@ -71,7 +78,8 @@ def parser() -> argparse.ArgumentParser:
     sandbox.add_argument(
         "--late-checks",
         action="store_true",
-        help="serve even if the sandbox can't start now: calls say why, run nothing, and try again",
+        help="serve even if the sandbox can't start now, or the rules of --approve are wrong: calls say why, "
+        "run nothing, and try again",
     )
     limits = arguments.add_argument_group("limits", "what the code may use, with all that it starts")
     limits.add_argument(
@@ -150,11 +158,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if arguments.command == "check":
         sys.exit(asyncio.run(_check(workspace, confinement)))
+    try:
+        approve = _approval(arguments, workspace)
+    except PolicyError as exc:
+        sys.exit(f"ipybox: {exc}")
     load_dotenv(workspace / ".env")
     os.chdir(workspace)
     if state_dir().is_relative_to(workspace):  # as in a container, where only the workspace lasts
         make_state_dir_in(workspace)
-    asyncio.run(_serve(arguments, workspace, confinement))
+    asyncio.run(_serve(arguments, workspace, confinement | {"approve": approve}))
 
 
 def _docker(arguments: argparse.Namespace) -> NoReturn:
@@ -199,7 +211,23 @@ def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: dict[str, Any]) -> None:
+def _approval(arguments: argparse.Namespace, workspace: Path) -> docker_options.Approval:
+    """Returns how tool calls are approved, after a look at the rules if they are in a file.
+
+    Raises:
+        PolicyError: If they are wrong, and not only calls are to say so.
+    """
+    approve: docker_options.Approval = arguments.approve
+    if not isinstance(approve, Path):
+        return approve
+    if not arguments.late_checks:
+        from ipybox.tool_exec.approval.policy import Policy
+
+        Policy.load(approve, workspace)
+    return approve.expanduser().resolve()
+
+
+async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[str, Any]) -> None:
     from ipybox.mcp_server import MCPServer
     from ipybox.sessions import MAX_SESSIONS
 
@@ -216,7 +244,7 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: di
             images=arguments.images or "both",
             resources=arguments.resources == "always",
             max_sessions=MAX_SESSIONS if arguments.max_sessions is None else arguments.max_sessions,
-            **confinement,
+            **options,
         )
     except ValueError as exc:
         sys.exit(f"ipybox: {exc}")
@@ -233,13 +261,13 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, confinement: di
 async def _check(workspace: Path, confinement: dict[str, Any]) -> int:
     """Prints what the check says, and returns the exit status."""
     from ipybox.codeact.host import check_in_kernel
-    from ipybox.codeact.source import printable
+    from ipybox.printable import printable
 
     try:
         said = await check_in_kernel(workspace, **confinement)
     except (IpyboxError, OSError) as exc:
         said = f"ipybox: the check could not be ended: {exc}"
-    print(printable(said))
+    print(printable(said, lines=True))
     return 0 if said.startswith("ok:") else 1
 
 

@@ -37,6 +37,7 @@ from ipybox.tool_exec.protocol import TOKEN_VARIABLE
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.client import ExecutionResult, KernelClient
     from ipybox.tool_exec.approval.client import ApprovalRequest
+    from ipybox.tool_exec.approval.policy import Policy
     from ipybox.tool_exec.server import ToolServer
     from ipybox.transfer.workspace import Transferred, Workspace
 
@@ -101,8 +102,11 @@ class CodeExecutor:
         process_limit: Processes that there may be at once, the kernel included; None for no limit.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, such as
             `example.org`, `*.example.org` or `example.org:443`.
+        approval_policy: Rules for tool calls, or their file: what they allow runs, what they deny fails. The others
+            are accepted or rejected as without.
 
     Raises:
+        PolicyError: If the policy can't be read or is wrong.
         SandboxError: If the settings of the sandbox can't be read or are wrong.
         ValueError: If there are settings for a sandbox that is not asked for, or a limit is so low that no kernel can
             run.
@@ -127,12 +131,14 @@ class CodeExecutor:
         cpu_seconds: float | None = None,
         process_limit: int | None = None,
         allowed_domains: Sequence[str] = (),
+        approval_policy: "Policy | Path | str | None" = None,
     ):
         self._tool_server_address = (tool_server_host, tool_server_port)
         self._approval_timeout = approval_timeout
         self._connect_timeout = connect_timeout
         workspace = working_dir or Path.cwd()
         self._workspace = workspace.resolve()
+        self._policy = _policy(approval_policy, self._workspace)
         #: The workspace, if what runs there must get no further.
         self._sandboxed = self._workspace if sandbox else None
         self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
@@ -248,7 +254,7 @@ class CodeExecutor:
         return True
 
     async def execute(self, code: str, timeout: float | None = 120) -> CodeExecutionResult:
-        """Executes code and returns its result. All tool calls that it makes are accepted.
+        """Executes code and returns its result. All tool calls that it makes are accepted, if no policy denies them.
 
         Args:
             code: The code of one cell.
@@ -271,7 +277,7 @@ class CodeExecutor:
     async def stream(
         self, code: str, timeout: float | None = 120, chunks: bool = False
     ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
-        """Executes code; yields each tool call for approval, and last the result.
+        """Executes code; yields each tool call that no policy decides on for approval, and last the result.
 
         A tool call waits until its request is accepted or rejected, which may happen at any time and in any order.
         Leaving the iteration early interrupts the code.
@@ -467,7 +473,13 @@ class CodeExecutor:
     async def _decide(self, request: "ApprovalRequest") -> None:
         if self._on_approval is None:
             raise RuntimeError("the call was made while no code was being executed")
-        await self._on_approval(request)
+        decision = None if self._policy is None else self._policy.decide_on(request)
+        if decision is None or decision.effect == "ask":
+            await self._on_approval(request)
+        elif decision.effect == "allow":
+            await request.accept()
+        else:
+            await request.reject(f"it is denied by {decision.reason}")
 
     def _check_running(self) -> None:
         if self._state is not _State.STARTED:
@@ -476,3 +488,11 @@ class CodeExecutor:
 
 async def _accept(request: "ApprovalRequest") -> None:
     await request.accept()
+
+
+def _policy(given: "Policy | Path | str | None", workspace: Path) -> "Policy | None":
+    if not isinstance(given, Path | str):
+        return given
+    from ipybox.tool_exec.approval.policy import Policy
+
+    return Policy.load(given, workspace)

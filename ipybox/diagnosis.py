@@ -21,6 +21,7 @@ from typing import Literal
 from ipybox.docker.engine import DAEMON_TIMEOUT, DOCKER, engine_findings
 from ipybox.docker.options import default_image
 from ipybox.errors import SandboxError
+from ipybox.printable import printable
 from ipybox.probe import probe
 from ipybox.sandbox.preflight import (
     INSTALLERS,
@@ -132,11 +133,6 @@ def examine_modes(modes: Collection[Mode], *, try_sandbox: bool) -> dict[Mode, l
         for check, findings in zip(wanted, running, strict=True):
             found.setdefault(check.mode, []).extend(findings.result())
     return found
-
-
-def printable(text: str) -> str:
-    """Returns the text without what a terminal would obey: programs wrote parts of it."""
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _needed(mode: Literal["plain", "sandbox", "docker"], sandbox_config: Path | None) -> list[Finding]:

@@ -3,7 +3,8 @@
 from rich.console import Console
 from rich.text import Text
 
-from ipybox.diagnosis import MODES, asked_modes, examine_modes, printable
+from ipybox.diagnosis import MODES, asked_modes, examine_modes
+from ipybox.printable import printable
 from ipybox.sandbox.preflight import Finding
 
 

@@ -10,6 +10,7 @@
         ├── MCPServerError         an MCP server can't be started, reached or understood
         │   └── MCPConnectionLost  the connection to it ended while a call was under way
         ├── MissingVariableError   a ${VAR} in server parameters has no value
+        ├── PolicyError            an approval policy can't be read, or is wrong
         ├── SandboxError           the sandbox can't be set up; nothing ran without it
         └── ToolRunnerError        a tool call failed, was rejected or was not answered
     TimeoutError
@@ -77,6 +78,10 @@ class MCPConnectionLost(MCPServerError):
 
 class MissingVariableError(IpyboxError):
     """A `${VAR}` placeholder in server parameters names a variable that is not set."""
+
+
+class PolicyError(IpyboxError):
+    """An approval policy can't be read, or is wrong; the message names file and line, and what is expected there."""
 
 
 class SandboxError(IpyboxError):

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 from ipybox.code_exec import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
+from ipybox.docker.options import Approval
 from ipybox.errors import IpyboxError
 from ipybox.outputs.answer import Answers, Images
 from ipybox.outputs.resources import OutputServer
@@ -31,6 +32,11 @@ from ipybox.sessions import DEFAULT_SESSION, MAX_SESSIONS, Sessions
 if TYPE_CHECKING:
     from ipybox.mcp_apigen import ToolModules
 
+
+if TYPE_CHECKING:
+    from ipybox.mcp_apigen import ToolModules
+    from ipybox.mcp_cells import AskingCells
+    from ipybox.tool_exec.approval.policy import Policy
 
 #: Directory of the workspace in which tool APIs are generated.
 TOOLS_DIR = "mcptools"
@@ -65,6 +71,7 @@ class MCPServer:
         resources: Whether Claude Code is told, too, that it can read long outputs as resources. It offers the model
             tools of its own for that, which cost context; without them, the model reads the files.
         max_sessions: How many sessions there can be at once, the default one included.
+        approve: Whether tool calls are accepted (`auto`), the user of the client is asked (`ask`), or a policy says so.
 
     Raises:
         ValueError: If an allowed directory is none, or can't be allowed, or there could be no session.
@@ -90,13 +97,16 @@ class MCPServer:
         images: Images = "both",
         resources: bool = False,
         max_sessions: int = MAX_SESSIONS,
+        approve: Approval = "auto",
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
         self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
         # Made when they are needed, as that fails where settings are wrong: calls say so, and try again.
         self._packages: PackageInstaller | None = None
-        new_executor = partial(
+        self._approve: Approval = approve
+        self._cells: AskingCells | None = None
+        self._make_executor = partial(
             CodeExecutor,
             tool_server_host,
             tool_server_port,
@@ -112,7 +122,7 @@ class MCPServer:
             process_limit=process_limit,
             allowed_domains=allowed_domains,
         )
-        self._sessions = Sessions(new_executor, max_sessions)
+        self._sessions = Sessions(self._new_executor, max_sessions)
         outputs = OutputStore(self._workspace)
         self._answers = Answers(outputs, images)
         self._resources = resources
@@ -136,6 +146,8 @@ class MCPServer:
 
     async def stop(self) -> None:
         """Stops all sessions and all that belongs to them."""
+        if self._cells is not None:
+            await self._cells.aclose()
         await self._sessions.stop()
 
     async def register_mcp_server(
@@ -171,17 +183,22 @@ class MCPServer:
         max_output_chars: Annotated[int, Field(description="Longer output is cut, and kept in a file", ge=0)] = 5000,
         session: Annotated[str, Field(description="Each name is its own kernel; they run at once")] = DEFAULT_SESSION,
         *,
-        ctx: mcpserver.Context[Any, Any],
-    ) -> CallToolResult:
+        context: mcpserver.Context[Any, Any],
+    ) -> CallToolResult | InputRequiredResult:
         """Executes Python code in a stateful IPython kernel, in which the generated tool APIs can be imported.
 
         Returns what the code printed and displayed. Images are shown and saved.
         """
         try:
-            async with progress_of(ctx) as progress, self._sessions.use(session) as executor:
-                result = await _execute(executor, code, timeout, progress)
+            async with progress_of(context) as progress, self._sessions.use(session) as executor:
+                if self._cells is None:
+                    result = await _execute(executor, code, timeout, progress)
+                else:
+                    result = await self._cells.run(executor, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
             return await self._answers.of_failure(exc, max_output_chars)
+        if isinstance(result, InputRequiredResult):
+            return result
         return await self._answers.of(result, max_output_chars)
 
     async def install_package(
@@ -229,7 +246,10 @@ class MCPServer:
         self._add_tool(files.download_file, "Download file", reads)
 
     def _add_tool(
-        self, tool: Callable[..., Awaitable[CallToolResult]], title: str, annotations: ToolAnnotations
+        self,
+        tool: Callable[..., Awaitable[CallToolResult | InputRequiredResult]],
+        title: str,
+        annotations: ToolAnnotations,
     ) -> None:
         describe = self._server.tool(
             title=title, description=inspect.getdoc(tool), annotations=annotations, structured_output=False
@@ -243,6 +263,23 @@ class MCPServer:
             return _trimmed(await call_next(ctx), resources=self._answers.resources)
         finally:
             self._sessions.start()
+
+    def _new_executor(self) -> CodeExecutor:
+        return self._make_executor(approval_policy=self._policy())
+
+    def _policy(self) -> "Policy | None":
+        """Returns what decides on tool calls, and has the cells ask if it may say so."""
+        if self._approve == "auto":
+            return None
+        # Only those who want them wait for what they import.
+        from ipybox.mcp_approval import Approver
+        from ipybox.mcp_cells import AskingCells
+        from ipybox.tool_exec.approval.policy import Policy
+
+        ask = self._approve == "ask"
+        policy = Policy(source="--approve ask") if ask else Policy.load(self._approve, self._workspace)
+        self._cells = AskingCells(Approver(policy))
+        return policy
 
 
 def _client_name(ctx: ServerRequestContext[Any, Any]) -> str | None:

@@ -39,6 +39,13 @@ RESOURCES = {
     "cost context; else Claude reads their files",
     "required": False,
 }
+APPROVE = {
+    "type": "string",
+    "title": "Approval of tool calls",
+    "description": "auto to accept those that code makes, ask to be asked about each, or a file with rules, such as "
+    "ipybox.yaml in the workspace",
+    "required": False,
+}
 SANDBOX_OPTIONS = {
     "sandbox_profile": {
         "type": "string",
@@ -70,13 +77,14 @@ DOCKER_OPTIONS = {
 }
 #: Options that people set, by mode, and the option of ipybox that each becomes. One that isn't set is empty.
 USER_CONFIG: dict[str, dict[str, dict[str, Any]]] = {
-    "plain": {"memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
-    "sandbox": {**SANDBOX_OPTIONS, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
-    "docker": {**DOCKER_OPTIONS, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
+    "plain": {"approve": APPROVE, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
+    "sandbox": {**SANDBOX_OPTIONS, "approve": APPROVE, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
+    "docker": {**DOCKER_OPTIONS, "approve": APPROVE, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
 }
 OPTIONS = {
     "sandbox_profile": "--sandbox-profile",
     "allowed_domains": "--allow-domain",
+    "approve": "--approve",
     "memory_limit": "--memory-limit",
     "resources": "--resources",
     "network": "--network",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.sandbox.settings import load_settings
+from ipybox.tool_exec.approval.policy import Policy
 from tests.test_readme import PATH, REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -50,6 +51,15 @@ def test_settings_that_are_shown_are_those_of_the_example():
         "*.example.org:443",
     )
     assert load_settings(DOCS / "examples" / "sandbox-mcp.json").deny_read == (".env",)
+
+
+def test_rules_that_are_shown_are_a_policy(tmp_path: Path):
+    (rules,) = re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "approvals.md").read_text(), re.MULTILINE | re.DOTALL)
+    policy = Policy(rules, tmp_path)
+
+    assert policy.decide("bank", "transfer", {"amount": 1000}).effect == "ask"
+    assert policy.decide("bank", "transfer", {"amount": 999}).effect == "allow"
+    assert policy.decide("filesystem", "read_file", {"path": "secrets/x"}).effect == "deny"
 
 
 def test_every_test_that_the_sandboxs_promises_name_is_there():

@@ -28,7 +28,8 @@ from tests.test_beneath import names, planting
 #: What programs of the host believe or execute.
 PROTECTED = (
     *(".env", ".env.local", "a/.ENV", ".ipybox", ".ipybox/packages/x", ".git/hooks/pre-commit", "sub/.git/config"),
-    *(".mcp.json", ".claude/settings.json", ".vscode/tasks.json", "sandbox-config.json", ".bashrc", "sub/.gitconfig"),
+    *(".mcp.json", ".claude/settings.json", ".vscode/tasks.json", "sandbox-config.json", "ipybox.yaml"),
+    *(".bashrc", "sub/.gitconfig"),
 )
 SECRET = (".env", ".env.local", "a/.Env", ".ipybox/seal", ".envrc")
 

@@ -8,7 +8,8 @@ from ipybox.codeact.card import Card, gentool_cards, mcp_cards
 from ipybox.codeact.interface import interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
 from ipybox.codeact.search import search
-from ipybox.codeact.source import UnreadableError, printable
+from ipybox.codeact.source import UnreadableError
+from ipybox.printable import printable
 
 #: Characters of an overview, and of these those of its gentools.
 BUDGET = 2000
@@ -47,7 +48,7 @@ def tools(query: str = "", *, workspace: Path | str = ".") -> str:
     cards = [*gentool_cards(library), *mcp_cards(library)]
     query = query.strip()
     answer = _overview(cards) if not query else _answer(cards, query)
-    return printable("\n".join([answer, *_unreadable(library.unreadable)]))
+    return printable("\n".join([answer, *_unreadable(library.unreadable)]), lines=True)
 
 
 def _answer(cards: list[Card], query: str) -> str:

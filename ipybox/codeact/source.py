@@ -204,8 +204,3 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # links in a circle
         return False
-
-
-def printable(text: str) -> str:
-    """The text without what a terminal would obey, or an encoding would refuse."""
-    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)

@@ -8,7 +8,7 @@ from ipybox.codeact.imported import import_problems, importing, parser_import_pr
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, Library, McpTool, Name
 from ipybox.codeact.parser_rules import orphan_problems, parser_problems, stray_parsers
 from ipybox.codeact.problem import Problem, unreadable
-from ipybox.codeact.source import printable
+from ipybox.printable import printable
 
 #: Problems that are told at a time.
 SHOWN = 50
@@ -31,7 +31,7 @@ def check(*, workspace: Path | str = ".") -> str:
         gentools, parsers = len(list(library.gentools())), len(list(library.parsers()))
         return f"ok: {_number(gentools, 'gentool')}, {_number(parsers, 'parser')}"
     more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return printable("\n".join([*map(str, found[:SHOWN]), *more]))
+    return printable("\n".join([*map(str, found[:SHOWN]), *more]), lines=True)
 
 
 def problems(workspace: Path | str = ".") -> list[Problem]:

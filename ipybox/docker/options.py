@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ipybox.docker.errors import DockerError
 from ipybox.kernel_mgr.limits import MIN_MEMORY, format_bytes, parse_bytes
@@ -27,6 +27,10 @@ IMAGES = ("link", "inline", "both")
 RESOURCES = ("auto", "always")
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+#: How tool calls are approved: all of them, by asking, or by the rules of a file.
+Approval = Literal["auto", "ask"] | Path
 
 
 def default_image() -> str:
@@ -74,6 +78,12 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
         help="have tools that upload and download files there; repeatable (default: the workspace)",
     )
     add_output_options(arguments)
+    arguments.add_argument(
+        "--approve",
+        type=approval,
+        metavar="HOW",
+        help="tool calls of code: auto accepts them, ask asks the client's user, a file in the workspace has rules",
+    )
     arguments.add_argument("--image", metavar="NAME", help=f"the image (default: ${IMAGE_VARIABLE}, or {IMAGE})")
     arguments.add_argument("--network", metavar="NAME", help="a network of Docker's, such as none (default: its own)")
     arguments.add_argument(
@@ -142,6 +152,7 @@ def options(namespace: argparse.Namespace) -> Options:
         raise DockerError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
     allowed: list[str] | None = given.get("allowed_dir")
     passed_on += [f"--allowed-dir={directory}" for directory in (["."] if allowed is None else allowed)]
+    passed_on += _approval(given, workspace)
     passed_on += [
         f"--{name.replace('_', '-')}={given[name]}"
         for name in ("images", "resources", "cpu_seconds", "process_limit", "max_sessions", "log_level")
@@ -156,6 +167,23 @@ def options(namespace: argparse.Namespace) -> Options:
         sandbox=sandbox,
         passed_on=passed_on,
     )
+
+
+def approval(text: str) -> Approval:
+    """Returns how tool calls are approved, as the option --approve says it."""
+    return text if text in ("auto", "ask") else Path(text)
+
+
+def _approval(given: dict[str, Any], workspace: Path) -> list[str]:
+    """Returns the arguments that say in the container how tool calls are approved."""
+    approve: Approval = given.get("approve", "auto")
+    if not isinstance(approve, Path):
+        return [] if approve == "auto" else [f"--approve={approve}"]
+    file = approve.expanduser().resolve()
+    if not file.is_relative_to(workspace):
+        raise DockerError(f"the container does not see {file}: have the rules for tool calls in {workspace}")
+    # Who starts the container would not get to know what is wrong in the file.
+    return [f"--approve={WORKSPACE}/{file.relative_to(workspace)}", "--late-checks"]
 
 
 def _sandbox_settings(given: dict[str, Any], workspace: Path) -> list[str]:

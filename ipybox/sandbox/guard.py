@@ -24,7 +24,7 @@ STATE_DIR = ".ipybox"
 #: Configuration that programs of the host read in a workspace, and some of them execute.
 PROTECTED_FILES = (
     *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".env"),
-    *(".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json", "sandbox-config.json"),
+    *(".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json", "sandbox-config.json", "ipybox.yaml"),
 )
 #: What a placeholder holds that must not be empty: Claude Code complains about one that is no JSON.
 PLACEHOLDERS = {".mcp.json": b'{"mcpServers": {}}\n'}

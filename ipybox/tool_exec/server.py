@@ -29,7 +29,7 @@ from aiohttp.typedefs import Middleware
 
 from ipybox.bounded_json import MAX_VALUES, costs_too_much
 from ipybox.endpoint import Endpoint
-from ipybox.errors import IpyboxError
+from ipybox.errors import IpyboxError, ToolRunnerError
 from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.listen import listen
 from ipybox.sandbox.servers import start_beside
@@ -312,6 +312,8 @@ class ToolServer:
             )
         except (RuntimeError, TimeoutError) as exc:
             return RunReply(error=f"call of {name} was not approved: {exc}")
+        except ToolRunnerError as exc:
+            return RunReply(error=f"call of {name} was rejected: {exc}")
         if not accepted:
             return RunReply(error=f"call of {name} was rejected")
         try:

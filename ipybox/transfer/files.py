@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from ipybox.beneath import REMOVABLE_DEPTH, Directory
-from ipybox.transfer.places import shown
+from ipybox.printable import printable
 
 #: Bytes that are transferred at once by default, before any encoding.
 MAX_BYTES = 64 * 1024**2
@@ -73,7 +73,7 @@ class Transfer:
     @property
     def left_out(self) -> tuple[str, ...]:
         """What was not transferred, and why; the first of it."""
-        told = [f"{shown('/'.join(names))} ({why})" for names, why in self._left_out.items()]
+        told = [f"{printable('/'.join(names))} ({why})" for names, why in self._left_out.items()]
         return (*told, f"{self._not_told} more") if self._not_told else tuple(told)
 
     def leave_out(self, names: tuple[str, ...], why: str) -> None:
@@ -93,8 +93,8 @@ class Transfer:
         """
         if size > self.max_bytes:
             raise ValueError(
-                f"{shown(path)} has {_mebibytes(size)}, and at most {_mebibytes(self.max_bytes)} are transferred at "
-                "once: split it by code, or transfer parts of it"
+                f"{printable(path)} has {_mebibytes(size)}, and at most {_mebibytes(self.max_bytes)} are transferred "
+                "at once: split it by code, or transfer parts of it"
             )
 
     def count(self, path: Path, depth: int) -> None:
@@ -106,7 +106,7 @@ class Transfer:
         self._items += 1
         if self._items > MAX_ITEMS or depth > MAX_DEPTH:
             what = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_ITEMS} files and directories"
-            raise ValueError(f"at {shown(path)}: at most {what} are transferred at once; transfer parts of it")
+            raise ValueError(f"at {printable(path)}: at most {what} are transferred at once; transfer parts of it")
 
     def chunks(self, item: Item) -> Iterator[bytes]:
         """Yields the content of a file, which is counted, also as far as it grows meanwhile.
@@ -120,8 +120,8 @@ class Transfer:
             self.size += len(chunk)
             if self.size > self.max_bytes:
                 raise ValueError(
-                    f"at {shown('/'.join(item.names))}: these are more than the {_mebibytes(self.max_bytes)} that are "
-                    "transferred at once; transfer parts of it"
+                    f"at {printable('/'.join(item.names))}: these are more than the {_mebibytes(self.max_bytes)} that "
+                    "are transferred at once; transfer parts of it"
                 )
             yield chunk
 
@@ -147,7 +147,7 @@ def open_file(directory: Directory, name: str) -> Generator[tuple[IO[bytes], os.
             if stat.S_ISREG(state.st_mode):
                 yield file, state
                 return
-    path = shown(directory.path / name)
+    path = printable(directory.path / name)
     raise PermissionError(f"{path} is {kind(state)}: only files and directories are transferred")
 
 
@@ -251,7 +251,7 @@ def _fits(directory: Directory, tree: Tree) -> None:
         found = _stat(directory, name)
         if found is None:
             continue
-        path, is_directory = shown(directory.path / name), stat.S_ISDIR(found.st_mode)
+        path, is_directory = printable(directory.path / name), stat.S_ISDIR(found.st_mode)
         if inner is None and is_directory:
             raise IsADirectoryError(f"{path} is a directory, where a file has to be: nothing was changed")
         if inner is not None:
@@ -275,7 +275,9 @@ def _names(directory: Directory) -> list[str]:
     with os.scandir(directory.fd) as entries:
         names = [entry.name for entry in islice(entries, MAX_ITEMS + 1)]
     if len(names) > MAX_ITEMS:
-        raise ValueError(f"{shown(directory.path)} has more than the {MAX_ITEMS} files that are transferred at once")
+        raise ValueError(
+            f"{printable(directory.path)} has more than the {MAX_ITEMS} files that are transferred at once"
+        )
     return names
 
 

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipybox.beneath import Directory, open_directory
+from ipybox.beneath import Directory, open_directory, spelled_in
+from ipybox.printable import printable
 from ipybox.transfer.rules import is_protected, own_secrets, too_long
 
 
@@ -83,18 +84,18 @@ class Places:
             ValueError: It is no path.
         """
         if "\0" in str(path) or too_long(given := self.workspace / path):
-            raise ValueError(f"{shown(path)[:100]} is too long for a path, or has a NUL")
+            raise ValueError(f"{printable(path)[:100]} is too long for a path, or has a NUL")
         real = Path(os.path.realpath(given))
         for root in self._roots:
             if real.is_relative_to(root.path):
                 return Place(root.base, root.identity, real.relative_to(root.base).parts)
-        where = ", ".join(map(shown, self.allowed))
+        where = ", ".join(map(printable, self.allowed))
         leads = "" if real == Path(os.path.normpath(given)) else " leads elsewhere and"
-        raise PermissionError(f"{shown(path)}{leads} is in none of the allowed directories: {where}")
+        raise PermissionError(f"{printable(path)}{leads} is in none of the allowed directories: {where}")
 
     def _root(self, path: Path) -> Place:
         # Links in the workspace may be of the code's making: what is given there is taken as it is spelled.
-        names = _spelled_in(path, self.workspace)
+        names = spelled_in(path, self.workspace)
         if names is None:
             if not path.is_dir():
                 raise ValueError(f"the allowed directory {path} is not a directory: make it, or allow another one")
@@ -107,22 +108,5 @@ class Places:
         return root
 
 
-def shown(path: str | Path) -> str:
-    """Returns a path as text for people, whatever bytes it has."""
-    return "".join(character if character.isprintable() else "?" for character in str(path))
-
-
 def _identity(state: os.stat_result) -> tuple[int, int]:
     return state.st_dev, state.st_ino
-
-
-def _spelled_in(path: Path, directory: Path) -> tuple[str, ...] | None:
-    """Returns the names that lead from a directory to a path, however the way to the directory is spelled."""
-    state = directory.stat()
-    for parent in reversed((path, *path.parents)):  # what is further in can be a link that leads back
-        try:
-            if os.path.samestat(parent.stat(), state):
-                return path.relative_to(parent).parts
-        except OSError:
-            return None
-    return None

@@ -9,8 +9,8 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ipybox.printable import printable
 from ipybox.transfer.files import Item, Refused, Transfer
-from ipybox.transfer.places import shown
 
 #: Seconds of each member's time, 1980-01-01: programs take an earlier one for a mistake.
 MTIME = 315_532_800
@@ -71,7 +71,7 @@ def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: R
         if not names and member.isdir():
             continue  # the directory that was packed
         if not names:
-            raise ValueError(f"in the tar, {shown(member.name) or 'a file'} has no name")
+            raise ValueError(f"in the tar, {printable(member.name) or 'a file'} has no name")
         reason = refused(names)
         if reason is None and not member.isreg() and not member.isdir():
             reason = "a link" if member.issym() or member.islnk() else "a device or the like"
@@ -79,12 +79,12 @@ def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: R
             transfer.leave_out(names, reason)
             continue
         if names in files or (member.isreg() and names in directories):
-            raise ValueError(f"the tar has {shown(member.name)} twice")
+            raise ValueError(f"the tar has {printable(member.name)} twice")
         directories.update(names[:depth] for depth in range(1, len(names)))
         (files if member.isreg() else directories).add(names)
         members.append((names, member))
     for names in files & directories:
-        raise ValueError(f"the tar has {shown('/'.join(names))} as a file and as a directory")
+        raise ValueError(f"the tar has {printable('/'.join(names))} as a file and as a directory")
     return members
 
 
@@ -98,12 +98,14 @@ def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
             return
         # With such sizes, what is read would be somewhere else, or the same over and over.
         if member.size < 0 or member.issparse() or (member.isreg() and member.offset_data + member.size > size):
-            raise ValueError(f"in the tar, {shown(member.name)} is cut off or sparse")
+            raise ValueError(f"in the tar, {printable(member.name)} is cut off or sparse")
         yield member
 
 
 def _names(name: str) -> tuple[str, ...]:
     names = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in names or "\0" in name:
-        raise ValueError(f"in the tar, {shown(name)} leads out of it: its names have to be relative and without '..'")
+        raise ValueError(
+            f"in the tar, {printable(name)} leads out of it: its names have to be relative and without '..'"
+        )
     return names

@@ -15,7 +15,7 @@ from mcp_types import (
 from pydantic import Field
 
 from ipybox.errors import IpyboxError
-from ipybox.transfer.places import shown
+from ipybox.printable import printable
 from ipybox.transfer.workspace import TAR, Content, Transferred, Workspace
 
 #: Bytes of a picture that models look at; larger ones would make a client's next request fail.
@@ -109,7 +109,7 @@ def _block(content: Content) -> ContentBlock:
 def _report(done: Transferred, encoding: Encoding) -> str:
     files = "" if encoding != "tar" else "1 file with " if done.files == 1 else f"{done.files} files with "
     verb = "Replaced" if done.replaced else "Wrote"
-    return "\n".join(filter(None, [f"{verb} {shown(done.path)}: {files}{done.size} bytes.", _left_out(done)]))
+    return "\n".join(filter(None, [f"{verb} {printable(done.path)}: {files}{done.size} bytes.", _left_out(done)]))
 
 
 def _left_out(done: Transferred) -> str:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from ipybox.beneath import Directory, open_directory
+from ipybox.printable import printable
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.transfer.files import MAX_BYTES, Item, Refused, Transfer, open_file, walk, write_file, write_tree
-from ipybox.transfer.places import Place, Places, shown
+from ipybox.transfer.places import Place, Places
 from ipybox.transfer.rules import Rules
 from ipybox.transfer.tar import pack, unpack
 
@@ -156,19 +157,21 @@ class Workspace:
     def _readable(self, path: str | Path) -> Place:
         place = self._places.locate(path)
         if reason := self._rules.reading(place.path):
-            raise PermissionError(f"{shown(place.path)} can't be downloaded: {reason}")
+            raise PermissionError(f"{printable(place.path)} can't be downloaded: {reason}")
         return place
 
     def _writable(self, path: str | Path) -> Place:
         place = self._places.locate(path)
         if reason := self._rules.writing(place.path):
-            raise PermissionError(f"{shown(place.path)} can't be uploaded: {reason}")
+            raise PermissionError(f"{printable(place.path)} can't be uploaded: {reason}")
         return place
 
     def _write_file(self, path: str | Path, item: Item, transfer: Transfer) -> Transferred:
         place = self._writable(path)
         if not place.names:
-            raise IsADirectoryError(f"{shown(place.path)} is a directory, where a file has to be: nothing was changed")
+            raise IsADirectoryError(
+                f"{printable(place.path)} is a directory, where a file has to be: nothing was changed"
+            )
         with place.parent.open(create=True) as directory:
             replaced = write_file(directory, Item(place.names[-1:], item.file, item.executable), transfer)
         return _result(place.path, transfer, replaced)
@@ -230,5 +233,5 @@ def _told() -> Generator[None]:
     except OSError as exc:
         if exc.strerror is None:
             raise  # it is a sentence of ours
-        where = "" if exc.filename is None else f"{shown(str(exc.filename))}: "
+        where = "" if exc.filename is None else f"{printable(str(exc.filename))}: "
         raise type(exc)(f"{where}{exc.strerror}") from exc

@@ -120,8 +120,10 @@ def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:
     """Returns the options of ipybox: those that the user has set, and the workspace's settings for the sandbox."""
     given = [option for option in options if not option.endswith("=")]
+    if mode != "docker":
+        given = ["--late-checks", *given]
     if mode == "sandbox":
-        given = ["--sandbox", "--late-checks", *given]
+        given = ["--sandbox", *given]
         if (config := sandbox_config(workspace)) is not None:
             given = [option for option in given if not option.startswith("--sandbox-profile=")]
             given.append(f"--sandbox-config={config}")

@@ -282,8 +282,13 @@ def test_without_python_and_uv_it_says_what_to_install(tmp_path: Path, cache: Pa
 @pytest.mark.parametrize(
     ("mode", "config", "options", "expected"),
     [
-        ("plain", None, ["--memory-limit="], []),
-        ("plain", "{}", ["--memory-limit=4G"], ["--memory-limit=4G"]),
+        ("plain", None, ["--approve=", "--memory-limit="], ["--late-checks"]),
+        (
+            "plain",
+            "{}",
+            ["--approve=ask", "--memory-limit=4G"],
+            ["--late-checks", "--approve=ask", "--memory-limit=4G"],
+        ),
         ("docker", "{}", ["--network=none", "--image=", "--memory-limit="], ["--network=none"]),
         (
             "sandbox",

@@ -11,6 +11,7 @@ import pytest
 from ipybox.cli import parser as whole_parser
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine
+from ipybox.docker.errors import DockerError
 from ipybox.docker.options import MEMORY_BESIDE_CODE, Options, options, parser
 from ipybox.docker.refusal import request_id
 
@@ -51,6 +52,29 @@ def test_files_of_the_workspace_are_transferred_unless_other_directories_are_nam
         assert "--allowed-dir=." in options(parsed).passed_on
         parsed.allowed_dir = []  # as the plugin does
         assert "allowed-dir" not in str(options(parsed).passed_on)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], []),
+        (["--approve=auto"], []),
+        (["--approve", "ask"], ["--approve=ask"]),
+        (["--approve=WORKSPACE/ipybox.yaml"], ["--approve=/app/workspace/ipybox.yaml", "--late-checks"]),
+    ],
+    ids=["nothing", "auto", "ask", "file"],
+)
+def test_how_calls_are_approved_is_passed_on(given: list[str], expected: list[str], tmp_path: Path):
+    given = ["--workspace", str(tmp_path), *(each.replace("WORKSPACE", str(tmp_path)) for each in given)]
+    for parsed in (parser().parse_args(given), whole_parser().parse_args(["docker", *given])):
+        passed_on = options(parsed).passed_on
+        assert [each for each in passed_on if each.startswith(("--approve", "--late"))] == expected
+
+
+def test_rules_that_the_container_does_not_see_are_refused(tmp_path: Path):
+    parsed = parser().parse_args(["--workspace", str(tmp_path), "--approve=/etc/ipybox.yaml"])
+    with pytest.raises(DockerError, match=r"the container does not see /etc/ipybox\.yaml: have the rules"):
+        options(parsed)
 
 
 def test_options_may_come_before_the_command(tmp_path: Path):

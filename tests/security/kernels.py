@@ -66,7 +66,16 @@ ENV_FILES = (".env", ".env.local", ".env.production", "service/.env", "services/
 CONFIGURATION = (
     *(".git/hooks/pre-commit", ".git/hooks/post-checkout.sample", ".git/config", ".gitmodules", ".gitconfig"),
     *(".mcp.json", ".claude/settings.json", ".claude/commands/review.md", ".vscode/tasks.json", ".idea/workspace.xml"),
-    *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".ripgreprc", "sandbox-config.json"),
+    *(
+        ".bashrc",
+        ".bash_profile",
+        ".profile",
+        ".zshrc",
+        ".zprofile",
+        ".ripgreprc",
+        "sandbox-config.json",
+        "ipybox.yaml",
+    ),
     *("module/.git/hooks/pre-commit", "module/.git/config", "module/.mcp.json", "module/.vscode/tasks.json"),
 )
 

@@ -244,7 +244,7 @@ PROTECTED = [
         )
         for name in (
             *(".env", ".git/config", ".mcp.json", ".bashrc", ".gitmodules", "module/.git/config"),
-            "sandbox-config.json",
+            *("sandbox-config.json", "ipybox.yaml"),
         )
     ),
     *(
@@ -305,7 +305,16 @@ ABSENT = (
         ".claude/commands/x.md",
     ),
     *(".vscode/tasks.json", ".idea/workspace.xml", ".env", ".gitmodules", ".gitconfig", ".ripgreprc"),
-    *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".ipybox/new", "sandbox-config.json"),
+    *(
+        ".bashrc",
+        ".bash_profile",
+        ".profile",
+        ".zshrc",
+        ".zprofile",
+        ".ipybox/new",
+        "sandbox-config.json",
+        "ipybox.yaml",
+    ),
 )
 
 MAKING = [
@@ -317,7 +326,16 @@ MAKING = [
             ("putting a hard link in place of", file_attacks.write_through_a_hard_link_made_in_its_place),
             ("renaming a link to", file_attacks.replace_by_a_link),
         )
-        for name in (".git", ".mcp.json", ".claude", ".env", ".bashrc", ".gitmodules", "sandbox-config.json")
+        for name in (
+            ".git",
+            ".mcp.json",
+            ".claude",
+            ".env",
+            ".bashrc",
+            ".gitmodules",
+            "sandbox-config.json",
+            "ipybox.yaml",
+        )
     ),
     (Probe("making .git a file that leads elsewhere", file_attacks.write, ("{workspace}/.git",)), ".git"),
 ]

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from ipybox.endpoint import Endpoint
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
-from ipybox.tool_exec.approval.protocol import approve_request, decision, failure, parse_answer
+from ipybox.tool_exec.approval.protocol import Rejection, approve_request, decision, failure, parse_answer
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.client import ToolRunner, ToolRunnerError
 from ipybox.tool_exec.server import ToolServer
@@ -80,6 +80,14 @@ async def test_a_rejected_call_fails_and_the_next_one_works():
     async with serving() as (server, runner), client(server, decide):
         assert await refusal(runner) == "call of scripted.echo was rejected"
         assert await echo(runner, "next") == "next"
+
+
+async def test_a_reason_for_a_rejection_reaches_the_call():
+    async def decide(request: ApprovalRequest) -> None:
+        await request.reject("not on Sundays")
+
+    async with serving() as (server, runner), client(server, decide):
+        assert await refusal(runner) == "call of scripted.echo was rejected: not on Sundays"
 
 
 async def test_a_rejected_call_starts_no_server():
@@ -354,11 +362,12 @@ def client_of(port: int) -> ApprovalClient:
     [
         (decision("1", True), ("1", True)),
         (decision("1", False), ("1", False)),
+        (decision("1", Rejection("why")), ("1", Rejection("why"))),
         (failure("1", "why"), ("1", "why")),
         ({"id": "1", "error": {}}, ("1", "no reason given")),
     ],
 )
-def test_answers_are_parsed(message: Any, expected: tuple[str, bool | str]):
+def test_answers_are_parsed(message: Any, expected: tuple[str, bool | Rejection | str]):
     assert parse_answer(message) == expected
 
 
@@ -379,7 +388,7 @@ def test_a_request_is_no_answer():
 
 
 def test_a_request_reads_like_a_call():
-    async def respond(_: bool) -> None: ...
+    async def respond(_: object) -> None: ...
 
     request = ApprovalRequest("server", "tool", {"a": 1, "b": "x"}, respond)
 

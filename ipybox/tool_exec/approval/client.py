@@ -11,7 +11,14 @@ import aiohttp
 
 from ipybox.endpoint import Endpoint
 from ipybox.tasks import TaskSet
-from ipybox.tool_exec.approval.protocol import APPROVE_METHOD, OTHER_CLIENT, ApproveRequest, decision, failure
+from ipybox.tool_exec.approval.protocol import (
+    APPROVE_METHOD,
+    OTHER_CLIENT,
+    ApproveRequest,
+    Rejection,
+    decision,
+    failure,
+)
 from ipybox.tool_exec.protocol import APPROVAL_PATH, DEFAULT_PORT
 
 logger = logging.getLogger(__name__)
@@ -32,7 +39,7 @@ class ApprovalRequest:
         server_name: str,
         tool_name: str,
         tool_args: dict[str, Any],
-        respond: Callable[[bool], Awaitable[None]],
+        respond: Callable[[bool | Rejection], Awaitable[None]],
         server_params: dict[str, Any] | None = None,
     ):
         self.server_name = server_name
@@ -45,9 +52,9 @@ class ApprovalRequest:
         """Lets the tool run."""
         await self._respond(True)
 
-    async def reject(self) -> None:
-        """Makes the call fail in the kernel."""
-        await self._respond(False)
+    async def reject(self, reason: str | None = None) -> None:
+        """Makes the call fail in the kernel, with the reason if one is given."""
+        await self._respond(False if reason is None else Rejection(reason))
 
     def __str__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
@@ -129,8 +136,8 @@ class ApprovalClient:
                     self._tasks.start(self._decide(websocket, message))
 
     async def _decide(self, websocket: aiohttp.ClientWebSocketResponse, message: ApproveRequest) -> None:
-        async def respond(accepted: bool) -> None:
-            await websocket.send_json(decision(message["id"], accepted))
+        async def respond(outcome: bool | Rejection) -> None:
+            await websocket.send_json(decision(message["id"], outcome))
 
         params = message["params"]
         request = ApprovalRequest(

@@ -3,13 +3,22 @@
 https://www.jsonrpc.org/specification
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, cast
 
 APPROVE_METHOD = "approve"
 CALLBACK_FAILED = -32000
+REJECTED = -32001
 
 #: Why a second client is turned away, with HTTP status 409.
 OTHER_CLIENT = "another approval client is connected"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A decision against a call, with its reason."""
+
+    reason: str
 
 
 class ApproveParams(TypedDict):
@@ -35,9 +44,11 @@ def approve_request(request_id: str, params: ApproveParams) -> ApproveRequest:
     return {"jsonrpc": "2.0", "id": request_id, "method": APPROVE_METHOD, "params": params}
 
 
-def decision(request_id: str, accepted: bool) -> dict[str, Any]:
+def decision(request_id: str, outcome: bool | Rejection) -> dict[str, Any]:
     """Returns the answer to a request."""
-    return {"jsonrpc": "2.0", "id": request_id, "result": accepted}
+    if isinstance(outcome, Rejection):
+        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": REJECTED, "message": outcome.reason}}
+    return {"jsonrpc": "2.0", "id": request_id, "result": outcome}
 
 
 def failure(request_id: str, message: str) -> dict[str, Any]:
@@ -45,7 +56,7 @@ def failure(request_id: str, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": CALLBACK_FAILED, "message": message}}
 
 
-def parse_answer(message: object) -> tuple[str, bool | str]:
+def parse_answer(message: object) -> tuple[str, bool | Rejection | str]:
     """Returns the id of an answer and its decision, or the reason why there is none.
 
     Raises:
@@ -58,5 +69,7 @@ def parse_answer(message: object) -> tuple[str, bool | str]:
             if isinstance(result, bool):
                 return request_id, result
             if isinstance(error, dict):
-                return request_id, str(cast(dict[str, Any], error).get("message", "no reason given"))
+                content = cast(dict[str, Any], error)
+                reason = str(content.get("message", "no reason given"))
+                return request_id, Rejection(reason) if content.get("code") == REJECTED else reason
     raise ValueError("not an answer to an approval request")

@@ -10,8 +10,9 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from ipybox.errors import ToolRunnerError
 from ipybox.tool_exec.approval.client import ApprovalCallback, ApprovalRequest
-from ipybox.tool_exec.approval.protocol import OTHER_CLIENT, ApproveParams, approve_request, parse_answer
+from ipybox.tool_exec.approval.protocol import OTHER_CLIENT, ApproveParams, Rejection, approve_request, parse_answer
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ class ApprovalChannel:
         """
 
         async def ask(request_id: str, params: ApproveParams) -> None:
-            async def respond(accepted: bool) -> None:
-                self._settle(request_id, accepted)
+            async def respond(outcome: bool | Rejection) -> None:
+                self._settle(request_id, outcome)
 
             request = ApprovalRequest(**params, respond=respond)
             try:
@@ -124,6 +125,7 @@ class ApprovalChannel:
             server_params: What starts the server, for the application to see.
 
         Raises:
+            ToolRunnerError: If it is rejected with a reason.
             RuntimeError: If no approval client is connected, it goes away, or it fails to decide.
             TimeoutError: If the request expires.
         """
@@ -161,12 +163,14 @@ class ApprovalChannel:
             return
         self._settle(request_id, outcome)
 
-    def _settle(self, request_id: str, outcome: bool | str) -> None:
+    def _settle(self, request_id: str, outcome: bool | Rejection | str) -> None:
         answer = self._pending.get(request_id)
         if answer is None or answer.done():
             logger.debug("ignored an answer to the approval request %s, which is over", request_id)
         elif isinstance(outcome, bool):
             answer.set_result(outcome)
+        elif isinstance(outcome, Rejection):
+            answer.set_exception(ToolRunnerError(outcome.reason))
         else:
             answer.set_exception(RuntimeError(f"the application failed to decide: {outcome}"))
 

@@ -1,0 +1,139 @@
+"""Asks the user of an MCP client about tool calls, by elicitation: a form with the call, to accept or decline.
+
+https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequestFormParams, ElicitResult
+from pydantic import ValidationError
+
+from ipybox.printable import escaped
+from ipybox.tool_exec.approval.client import ApprovalRequest
+from ipybox.tool_exec.approval.policy import Decision, Policy, Scope
+
+#: Characters of one argument, and arguments, that a question shows.
+MAX_ARGUMENT = 600
+MAX_ARGUMENTS = 20
+
+#: Sends a question to the client, and returns what its user answers.
+Ask = Callable[[ElicitRequestFormParams], Awaitable[ElicitResult]]
+
+_ONCE = "only this call"
+_SCOPES: dict[str, Scope] = {"always for this tool": "tool", "always for this server": "server"}
+_REFUSALS: dict[Literal["decline", "cancel"], str] = {
+    "decline": "the user declined it",
+    "cancel": "nobody answered the question; where no person can, allow the call by a rule in a file, `--approve FILE`",
+}
+
+_NOBODY_TO_ASK = (
+    "this client can't ask its user (it has no elicitation of forms): allow the call by a rule in a file, "
+    "`--approve FILE`, or all calls by `--approve auto`"
+)
+
+
+class Approver:
+    """Decides on tool calls: by a policy, and where that says so by asking.
+
+    Questions are asked one after the other, as an answer may make others needless.
+
+    Args:
+        policy: What is asked; it learns answers that hold for more than one call.
+        timeout: Seconds until a question is withdrawn; the call has failed then.
+    """
+
+    def __init__(self, policy: Policy, timeout: float | None = 60):
+        self.policy = policy
+        self._timeout = timeout
+        self._turn = asyncio.Lock()
+
+    async def decide(self, request: ApprovalRequest, ask: Ask | None) -> None:
+        """Accepts or rejects a call; without anybody to ask, it is rejected."""
+        if ask is None:
+            return await request.reject(_NOBODY_TO_ASK)
+        try:
+            async with asyncio.timeout(self._timeout), self._turn:
+                refusal = await self._refusal(request, ask)
+        except TimeoutError:
+            return None  # the tool server has its own clock, and has let the call fail
+        except (MCPError, ValidationError) as exc:
+            refusal = f"the client failed to ask its user: {escaped(str(exc))}"
+        return await (request.accept() if refusal is None else request.reject(refusal))
+
+    async def _refusal(self, request: ApprovalRequest, ask: Ask) -> str | None:
+        """Returns why a call is rejected, or None if it is accepted."""
+        decision = self.policy.decide_on(request)
+        if decision.effect == "allow":  # by an answer that has come meanwhile
+            return None
+        answer = await ask(question(decision, self.policy))
+        if answer.action != "accept":
+            return _REFUSALS[answer.action]
+        scope = _SCOPES.get(str((answer.content or {}).get("scope")))
+        if scope is not None and decision.can_be_remembered:
+            self.policy.remember(decision, scope)
+        return None
+
+
+def asker(context: Context[Any, Any]) -> Ask | None:
+    """Returns what asks the user of the client that made a request, or None if the client can't."""
+    capabilities = context.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    # Without modes, as in the first revision, it is forms.
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return None
+
+    async def ask(form: ElicitRequestFormParams) -> ElicitResult:
+        return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
+
+    return ask
+
+
+def question(decision: Decision, policy: Policy) -> ElicitRequestFormParams:
+    """Returns the form that shows a call."""
+    call = decision.call
+    lines = [
+        f"Code calls the tool {_cut(escaped(call.tool))} of the MCP server {_cut(escaped(call.server))}",
+        *_arguments(call.arguments),
+    ]
+    if policy.file is not None:
+        lines.append(f"It is asked about because of {escaped(decision.reason)}")
+    return ElicitRequestFormParams(message="\n".join(lines), requested_schema=_schema(decision, policy))
+
+
+def _arguments(arguments: Mapping[str, Any]) -> list[str]:
+    if not arguments:
+        return ["  without arguments"]
+    lines: list[str] = []
+    for name, value in list(arguments.items())[:MAX_ARGUMENTS]:
+        lines.append(f"  {_cut(escaped(name))}: {_cut(escaped(json.dumps(value, ensure_ascii=False)))}")
+    if len(arguments) > MAX_ARGUMENTS:
+        lines.append(f"  [... {len(arguments) - MAX_ARGUMENTS} more arguments are not shown ...]")
+    return lines
+
+
+def _cut(text: str) -> str:
+    """Returns a text, or its head and tail with what is missing: what matters can be at either end."""
+    missing = len(text) - MAX_ARGUMENT
+    if missing <= 0:
+        return text
+    half = MAX_ARGUMENT // 2
+    return f"{text[:half]} [... {missing:,} characters are not shown ...] {text[-half:]}"
+
+
+def _schema(decision: Decision, policy: Policy) -> dict[str, Any]:
+    if not decision.can_be_remembered:
+        return {"type": "object", "properties": {}}
+    kept = "for this session" if policy.file is None else f"in {policy.file.name}"
+    scope = {
+        "type": "string",
+        "title": "Allow",
+        "description": f"What is always allowed is kept {kept}",
+        "enum": [_ONCE, *_SCOPES],
+        "default": _ONCE,
+    }
+    return {"type": "object", "properties": {"scope": scope}}

@@ -1,0 +1,194 @@
+"""What rules say about arguments. Code chooses these, so that each answer is one of three:
+
+True   the condition holds
+False  it does not
+None   that can't be said: the argument is missing, of another type or too long, or tools may take it differently
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from ipybox.tool_exec.approval.paths import PathGlob, Readings, read
+from ipybox.tool_exec.approval.patterns import Pattern, is_text
+
+#: Elements of a list that are looked at; longer ones can't be judged.
+MAX_ELEMENTS = 100
+
+#: The step into each element of a list.
+EACH: Final = "[]"
+
+Scalar = str | int | float | bool
+#: In place of an argument that is not there.
+MISSING: Final = object()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call to decide on.
+
+    Attributes:
+        server: Name of the MCP server.
+        tool: Name of the tool.
+        arguments: Its arguments, as JSON has them.
+        directories: Those that a path may be relative to: the workspace, and where the server was started.
+    """
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+    directories: Sequence[Path]
+    _readings: dict[str, Readings | None] = field(default_factory=dict[str, "Readings | None"])
+
+    def readings(self, path: str) -> Readings | None:
+        """Returns what a path may mean, which is looked up once: there can be many rules."""
+        if path not in self._readings:
+            self._readings[path] = read(path, self.directories)
+        return self._readings[path]
+
+
+class Condition(Protocol):
+    """A condition on one value."""
+
+    def judge(self, value: object, call: Call) -> bool | None:
+        """Tells whether it holds."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The value is one of these."""
+
+    values: Sequence[Scalar]
+
+    def judge(self, value: object, call: Call) -> bool | None:
+        """Tells whether it holds; values of two types can't be compared, as tools convert some."""
+        alike = [each for each in self.values if _kind(each) == _kind(value)]
+        return value in alike if alike else None
+
+
+class Matches:
+    """A text has the expression somewhere, whose `.` is not a line break.
+
+    Raises:
+        ValueError: If it is no expression.
+    """
+
+    def __init__(self, expression: str):
+        self._exact = Pattern(expression)
+        self._across_lines = Pattern(f"(?s){expression}")
+
+    def judge(self, value: object, call: Call) -> bool | None:
+        """Tells whether it holds. Nobody can say that it doesn't if only a line break is in the way."""
+        if not isinstance(value, str) or not is_text(value):
+            return None
+        if self._exact.found_in(value):
+            return True
+        return None if self._across_lines.found_in(value) else False
+
+
+@dataclass(frozen=True)
+class Compares:
+    """A number is on one side of another."""
+
+    operation: Callable[[Any, Any], bool]
+    limit: float
+
+    def judge(self, value: object, call: Call) -> bool | None:
+        """Tells whether it holds."""
+        if _kind(value) != "number" or value != value:
+            return None
+        return self.operation(value, self.limit)
+
+
+@dataclass(frozen=True)
+class LeadsTo:
+    """A path leads to what one of the globs matches."""
+
+    globs: Sequence[PathGlob]
+
+    def judge(self, value: object, call: Call) -> bool | None:
+        """Tells whether it holds."""
+        readings = call.readings(value) if isinstance(value, str) else None
+        if readings is None:
+            return None
+        answers = [glob.judge(readings) for glob in self.globs]
+        return True if True in answers else None if None in answers else False
+
+
+#: Comparisons by their keyword, as in JSON Schema.
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "minimum": operator.ge,
+    "exclusiveMinimum": operator.gt,
+    "maximum": operator.le,
+    "exclusiveMaximum": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Conditions on one argument, or on what is in it.
+
+    Attributes:
+        name: How the rule calls it.
+        steps: The names that lead to it, and `EACH` for all elements of a list.
+        conditions: Those on each value that is found there.
+        default: What the tool takes if it is missing.
+    """
+
+    name: str
+    steps: Sequence[str]
+    conditions: Sequence[Condition]
+    default: object = MISSING
+
+    def judge(self, call: Call) -> list[bool | None]:
+        """Returns the answers for all values; there is one at least."""
+        values = list(islice(_values(call.arguments, self.steps, self.default), MAX_ELEMENTS + 1))
+        return [None] if len(values) > MAX_ELEMENTS else [self._judge(value, call) for value in values]
+
+    def _judge(self, value: object, call: Call) -> bool | None:
+        if value is MISSING:
+            return None
+        return _all([condition.judge(value, call) for condition in self.conditions])
+
+
+def is_finite(value: Scalar) -> bool:
+    """Tells whether a value of a rule can be compared."""
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _all(answers: Sequence[bool | None]) -> bool | None:
+    """Returns whether all hold."""
+    return False if False in answers else None if None in answers else True
+
+
+def _values(value: object, steps: Sequence[str], default: object) -> Iterator[object]:
+    """Yields what the steps lead to, and `MISSING` where they lead nowhere."""
+    if not steps:
+        yield value
+        return
+    step, *further = steps
+    if step == EACH:
+        elements = cast(list[object], value) if isinstance(value, list) else []
+        if not elements:
+            yield MISSING
+        for element in elements:
+            yield from _values(element, further, default)
+    elif not isinstance(value, dict):
+        yield MISSING
+    elif step in (found := cast(dict[str, object], value)):
+        yield from _values(found[step], further, default)
+    else:
+        yield default
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return type(value).__name__

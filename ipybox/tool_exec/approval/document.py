@@ -1,0 +1,158 @@
+"""YAML that people write, as nodes that know their line: each error names it, and says what is expected there.
+
+Only what is plain data is taken. There are no aliases, with which a few lines could become any number of values.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any, NoReturn, cast
+
+import yaml
+from yaml.reader import ReaderError
+
+from ipybox.errors import PolicyError
+from ipybox.printable import printable
+
+#: Bytes of a document.
+MAX_SIZE = 64 * 1024
+#: Lists and mappings in one another; PyYAML takes a minute for some thousand.
+MAX_DEPTH = 20
+#: Characters of a text in it.
+MAX_TEXT = 500
+
+_MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
+_TEXT = "tag:yaml.org,2002:str"
+_SCALARS = {_TEXT, *(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool"))}
+
+
+class Document:
+    """A parsed YAML file.
+
+    Args:
+        text: What is in it.
+        source: How messages call it.
+
+    Attributes:
+        root: The mapping that it is.
+
+    Raises:
+        PolicyError: If it is no YAML, or has what is not taken.
+    """
+
+    def __init__(self, text: str, source: str):
+        self.text = text
+        self.source = source
+        if len(text.encode(errors="replace")) > MAX_SIZE:
+            raise PolicyError(f"{source} is larger than {MAX_SIZE:,} bytes")
+        try:
+            self._check(_events(text))
+            root = yaml.SafeLoader(text).get_single_node()
+        except yaml.MarkedYAMLError as exc:
+            mark = exc.problem_mark or exc.context_mark
+            what = ", ".join(filter(None, (exc.problem, exc.context)))
+            self._fail(0 if mark is None else mark.line, f"not valid YAML: {what}")
+        except ReaderError as exc:
+            line = text.count("\n", 0, int(exc.position))
+            self._fail(line, f"not valid YAML: there is a character {exc.character:#x}, which has no place in a text")
+        if root is None:
+            raise PolicyError(f"{source} is empty: write rules into it, or `default: ask`")
+        self.root: yaml.Node = root
+
+    def _check(self, events: Iterable[yaml.Event]) -> None:
+        depth = 0
+        for event in events:
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                self._fail(event.start_mark.line, "aliases are not taken: repeat what is meant")
+            if depth > MAX_DEPTH:
+                self._fail(event.start_mark.line, "this is nested too deeply")
+
+    def line(self, node: yaml.Node) -> int:
+        """Returns the line that a node begins in, from 1 on."""
+        return node.start_mark.line + 1
+
+    def end(self, node: yaml.Node) -> int:
+        """Returns the number of the character at which the line after a node begins."""
+        if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+            last = node.value[-1]
+            return self.end(last if isinstance(last, yaml.Node) else last[1])
+        found = self.text.find("\n", node.end_mark.index - 1)
+        return len(self.text) if found < 0 else found + 1
+
+    def fail(self, node: yaml.Node, message: str) -> NoReturn:
+        """Raises an error at a node."""
+        self._fail(node.start_mark.line, message)
+
+    def mapping(self, node: yaml.Node, what: str, known: Collection[str] | None = None) -> dict[str, yaml.Node]:
+        """Returns the values of a mapping by their keys, which have to be among those that are known."""
+        if not isinstance(node, yaml.MappingNode) or node.tag != _MAPPING:
+            self.fail(node, f"{what} has to be a mapping{_of(known)}, not {self.shown(node)}")
+        found: dict[str, yaml.Node] = {}
+        for key_node, value in node.value:
+            key = self.text_of(key_node, "a key")
+            if known is not None and key not in known:
+                self.fail(key_node, f"unknown key {self.shown(key_node)}: {what} can have {', '.join(known)}")
+            if key in found:
+                self.fail(key_node, f"the key {self.shown(key_node)} is there twice")
+            found[key] = value
+        return found
+
+    def items(self, node: yaml.Node) -> list[yaml.Node]:
+        """Returns the elements of a list, or the node itself if it is none."""
+        if not isinstance(node, yaml.SequenceNode) or node.tag != _LIST:
+            return [node]
+        if not node.value:
+            self.fail(node, "the list is empty")
+        return node.value
+
+    def scalar(self, node: yaml.Node, what: str) -> str | int | float | bool:
+        """Returns a text, a number, true or false."""
+        value = _constructed(node)
+        if value is None:
+            kinds = f"a printable text of at most {MAX_TEXT} characters, a number, true or false"
+            self.fail(node, f"{what} has to be {kinds}, not {self.shown(node)}; quote a text that looks otherwise")
+        return value
+
+    def text_of(self, node: yaml.Node, what: str) -> str:
+        """Returns a text."""
+        value = self.scalar(node, what)
+        if not isinstance(value, str):
+            self.fail(node, f"{what} has to be a text, not {self.shown(node)}: put it in quotes")
+        return value
+
+    def shown(self, node: yaml.Node) -> str:
+        """Returns what a node is, for messages."""
+        if isinstance(node, yaml.ScalarNode):
+            value = printable(node.value)
+            return repr(value if len(value) <= 60 else f"{value[:60]}…") if value else "nothing"
+        return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+
+    def plain(self, node: yaml.Node) -> Any:
+        """Returns the data of a node that was checked."""
+        if isinstance(node, yaml.MappingNode):
+            return {self.plain(key): self.plain(value) for key, value in node.value}
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(each) for each in node.value]
+        return self.scalar(node, "a value")
+
+    def _fail(self, line: int, message: str) -> NoReturn:
+        raise PolicyError(f"{self.source}:{line + 1}: {message}")
+
+
+def _constructed(node: yaml.Node) -> str | int | float | bool | None:
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
+        return None
+    try:
+        value: Any = node.value if node.tag == _TEXT else yaml.safe_load(node.value)
+    except (ValueError, LookupError, yaml.YAMLError):  # of what a tag says it is, and is not
+        return None
+    if not isinstance(value, str | int | float) or (isinstance(value, str) and node.tag != _TEXT):
+        return None
+    return None if isinstance(value, str) and (len(value) > MAX_TEXT or not value.isprintable()) else value
+
+
+def _events(text: str) -> Iterable[yaml.Event]:
+    return cast(Iterable[yaml.Event], yaml.parse(text, yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType] untyped
+
+
+def _of(known: Collection[str] | None) -> str:
+    return "" if known is None else f" with {', '.join(known)}"

@@ -1,0 +1,71 @@
+"""The real `claude` in a terminal, in which a test reads and types."""
+
+import json
+import signal
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pexpect
+import pyte
+
+from tests.claude.cli import Home, no_process_left
+from tests.servers import NODE_MODULES, WAIT
+
+LINES, COLUMNS = 50, 120
+DOWN, ENTER = "\x1b[B", "\r"
+
+
+class Terminal:
+    """A running client, and the screen that it writes to."""
+
+    def __init__(self, process: "pexpect.spawn[str]"):
+        self._process = process
+        self._screen = pyte.Screen(COLUMNS, LINES)
+        self._stream = pyte.Stream(self._screen)
+
+    def until(self, *texts: str) -> None:
+        """Waits until the screen shows all of these."""
+        deadline = time.monotonic() + WAIT
+        while not all(text in (shown := "\n".join(self._screen.display)) for text in texts):
+            assert time.monotonic() < deadline, f"{texts} are not shown, but: {shown}"
+            self._read()
+
+    def type(self, key: str) -> None:
+        """Presses a key."""
+        self._process.send(key)
+
+    def _read(self) -> None:
+        with suppress(pexpect.TIMEOUT):
+            self._stream.feed(self._process.read_nonblocking(65536, timeout=1))
+
+
+@contextmanager
+def terminal(home: Home, workspace: Path, *arguments: str, **env: str) -> Generator[Terminal]:
+    """Runs the client in a terminal, in a workspace that its user trusts."""
+    key = "a-key-of-which-the-last-20-are-known"
+    known = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [key[-20:]], "rejected": []},
+        "projects": {str(workspace): {"hasTrustDialogAccepted": True}},
+    }
+    config = Path(home.env["CLAUDE_CONFIG_DIR"])
+    config.mkdir(exist_ok=True)
+    (config / ".claude.json").write_text(json.dumps(known))
+    with no_process_left():
+        process: pexpect.spawn[str] = pexpect.spawn(
+            str(NODE_MODULES / ".bin" / "claude"),
+            list(arguments),
+            cwd=str(workspace),
+            env={**home.env, **env, "ANTHROPIC_API_KEY": key, "TERM": "xterm-256color"},
+            dimensions=(LINES, COLUMNS),
+            encoding="utf-8",
+        )
+        try:
+            yield Terminal(process)
+        finally:
+            process.kill(signal.SIGKILL)
+            process.wait()
+            process.close()

@@ -1,0 +1,65 @@
+"""Questions about tool calls in the real client: in a terminal, and without a person."""
+
+import json
+import sys
+from pathlib import Path
+
+from tests import servers
+from tests.claude.api import Block, Request, serve, text, tool
+from tests.claude.cli import Home
+from tests.claude.terminal import DOWN, ENTER, terminal
+
+CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
+
+
+def options(workspace: Path) -> list[str]:
+    """Returns the options with which the client has a server that asks."""
+    servers.register(workspace, scripted=servers.scripted())
+    arguments = ["-m", "ipybox", "--workspace", str(workspace), "--approve", "ask"]
+    server = {"type": "stdio", "command": sys.executable, "args": arguments, "alwaysLoad": True}
+    config = json.dumps({"mcpServers": {"ipybox": server}})
+    return ["--mcp-config", config, "--strict-mcp-config", "--allowedTools=mcp__ipybox,WaitForMcpServers"]
+
+
+def call(_: Request) -> list[Block]:
+    return [tool("execute_ipython_cell", code=CALL)]
+
+
+def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspace: Path):
+    def has_run(request: Request) -> list[Block]:
+        assert request.result == "hello"
+        return call(request)
+
+    def has_failed(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert result.is_error
+        assert result.text.endswith("call of scripted.echo was rejected: the user declined it")
+        return [text("All answered.")]
+
+    with (
+        serve([[tool("WaitForMcpServers")], call, has_run, has_failed]) as api,
+        terminal(home, workspace, *options(workspace), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
+    ):
+        for last_key, answered in ((), "Calling ipybox 2 times"), ((DOWN,), "All answered."):
+            screen.until(
+                "Code calls the tool echo of the MCP server scripted", 'text: "hello"', "❯ ✔ Allow: ▸ only this call"
+            )
+            screen.type(DOWN)
+            screen.until("❯ Accept")
+            for key in last_key:
+                screen.type(key)
+                screen.until("❯ Decline")
+            screen.type(ENTER)
+            screen.until(answered)
+
+
+def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspace: Path):
+    def has_failed(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert "call of scripted.echo was rejected: nobody answered the question; where no person can," in result.text
+        assert "`--approve FILE`" in result.text
+        return [text("Nobody there.")]
+
+    with serve([call, has_failed]) as api:
+        said = home.claude(*options(workspace), "-p", "Go", cwd=workspace, timeout=60, ANTHROPIC_BASE_URL=api.url)
+    assert said.strip() == "Nobody there."

@@ -1,0 +1,272 @@
+"""`--approve`: the user of a real client is asked about tool calls of a real kernel, in both revisions' ways."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from mcp import Client
+from mcp.client import ClientRequestContext
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
+
+from ipybox.mcp_approval import Approver, question
+from ipybox.tool_exec.approval.client import ApprovalRequest
+from ipybox.tool_exec.approval.policy import Decision, Policy
+from ipybox.tool_exec.approval.protocol import Rejection
+from tests import servers
+from tests.conftest import Mode
+from tests.servers import WAIT
+
+#: How a client is asked: by requests of the server, or by results of its own.
+Era = Literal["legacy", "auto"]
+
+CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
+CALLS = """
+import asyncio
+from registered import scripted
+print(*await asyncio.gather(*(scripted.run("echo", {"text": text}) for text in "abc")))
+"""
+
+
+@pytest.fixture(params=["legacy", "auto"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+class User:
+    """Whoever answers the forms of a client."""
+
+    def __init__(self, *answers: ElicitResult):
+        self.answers = list(answers)
+        self.forms: list[ElicitRequestFormParams] = []
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        assert isinstance(params, ElicitRequestFormParams)
+        self.forms.append(params)
+        return self.answers.pop(0)
+
+
+def accept(scope: str | None = None) -> ElicitResult:
+    return ElicitResult(action="accept", content={} if scope is None else {"scope": scope})
+
+
+@asynccontextmanager
+async def client_of(workspace: Path, *options: str, user: User | None, era: Era) -> AsyncGenerator[Client]:
+    arguments = ["-m", "ipybox", "--workspace", str(workspace), *options]
+    env = {"PATH": os.environ["PATH"], "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=env)
+    async with Client(server, elicitation_callback=user, mode=era) as client:
+        yield client
+
+
+async def run(client: Client, code: str, **arguments: Any) -> str:
+    async with asyncio.timeout(2 * WAIT):
+        result = await client.call_tool("execute_ipython_cell", {"code": code, **arguments})
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "workspace"
+    directory.mkdir()
+    servers.register(directory, scripted=servers.scripted())
+    return directory
+
+
+async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace: Path, mode: Mode, era: Era):
+    decline, cancel = ElicitResult(action="decline"), ElicitResult(action="cancel")
+    user = User(accept(), decline, cancel, accept("unheard of"))
+    other = CALL.replace("'echo', {'text': 'hello'}", "'count', {}")
+    async with client_of(workspace, "--approve", "ask", *mode.options, user=user, era=era) as client:
+        assert await run(client, CALL) == "hello"
+        assert "call of scripted.echo was rejected: the user declined it" in await run(client, CALL)
+        assert "rejected: nobody answered the question; where no person can, allow" in await run(client, CALL)
+        assert await run(client, CALL) == "hello"
+
+        shown = 'Code calls the tool echo of the MCP server scripted\n  text: "hello"'
+        assert [form.message for form in user.forms] == [shown] * 4
+        choices = ["only this call", "always for this tool", "always for this server"]
+        assert user.forms[0].requested_schema["properties"]["scope"]["enum"] == choices
+
+        # Answers that hold for more than one call; calls at once are asked about one by one.
+        user.answers += [accept(), accept("always for this tool"), decline, accept("always for this server")]
+        user.forms.clear()
+        assert await run(client, CALLS) == "a b c"
+        assert len(user.forms) == 2, "the third call is allowed by the answer to the second"
+        assert "scripted.count was rejected" in await run(client, other)
+        assert "rejected" not in await run(client, other)
+        assert "rejected" not in await run(client, other)
+    assert len(user.forms) == 4
+
+
+POLICY = """\
+rules:
+  - effect: deny
+    args: {text: {pattern: drop}}
+  - effect: allow
+    server: scripted
+    tool: echo
+    args: {text: [hello]}
+"""
+
+
+async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_change_it(workspace: Path, mode: Mode):
+    file = workspace / "ipybox.yaml"
+    file.write_text(POLICY)
+    user = User(accept("always for this tool"))
+    options = ("--approve", str(file), *mode.options)
+    async with client_of(workspace, *options, user=user, era="legacy") as client:
+        assert await run(client, CALL) == "hello"
+        assert "scripted.echo was rejected: it is denied by ipybox.yaml:2" in await run(
+            client, CALL.replace("hello", "drop")
+        )
+        assert user.forms == []
+
+        assert await run(client, CALL.replace("hello", "other")) == "other"
+
+        learned = POLICY + (
+            '  - server: "scripted"  # remembered from an answer\n    tool: "echo"\n    effect: "allow"\n'
+        )
+        assert file.read_text() == learned
+        assert user.forms[0].message.endswith("\nIt is asked about because of the default of ipybox.yaml")
+        assert await run(client, CALL.replace("hello", "more")) == "more"
+        assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
+        if mode.sandbox:
+            assert "refused to write ipybox.yaml" in await run(client, "open('ipybox.yaml', 'a').write('x')")
+            assert file.read_text() == learned
+    assert len(user.forms) == 1
+
+
+async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Path):
+    async with client_of(workspace, "--approve", "ask", user=None, era="auto") as client:
+        said = await run(client, CALL)
+    assert "rejected: this client can't ask its user (it has no elicitation of forms): allow the call by a rule" in said
+
+
+async def test_time_of_a_cell_goes_on_while_its_user_is_asked(workspace: Path, era: Era):
+    class Silent(User):
+        async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+            shown.set()
+            await answered.wait()
+            return await super().__call__(context, params)
+
+    shown, answered = asyncio.Event(), asyncio.Event()
+    user = Silent(*[accept()] * 2)
+    async with client_of(workspace, "--approve", "ask", user=user, era=era) as client:
+        await run(client, "from registered import scripted")
+        call = asyncio.create_task(run(client, CALL, timeout=1.5))
+        await shown.wait()
+        assert await run(client, "print('next')") == "next", "after the time is over"
+        answered.set()  # before which nothing can be said, where the client has to come back for it
+        assert "the execution exceeded 1.5 s" in await call
+        assert await run(client, CALL) == "hello", "a late answer is good for nothing else"
+
+
+async def test_client_that_goes_away_with_a_question_leaves_nothing_behind(workspace: Path, era: Era):
+    class Leaving(User):
+        async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    asked = asyncio.Event()
+    async with client_of(workspace, "--approve", "ask", user=Leaving(), era=era) as client:
+        call = asyncio.create_task(run(client, CALL))
+        async with asyncio.timeout(WAIT):
+            await asked.wait()
+        call.cancel()
+        await asyncio.wait([call])
+
+
+async def test_policy_that_is_wrong_is_said_at_the_start_or_by_each_call(workspace: Path):
+    file = workspace / "ipybox.yaml"
+    file.write_text("rules:\n- effect: permit\n  tool: x\n")
+    said = "ipybox.yaml:2: 'effect' has to be allow, ask or deny, not 'permit'"
+
+    options = ("-m", "ipybox", "--workspace", str(workspace), "--approve", str(file))
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, *options, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    _, stderr = await started.communicate()
+    assert (started.returncode, stderr.decode().strip()) == (1, f"ipybox: {said}")
+
+    async with client_of(workspace, "--approve", str(file), "--late-checks", user=None, era="legacy") as client:
+        assert await run(client, CALL) == said
+        file.write_text(POLICY)
+        assert await run(client, CALL) == "hello"
+
+
+def decision(policy: Policy, arguments: dict[str, Any], tool: str = "write") -> Decision:
+    return policy.decide("fs", tool, arguments)
+
+
+def test_question_shows_what_would_be_obeyed_as_escapes_and_says_what_it_leaves_out():
+    policy = Policy()
+    arguments = {f"argument{number}": number for number in range(25)}
+    arguments = {"text": "\x1b[2J\u202e\n\U000e0001é", "long": "a" * 1000 + "the end", "\x07": 1, **arguments}
+
+    form = question(decision(policy, arguments), policy)
+
+    head, text, long, bell, *others, rest = form.message.split("\n")
+    assert head == "Code calls the tool write of the MCP server fs"
+    assert text == '  text: "\\u001b[2J\\u202e\\n\\udb40\\udc01é"'
+    assert long == f'  long: "{"a" * 299} [... 409 characters are not shown ...] {"a" * 292}the end"'
+    assert bell == "  \\u0007: 1"
+    assert len(others) == 17
+    assert rest == "  [... 8 more arguments are not shown ...]"
+    assert form.message.replace("\n", "").isprintable()
+
+
+def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than_one_call():
+    policy = Policy()
+    form = question(decision(policy, {}, tool="*\x1b"), policy)
+    assert form.message == "Code calls the tool *\\u001b of the MCP server fs\n  without arguments"
+    assert form.requested_schema == {"type": "object", "properties": {}}
+
+
+async def test_question_that_expires_is_withdrawn_and_makes_room_for_the_next():
+    withdrawn: list[str] = []
+    decided: list[object] = []
+
+    async def respond(outcome: object) -> None:
+        decided.append(outcome)
+
+    async def silent(form: ElicitRequestFormParams) -> ElicitResult:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            withdrawn.append(form.message)
+        raise AssertionError("unreachable")
+
+    async def accepting(_: ElicitRequestFormParams) -> ElicitResult:
+        return accept()
+
+    approver = Approver(Policy(), timeout=0.05)
+    request = ApprovalRequest("fs", "write", {}, respond)
+    async with asyncio.timeout(WAIT):
+        await approver.decide(request, silent)
+        assert (len(withdrawn), decided) == (1, [])
+        await approver.decide(request, accepting)
+    assert decided == [True]
+
+
+async def test_client_that_fails_to_ask_fails_the_call_with_its_reason():
+    decided: list[object] = []
+
+    async def respond(outcome: object) -> None:
+        decided.append(outcome)
+
+    async def failing(_: ElicitRequestFormParams) -> ElicitResult:
+        raise MCPError(-32601, "no such \x1b method")
+
+    await Approver(Policy()).decide(ApprovalRequest("fs", "write", {}, respond), failing)
+
+    assert decided == [Rejection("the client failed to ask its user: no such \\u001b method")]
