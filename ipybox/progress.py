@@ -13,6 +13,7 @@ from typing import Any
 
 from mcp.server.mcpserver import Context
 
+from ipybox.printable import printable
 from ipybox.tasks import TaskSet
 
 #: Seconds between two notifications, at least.
@@ -70,7 +71,7 @@ def latest_line(text: str) -> str:
     lines = (line.strip() for line in reversed(re.split(r"[\r\n]", text)))
     line = next((line for line in lines if line), "")
     cut = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
-    return "".join(each if each.isprintable() else " " if each == "\t" else "?" for each in cut)
+    return printable(cut.replace("\t", " "))
 
 
 @asynccontextmanager

@@ -213,7 +213,7 @@ async def test_code_that_swallows_the_interrupt_loses_its_kernel(executor: CodeE
     with pytest.raises(ExecutionTimeoutError, match=expected) as error:
         await executor.execute(SWALLOWS_INTERRUPTS, timeout=0.5)
 
-    assert error.value.text == "begun"
+    assert set((error.value.text or "").splitlines()) == {"begun"}
     assert await text(executor, "'lost' in globals()") == "False"
 
 
