@@ -56,9 +56,9 @@ if [ -e .npm/dev.stamp ]; then
     as_user touch "$copy/.npm/dev.stamp"
 fi
 
-# What shows it; what kernels are used for besides does not depend on who runs them.
-tests=(tests/claude tests/guest tests/kernel_mgr tests/sandbox tests/security)
-tests+=(tests/test_code_exec.py tests/test_lifecycle.py tests/test_mcp_server.py)
+# What shows it. What kernels are used for does not depend on who runs them, nor does what the host takes from them.
+tests=(tests/sandbox tests/security tests/test_code_exec.py tests/test_lifecycle.py)
+tests+=(--ignore=tests/security/test_boundary.py)
 run_tests() {
     as_user make -C "$copy" test PYTHON="$python" ARGS="-m kernel -k 'not plain' ${tests[*]} $*"
 }
