@@ -134,7 +134,8 @@ def test_values_that_a_user_sets_reach_the_server(installed: Installed, workspac
     with home.other_config(plugin, **options):
         listed = home.mcp_list(workspace)
         assert status(listed) == "✔ Connected"
-        assert "--sandbox-profile=workspace --allow-domain=example.org --memory-limit=600M" in listed
+        passed_on = listed.partition(" - ")[0].split()
+        assert {"--sandbox-profile=workspace", "--allow-domain=example.org", "--memory-limit=600M"} <= set(passed_on)
         script = [[tool("execute_ipython_cell", code="much = bytearray(2_000_000_000)")], is_refused]
         home.session("Take 2 GB", script, workspace, allowed=[installed.tools])
 
