@@ -47,11 +47,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 MIB = 1 << 20
 SECRET = "the-secret-of-the-host"
 
-#: Seconds that the host's event loop may stand still, on a machine that is busy with the attack itself.
-MAX_STALL = 1.0
+#: Seconds that the host's event loop may stand still, on a machine that is busy with the attack itself, and in CI with
+#: other tests, too. What would block the loop blocks it for minutes, or for good.
+MAX_STALL = 3.0
 
 #: The same where as much comes at once as may: a message of 256 MiB, an image of 150 MiB, three million values.
-MAX_STALL_OF_LARGE = 3.0
+MAX_STALL_OF_LARGE = 10.0
 
 #: Bytes by which the host may grow under an attack, at its peak.
 MAX_GROWTH = 512 * MIB
