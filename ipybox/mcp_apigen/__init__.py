@@ -1,9 +1,10 @@
 """Generates typed Python packages from the tools of MCP servers.
 
     MCPClient ── tools/list ──► schema.parse ──► ir ──► render ──► package ──► generator ──► root_dir/server_name/
-                                 │ resolve: limits, $ref, allOf      │ naming: identifiers       ▲
-                                 │ unions, limits                    │ annotations, text         │
-                                                                                               │
+                                 │ resolve: $ref, allOf       │ naming: identifiers          ▲
+                                 │ unions, limits             │ annotations, text, noise     │
+                                 └ exactness ──► checkable: the schema, where types don't     │
+                                                 say all of it                               │
            the package that was there: manifest, record ──► previous ──► renewal (additions) ──► replacement
 
 All but `generator`, `record`, `previous` and `replacement` is pure. What a server says is hostile: it becomes literals
