@@ -57,7 +57,7 @@ if [ -e .npm/dev.stamp ]; then
 fi
 
 # What shows it. What kernels are used for does not depend on who runs them, nor does what the host takes from them.
-tests=(tests/sandbox tests/security tests/test_code_exec.py tests/test_lifecycle.py)
+tests=(tests/sandbox tests/security tests/test_code_exec.py)
 tests+=(--ignore=tests/security/test_boundary.py)
 run_tests() {
     as_user make -C "$copy" test PYTHON="$python" ARGS="-m kernel -k 'not plain' ${tests[*]} $*"

@@ -16,7 +16,7 @@ from tests.mcp_apigen import golden, harmless
 from tests.mcp_apigen.hostile import hostile_tool
 from tests.servers import ROOT
 
-SCHEMAS = int(os.environ.get("FUZZ_SCHEMAS", "15000"))
+SCHEMAS = int(os.environ.get("FUZZ_SCHEMAS", "6000"))
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
 PROCESSES = 2
 
