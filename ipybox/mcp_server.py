@@ -31,10 +31,6 @@ from ipybox.sessions import DEFAULT_SESSION, MAX_SESSIONS, Sessions
 
 if TYPE_CHECKING:
     from ipybox.mcp_apigen import ToolModules
-
-
-if TYPE_CHECKING:
-    from ipybox.mcp_apigen import ToolModules
     from ipybox.mcp_cells import AskingCells
     from ipybox.tool_exec.approval.policy import Policy
 

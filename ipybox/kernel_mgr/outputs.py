@@ -144,18 +144,21 @@ class CellOutputs:
         Its last lines tell if something was left out.
         """
         pieces: list[str] = []
-        at_line_start = True
         notices = [Output("display", [notice]) for notice in self._notices()]
         for output in (*self._shown(), Output("stream", [self._held_back]), *notices):
-            text = "".join(output.parts)
-            if not text:
-                continue
-            if output.kind == "display":
+            parts = [part for part in output.parts if part]
+            if parts and output.kind == "display":
                 # A display stands on lines of its own.
-                text = f"{'' if at_line_start else chr(10)}{text}{'' if text.endswith(chr(10)) else chr(10)}"
-            pieces.append(text)
-            at_line_start = text.endswith("\n")
-        return "".join(pieces).removesuffix("\n") if pieces else None
+                if pieces and not pieces[-1].endswith("\n"):
+                    pieces.append("\n")
+                if not parts[-1].endswith("\n"):
+                    parts.append("\n")
+            pieces += parts
+        if not pieces:
+            return None
+        pieces[-1] = pieces[-1].removesuffix("\n")
+        # Joined once: it can be a quarter of a gigabyte, and each copy keeps the event loop waiting.
+        return "".join(pieces)
 
     def save(self, directory: Path, *, beneath: Path | None = None) -> Saved:
         """Writes images and rich forms to new files in `directory`, which is made if need be, and returns what it did.
