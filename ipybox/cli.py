@@ -243,6 +243,7 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[s
             allowed_dirs=arguments.allowed_dir or (),
             images=arguments.images or "both",
             resources=arguments.resources == "always",
+            instructions=arguments.instructions or "full",
             max_sessions=MAX_SESSIONS if arguments.max_sessions is None else arguments.max_sessions,
             **options,
         )

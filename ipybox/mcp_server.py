@@ -21,6 +21,7 @@ from pydantic import Field
 from ipybox.code_exec import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
 from ipybox.docker.options import Approval
 from ipybox.errors import IpyboxError
+from ipybox.instructions import TEXTS, Instructions
 from ipybox.outputs.answer import Answers, Images
 from ipybox.outputs.resources import OutputServer
 from ipybox.outputs.store import OutputStore
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 #: Directory of the workspace in which tool APIs are generated.
 TOOLS_DIR = "mcptools"
 
-INSTRUCTIONS = """\
-Act by Python code that calls MCP tools: register_mcp_server makes mcptools/<server>/<tool>.py in the workspace, code in
-execute_ipython_cell uses it. In a cell, print(ipybox.codeact.tools("some words")) finds tools and shows how to call
-them. Combine calls in one cell, keep results in variables, print only what is needed."""
+#: What Claude Code is told of each tool. Else it defers them behind a search, for which it waits in vain where no person
+#: is, and puts results over 50,000 characters into a file, without the images beside them; `max_output_chars` is the
+#: bound that the agent has chosen. https://code.claude.com/docs/en/mcp
+META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
 
 
 class MCPServer:
@@ -66,6 +67,7 @@ class MCPServer:
         images: How images are returned: as paths of their files, as pictures for the model, or as both.
         resources: Whether Claude Code is told, too, that it can read long outputs as resources. It offers the model
             tools of its own for that, which cost context; without them, the model reads the files.
+        instructions: How much an agent is told of the use: all (`full`), or what one needs that has the codeact skill.
         max_sessions: How many sessions there can be at once, the default one included.
         approve: Whether tool calls are accepted (`auto`), the user of the client is asked (`ask`), or a policy says so.
 
@@ -92,6 +94,7 @@ class MCPServer:
         allowed_dirs: Sequence[Path | str] = (),
         images: Images = "both",
         resources: bool = False,
+        instructions: Instructions = "full",
         max_sessions: int = MAX_SESSIONS,
         approve: Approval = "auto",
     ):
@@ -123,7 +126,7 @@ class MCPServer:
         self._answers = Answers(outputs, images)
         self._resources = resources
         self._server = OutputServer(
-            outputs, "ipybox", version=version("ipybox"), instructions=INSTRUCTIONS, middleware=[self._answer]
+            outputs, "ipybox", version=version("ipybox"), instructions=TEXTS[instructions], middleware=[self._answer]
         )
         self._add_tools()
         if allowed_dirs:
@@ -248,7 +251,11 @@ class MCPServer:
         annotations: ToolAnnotations,
     ) -> None:
         describe = self._server.tool(
-            title=title, description=inspect.getdoc(tool), annotations=annotations, structured_output=False
+            title=title,
+            description=inspect.getdoc(tool),
+            annotations=annotations,
+            meta=META,
+            structured_output=False,
         )
         describe(tool)
 

@@ -22,9 +22,10 @@ WORKSPACE = "/app/workspace"
 #: Memory that the container has on top of what the code may use: for ipybox itself and the MCP servers.
 MEMORY_BESIDE_CODE = 1 << 30
 
-#: How images are returned, and to whom resources are announced.
+#: How images are returned, to whom resources are announced, and how much an agent is told.
 IMAGES = ("link", "inline", "both")
 RESOURCES = ("auto", "always")
+INSTRUCTIONS = ("full", "brief")
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -119,7 +120,7 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
 
 
 def add_output_options(arguments: argparse.ArgumentParser) -> None:
-    """Adds the options that say how output is returned, which are the same with and without Docker."""
+    """Adds the options that say what the agent gets, which are the same with and without Docker."""
     arguments.add_argument(
         "--images",
         choices=IMAGES,
@@ -130,6 +131,11 @@ def add_output_options(arguments: argparse.ArgumentParser) -> None:
         choices=RESOURCES,
         help="announce long outputs as MCP resources to each client (always), or to those that don't offer the model "
         "further tools for them, as Claude Code does (auto, the default)",
+    )
+    arguments.add_argument(
+        "--instructions",
+        choices=INSTRUCTIONS,
+        help="tell the agent all of how ipybox is used, or brief where it has the codeact skill (default: full)",
     )
 
 
@@ -155,7 +161,7 @@ def options(namespace: argparse.Namespace) -> Options:
     passed_on += _approval(given, workspace)
     passed_on += [
         f"--{name.replace('_', '-')}={given[name]}"
-        for name in ("images", "resources", "cpu_seconds", "process_limit", "max_sessions", "log_level")
+        for name in ("images", "resources", "instructions", "cpu_seconds", "process_limit", "max_sessions", "log_level")
         if given.get(name) is not None
     ]
     return Options(

@@ -119,7 +119,8 @@ def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:
     """Returns the options of ipybox: those that the user has set, and the workspace's settings for the sandbox."""
-    given = [option for option in options if not option.endswith("=")]
+    # The plugin's skill says the rest.
+    given = ["--instructions=brief", *(option for option in options if not option.endswith("="))]
     if mode != "docker":
         given = ["--late-checks", *given]
     if mode == "sandbox":

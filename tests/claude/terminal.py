@@ -14,7 +14,7 @@ from tests.claude.cli import Home, no_process_left
 from tests.servers import NODE_MODULES, WAIT
 
 LINES, COLUMNS = 50, 120
-DOWN, ENTER = "\x1b[B", "\r"
+DOWN, ENTER, ESCAPE = "\x1b[B", "\r", "\x1b"
 
 
 class Terminal:
@@ -30,6 +30,13 @@ class Terminal:
         deadline = time.monotonic() + WAIT
         while not all(text in (shown := "\n".join(self._screen.display)) for text in texts):
             assert time.monotonic() < deadline, f"{texts} are not shown, but: {shown}"
+            self._read()
+
+    def until_file(self, path: Path) -> None:
+        """Waits until there is this file."""
+        deadline = time.monotonic() + WAIT
+        while not path.exists():
+            assert time.monotonic() < deadline, f"there is no {path}, and the screen shows: {self._screen.display}"
             self._read()
 
     def type(self, key: str) -> None:

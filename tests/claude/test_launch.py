@@ -282,28 +282,38 @@ def test_without_python_and_uv_it_says_what_to_install(tmp_path: Path, cache: Pa
 @pytest.mark.parametrize(
     ("mode", "config", "options", "expected"),
     [
-        ("plain", None, ["--approve=", "--memory-limit="], ["--late-checks"]),
+        ("plain", None, ["--approve=", "--memory-limit="], ["--late-checks", "--instructions=brief"]),
         (
             "plain",
             "{}",
             ["--approve=ask", "--memory-limit=4G"],
-            ["--late-checks", "--approve=ask", "--memory-limit=4G"],
+            ["--late-checks", "--instructions=brief", "--approve=ask", "--memory-limit=4G"],
         ),
-        ("docker", "{}", ["--network=none", "--image=", "--memory-limit="], ["--network=none"]),
+        ("docker", "{}", ["--network=none", "--image=", "--memory-limit="], ["--instructions=brief", "--network=none"]),
         (
             "sandbox",
             None,
             ["--sandbox-profile=workspace", "--allow-domain="],
-            ["--sandbox", "--late-checks", "--sandbox-profile=workspace"],
+            ["--sandbox", "--late-checks", "--instructions=brief", "--sandbox-profile=workspace"],
         ),
-        ("sandbox", "", ["--sandbox-profile=workspace"], ["--sandbox", "--late-checks", "--sandbox-profile=workspace"]),
+        (
+            "sandbox",
+            "",
+            ["--sandbox-profile=workspace"],
+            ["--sandbox", "--late-checks", "--instructions=brief", "--sandbox-profile=workspace"],
+        ),
         (
             "sandbox",
             "{}",
             ["--sandbox-profile=", "--allow-domain=a.b,c.d"],
-            ["--sandbox", "--late-checks", "--allow-domain=a.b,c.d", "CONFIG"],
+            ["--sandbox", "--late-checks", "--instructions=brief", "--allow-domain=a.b,c.d", "CONFIG"],
         ),
-        ("sandbox", "{}", ["--sandbox-profile=workspace"], ["--sandbox", "--late-checks", "CONFIG"]),
+        (
+            "sandbox",
+            "{}",
+            ["--sandbox-profile=workspace"],
+            ["--sandbox", "--late-checks", "--instructions=brief", "CONFIG"],
+        ),
     ],
     ids=["nothing-set", "plain", "docker", "sandbox", "placeholder", "file", "file-before-profile"],
 )
