@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 #: Directory of the workspace in which tool APIs are generated.
 TOOLS_DIR = "mcptools"
 
-#: What Claude Code is told of each tool. Else it defers them behind a search, for which it waits in vain where no person
-#: is, and puts results over 50,000 characters into a file, without the images beside them; `max_output_chars` is the
+#: What Claude Code is told of each tool. Else it defers them behind a search, for which runs without a person don't
+#: wait, and puts results over 50,000 characters into a file, without the images beside them; `max_output_chars` is the
 #: bound that the agent has chosen. https://code.claude.com/docs/en/mcp
 META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
+from ipybox.printable import printable
 from ipybox.sandbox.policy import Policy, Reason, Rule, is_loopback
 
 #: Characters at the end of the text that are looked at, and the most lines of errors among them.
@@ -40,7 +41,6 @@ _NOT_PERMITTED: Final = "operation not permitted"
 # A line that is part of a traceback's listing of code, as IPython and Python print it.
 _CODE_LINE: Final = re.compile(r"\s*(?:-+> ?\d+|\d+) |\s*\^|    \S")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 # An apostrophe within a word opens nothing; Python writes b'...' for paths that were given as bytes.
 _QUOTED: Final = re.compile(
@@ -175,7 +175,7 @@ def _is_path(text: str, line: str) -> bool:
 
 
 def _explain(path: str, rule: Rule, operation: str, policy: Policy) -> tuple[str, str]:
-    path, entry, source = _printable(path), _printable(rule.entry), policy.settings.source
+    path, entry, source = _short(path), _short(rule.entry), policy.settings.source
     if operation == "open" and rule.reason is not Reason.DENY_READ and rule.reason is not Reason.OWN:
         operation = "write"
     names = f"it is below {entry}, which {{}} of {source} names" if rule.below else f"{{}} of {source} names it"
@@ -268,10 +268,10 @@ def _network(line: str, lowered: str, context: str, policy: Policy) -> Iterator[
         because = f"{host} is not in network.allowedDomains of {source} (now: {now})"
         remedy = " To open it, list it there, or in allowed_domains (--allow-domain)."
     elif not rule.allowed:
-        pattern = "" if rule.entry == host else f" ({_printable(rule.entry)})"
+        pattern = "" if rule.entry == host else f" ({_short(rule.entry)})"
         because = f"network.deniedDomains of {source} names {host}{pattern}"
     elif by_proxy:
-        because = f"{_printable(rule.entry)} in network.allowedDomains is not for this port or address of {host}"
+        because = f"{_short(rule.entry)} in network.allowedDomains is not for this port or address of {host}"
     elif direct and not unsure:
         because = f"{host} is reached only through the proxy that HTTP_PROXY names, which this program did not use"
     else:
@@ -338,11 +338,11 @@ _SIGNS: Final = (
 
 
 def _list(items: Iterable[str]) -> str:
-    some = [_printable(item) for item in items]
+    some = [_short(item) for item in items]
     return ", ".join([*some[:5], *(["…"] if len(some) > 5 else [])]) or "none"
 
 
-def _printable(text: str) -> str:
+def _short(text: str) -> str:
     """A text of one line and a bounded length, whatever the sandbox has put into it."""
-    text = _CONTROLS.sub("�", text)
+    text = printable(text)
     return text if len(text) <= 300 else f"{text[:300]}…"
