@@ -5,13 +5,12 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from benchmarks.measurement import Measurement, Samples, Setting, Side, Target, take_turns
+from benchmarks.measurement import Measurement, Samples, Setting, Target, take_turns
 from benchmarks.subject import SUBJECTS, Subject
 
 INITIALIZE = {
@@ -26,50 +25,46 @@ INITIALIZE = {
 }
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
-#: Module to run, or script, and a tool with its arguments.
-IPYBOX = (["-m", "ipybox.mcp_server", "--workspace", "."], "execute_ipython_cell", {"code": "1+1"})
-FLOOR = ([str(SUBJECTS / "bare_server.py")], "echo", {"text": "2"})
+#: What the interpreter of a side gets, and the whole command of the floor.
+IPYBOX = ["-m", "ipybox.mcp_server", "--workspace", "."]
+FLOOR = [sys.executable, str(SUBJECTS / "bare_server.py")]
 
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
-    floor = "bare SDK server"
+    floor, cell = "bare SDK server", "MCP: spawn → first cell"
     return [
-        Measurement("initialize", "MCP: spawn → initialized", floor, measure_initialize, Target(floors=1.3)),
-        Measurement("first-cell", "MCP: spawn → first cell", f"{floor}: first call", measure_first_cell),
+        Measurement("initialize", "MCP: spawn → initialized", floor, measure_initialize, Target(floors=1.25)),
+        Measurement("first-cell", cell, f"{floor}: initialized", measure_first_cell, Target(floors=2)),
     ]
 
 
 def measure_initialize(setting: Setting) -> Samples:
-    def measure(command: list[str], _tool: str, _arguments: dict[str, Any]) -> list[float]:
-        with _initialized(command) as server:
-            return [server.age]
-
-    return Samples(take_turns(setting.rounds, {side: partial(measure, *it) for side, it in _servers(setting).items()}))
+    return _take_turns(setting, _age_when_initialized)
 
 
 def measure_first_cell(setting: Setting) -> Samples:
-    def call(command: list[str], tool: str, arguments: dict[str, Any]) -> list[float]:
-        with _initialized(command) as server:
-            server.send(INITIALIZED)
-            parameters = {"name": tool, "arguments": arguments}
-            server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": parameters})
-            _await_answer(server, 1)
-            return [server.age]
-
-    return Samples(take_turns(setting.rounds, {side: partial(call, *it) for side, it in _servers(setting).items()}))
+    return _take_turns(setting, _age_at_first_cell)
 
 
-def _servers(setting: Setting) -> dict[Side, tuple[list[str], str, dict[str, Any]]]:
-    """Returns each side's command, and a tool with its arguments."""
-    arguments, tool, tool_arguments = FLOOR
-    servers: dict[Side, tuple[list[str], str, dict[str, Any]]] = {
-        "floor": ([sys.executable, *arguments], tool, tool_arguments)
-    }
-    arguments, tool, tool_arguments = IPYBOX
-    for side, python in setting.interpreters.items():
-        servers[side] = ([python, *arguments], tool, tool_arguments)
-    return servers
+def _take_turns(setting: Setting, measure: Callable[[list[str]], list[float]]) -> Samples:
+    # The floor is initialized, and does no more.
+    sides = {side: partial(measure, [python, *IPYBOX]) for side, python in setting.interpreters.items()}
+    return Samples(take_turns(setting.rounds, {"floor": partial(_age_when_initialized, FLOOR), **sides}))
+
+
+def _age_when_initialized(command: list[str]) -> list[float]:
+    with _initialized(command) as server:
+        return [server.age]
+
+
+def _age_at_first_cell(command: list[str]) -> list[float]:
+    with _initialized(command) as server:
+        server.send(INITIALIZED)
+        parameters = {"name": "execute_ipython_cell", "arguments": {"code": "1+1"}}
+        server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": parameters})
+        _await_answer(server, 1)
+        return [server.age]
 
 
 def initialize(command: list[str], directory: Path) -> list[float]:
