@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,18 @@ async def test_no_session_starts_after_the_stop_and_a_failed_one_takes_no_place(
 
 
 # Executors that share a gateway
+
+
+async def test_executors_that_start_at_once_get_their_own_approvals(tmp_path: Path, mode: Mode):
+    servers.register(tmp_path, scripted=servers.scripted())
+    code = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
+    first = CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox)
+    siblings = [first.sibling() for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        await asyncio.gather(*(stack.enter_async_context(sibling) for sibling in siblings))
+        await stack.enter_async_context(first)
+        for executor in (first, *siblings):
+            assert (await executor.execute(code)).text == "hello"
 
 
 async def test_executors_get_their_own_approvals_and_images_and_share_the_next_gateway(tmp_path: Path, mode: Mode):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
@@ -24,6 +25,9 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
 
 #: The process ids of all kernels that nobody has waited for yet.
 running: set[int] = set()
+
+#: What starts the kernel of a request: each is handled by a task, and so in a context, of its own.
+_start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
 
 class WatchedProvisioner(LocalProvisioner):
@@ -149,11 +153,21 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
 
 class GuestKernels(SeedingMappingKernelManager):
-    """The kernels of the gateway, which are not watched for activity.
+    """The kernels of the gateway, which can start at once, and are not watched for activity.
 
     Jupyter's own manager takes a second copy of all output and verifies its signature, to know how long a kernel
     has been idle; nobody asks for that here.
     """
+
+    def _get_start_kernel(self) -> Callable[..., Any]:
+        return _start_kernel.get(None) or cast(Any, super()).start_kernel
+
+    def _set_start_kernel(self, start: Callable[..., Any]) -> None:
+        _start_kernel.set(start)
+
+    # The gateway's handler replaces this attribute while a kernel starts that has variables of its own. Kernels that
+    # start at the same time would get each other's. https://github.com/jupyter-server/kernel_gateway/pull/133
+    start_kernel: Any = property(_get_start_kernel, _set_start_kernel)
 
     def start_watching_activity(self, kernel_id: str) -> None:
         """Notes that the kernel has started, and nothing from then on."""
