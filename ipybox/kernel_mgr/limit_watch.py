@@ -250,8 +250,9 @@ class LimitWatch:
             # What appears after all had been found is a new kernel, which the gateway has started already.
             doomed = {pid for pid in (doomed & left if all_found else left) if self._tree.alive(pid)}
         limit = self._limits.memory
-        # Files in the sandbox's memory stay until the sandbox ends; and the gateway may be what has grown.
-        if kernel is None and (doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit)):
+        # Files in the sandbox's memory stay until the sandbox ends; and the gateway may be what has grown. The next
+        # kernel is to have half of what is allowed, at least.
+        if kernel is None and (doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit / 2)):
             self._end_root()
 
     def _end_root(self) -> None:
