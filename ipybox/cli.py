@@ -9,7 +9,7 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dotenv import load_dotenv
 
@@ -20,11 +20,18 @@ from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.settings import PROFILES, load_settings
 from ipybox.state import make_state_dir_in, state_dir
 
+if TYPE_CHECKING:
+    from ipybox.mcp_http import Listening
+    from ipybox.mcp_server import MCPServer
+
 #: A variable KERNEL_ENV_X becomes X in the kernel.
 KERNEL_PREFIX = "KERNEL_ENV_"
 
 #: Options that would be good for nothing before the command `docker`.
-NOT_IN_DOCKER = ("tool_server_port", "kernel_gateway_port")
+NOT_IN_DOCKER = ("tool_server_port", "kernel_gateway_port", "transport", "host", "port")
+
+#: The variable with the token for HTTP, if not any is good enough.
+TOKEN_VARIABLE = "IPYBOX_TOKEN"
 
 
 def kernel_env(environment: Mapping[str, str]) -> dict[str, str]:
@@ -40,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     arguments = argparse.ArgumentParser(
         prog="ipybox",
-        description="Local code-action engine. Without a command, serves code execution over MCP on stdin and stdout.",
+        description="Local code-action engine. Without a command, serves code execution over MCP.",
     )
     arguments.add_argument("--version", action="version", version=version("ipybox"))
     arguments.add_argument("--workspace", type=Path, default=Path(), help="working directory of the code (default: .)")
@@ -58,6 +65,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOW",
         help="tool calls of code: auto accepts them, ask asks the client's user, a file has rules (default: auto)",
     )
+    arguments.add_argument(
+        "--transport", choices=("stdio", "http"), help="how clients connect: http is Streamable HTTP (default: stdio)"
+    )
+    arguments.add_argument("--host", help="where --transport http listens (default: 127.0.0.1)")
+    arguments.add_argument("--port", type=int, help="port of --transport http; 0 for any free one (default: 8910)")
     arguments.add_argument("--tool-server-host", default="localhost", help="host of the tool server's port")
     arguments.add_argument("--tool-server-port", type=int, help="port of the tool server (default: none)")
     arguments.add_argument("--kernel-gateway-host", default="localhost", help="host of the kernel gateway's port")
@@ -146,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.command == "demo":
         from ipybox.demo import demo
 
-        sys.exit(asyncio.run(_show(demo(arguments.directory, confinement))))
+        sys.exit(asyncio.run(_until_signal(demo(arguments.directory, confinement))))
 
     workspace: Path = arguments.workspace.resolve()
     if not workspace.is_dir():
@@ -158,6 +170,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if arguments.command == "check":
         sys.exit(asyncio.run(_check(workspace, confinement)))
+    if arguments.transport != "http" and (arguments.host, arguments.port) != (None, None):
+        sys.exit("ipybox: --host and --port say where HTTP is served, but it is not asked for: add --transport http")
     try:
         approve = _approval(arguments, workspace)
     except PolicyError as exc:
@@ -249,6 +263,8 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[s
         )
     except ValueError as exc:
         sys.exit(f"ipybox: {exc}")
+    if arguments.transport == "http":
+        sys.exit(await _serve_http(server, arguments))
     stopped = _stop_signal()
     serving = asyncio.create_task(server.run())
     await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -257,6 +273,26 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[s
         # The SDK reads stdin on a thread that nothing can wake but the client: an orderly exit would wait for it.
         os._exit(128 + stopped.result())
     await serving
+
+
+async def _serve_http(server: "MCPServer", arguments: argparse.Namespace) -> int | str:
+    """Serves until a signal comes, and returns the exit status, or what prevents it."""
+    # MCP servers and packages that are built have the environment, too.
+    token = os.environ.pop(TOKEN_VARIABLE, None)
+    where = {name: value for name in ("host", "port") if (value := getattr(arguments, name)) is not None}
+    try:
+        return await _until_signal(server.run_http(**where, token=token, on_listening=_tell))
+    except ValueError as exc:
+        return f"ipybox: {TOKEN_VARIABLE}: {exc}"
+    except OSError as exc:
+        return f"ipybox: {exc.strerror or exc}"
+
+
+def _tell(listener: "Listening") -> None:
+    print(f"ipybox: serving on {listener.url}, its token is in {listener.token_file}", file=sys.stderr, flush=True)
+    if listener.beyond_machine:
+        told = "other machines can connect, and nothing is encrypted: who reads the token on its way can use it"
+        print(f"ipybox: {told}", file=sys.stderr, flush=True)
 
 
 async def _check(workspace: Path, confinement: dict[str, Any]) -> int:
@@ -272,12 +308,13 @@ async def _check(workspace: Path, confinement: dict[str, Any]) -> int:
     return 0 if said.startswith("ok:") else 1
 
 
-async def _show(demonstration: Coroutine[object, object, None]) -> int:
+async def _until_signal(work: Coroutine[object, object, None]) -> int:
+    """Returns the exit status when the work is done, or a signal has cancelled it."""
     stopped = _stop_signal()
-    showing = asyncio.ensure_future(demonstration)
-    stopped.add_done_callback(lambda _: showing.cancel())
+    working = asyncio.ensure_future(work)
+    stopped.add_done_callback(lambda _: working.cancel())
     try:
-        await showing
+        await working
     except asyncio.CancelledError:
         if not stopped.done():
             raise

@@ -10,6 +10,8 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         OSError: If it can't listen there; the message names host and port, and says if the port is taken.
     """
+    if not 0 <= port < 1 << 16:  # which `getaddrinfo` would take modulo
+        raise OSError(errno.EINVAL, f"can't listen on {host} port {port}: a port is a number from 0 to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family)

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
@@ -40,7 +41,7 @@ _NOBODY_TO_ASK = (
 class Approver:
     """Decides on tool calls: by a policy, and where that says so by asking.
 
-    Questions are asked one after the other, as an answer may make others needless.
+    Each client is asked one question after the other, as an answer may make others needless.
 
     Args:
         policy: What is asked; it learns answers that hold for more than one call.
@@ -50,14 +51,15 @@ class Approver:
     def __init__(self, policy: Policy, timeout: float | None = 60):
         self.policy = policy
         self._timeout = timeout
-        self._turn = asyncio.Lock()
+        self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
-    async def decide(self, request: ApprovalRequest, ask: Ask | None) -> None:
-        """Accepts or rejects a call; without anybody to ask, it is rejected."""
+    async def decide(self, request: ApprovalRequest, ask: Ask | None, client: object = None) -> None:
+        """Accepts or rejects a call; without anybody to ask, it is rejected. The client is what `client_of` returns."""
         if ask is None:
             return await request.reject(_NOBODY_TO_ASK)
+        turn = self._turns.setdefault(client, asyncio.Lock())
         try:
-            async with asyncio.timeout(self._timeout), self._turn:
+            async with asyncio.timeout(self._timeout), turn:
                 refusal = await self._refusal(request, ask)
         except TimeoutError:
             return None  # the tool server has its own clock, and has let the call fail
@@ -91,6 +93,14 @@ def asker(context: Context[Any, Any]) -> Ask | None:
         return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
 
     return ask
+
+
+def client_of(context: Context[Any, Any]) -> object:
+    """Returns what is the same for requests that one client makes, as far as its transport tells them apart.
+
+    On stdio there is but one; HTTP without sessions (MCP 2026-07-28) does not tell, so each request has its own.
+    """
+    return None if context.headers is None else context.headers.get("mcp-session-id", object())
 
 
 def question(decision: Decision, policy: Policy) -> ElicitRequestFormParams:

@@ -17,7 +17,7 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 
 from ipybox.code_exec import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
 from ipybox.errors import CodeExecutionError
-from ipybox.mcp_approval import Approver, Ask, asker
+from ipybox.mcp_approval import Approver, Ask, asker, client_of
 from ipybox.progress import Progress
 from ipybox.tasks import TaskSet
 from ipybox.tool_exec.approval.client import ApprovalRequest
@@ -50,7 +50,7 @@ class AskingCells:
             CodeExecutionError: If the code fails, as `CodeExecutor.stream` says, or there is no cell to go on with.
             TimeoutError: If the time is over.
         """
-        execute = partial(self._execute, executor, code, timeout, progress)
+        execute = partial(self._execute, executor, code, timeout, progress, client_of(context))
         ask = asker(context)
         if ask is None or context.session.can_send_request:
             return await execute(ask)
@@ -83,7 +83,13 @@ class AskingCells:
         return InputRequiredResult(input_requests={APPROVAL: ElicitRequest(params=form)}, request_state=state)
 
     async def _execute(
-        self, executor: CodeExecutor, code: str, timeout: float, progress: Progress, ask: Ask | None
+        self,
+        executor: CodeExecutor,
+        code: str,
+        timeout: float,
+        progress: Progress,
+        client: object,
+        ask: Ask | None,
     ) -> CodeExecutionResult:
         questions = TaskSet()
         try:
@@ -91,7 +97,7 @@ class AskingCells:
                 async for item in items:
                     match item:
                         case ApprovalRequest():
-                            questions.start(self._approver.decide(item, ask))
+                            questions.start(self._approver.decide(item, ask, client))
                         case CodeExecutionChunk():
                             progress.note(item.text)
                         case CodeExecutionResult():

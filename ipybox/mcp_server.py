@@ -5,6 +5,7 @@ answer, so the default session starts only after the first request was answered,
 it.
 """
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -33,6 +34,7 @@ from ipybox.sessions import DEFAULT_SESSION, MAX_SESSIONS, Sessions
 if TYPE_CHECKING:
     from ipybox.mcp_apigen import ToolModules
     from ipybox.mcp_cells import AskingCells
+    from ipybox.mcp_http import Listening
     from ipybox.tool_exec.approval.policy import Policy
 
 #: Directory of the workspace in which tool APIs are generated.
@@ -43,9 +45,12 @@ TOOLS_DIR = "mcptools"
 #: bound that the agent has chosen. https://code.claude.com/docs/en/mcp
 META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
 
+#: The port for Streamable HTTP if nobody says otherwise.
+HTTP_PORT = 8910
+
 
 class MCPServer:
-    """Serves code execution over MCP on stdin and stdout.
+    """Serves code execution over MCP, on stdin and stdout or over HTTP.
 
     Args:
         workspace: Directory in which code runs and tool APIs are generated; by default the working directory.
@@ -129,6 +134,7 @@ class MCPServer:
             outputs, "ipybox", version=version("ipybox"), instructions=TEXTS[instructions], middleware=[self._answer]
         )
         self._add_tools()
+        self._uploads = bool(allowed_dirs)
         if allowed_dirs:
             self._add_file_tools(allowed_dirs)
 
@@ -142,6 +148,40 @@ class MCPServer:
         """Serves until the client closes stdin, then stops all sessions."""
         async with self:
             await self._server.run_stdio_async()
+
+    async def run_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = HTTP_PORT,
+        token: str | None = None,
+        *,
+        on_listening: Callable[["Listening"], None] = lambda _: None,
+    ) -> None:
+        """Serves Streamable HTTP until it is cancelled, then stops all sessions.
+
+        All clients share the sessions: they are one user's, who has the token. A request whose client goes ends.
+
+        Args:
+            host: A name or address of this machine. Unless it is the loopback's, other machines reach it, unencrypted.
+            port: A port, or 0 for any free one.
+            token: What requests need, as `Authorization: Bearer <token>`: 16 or more letters, digits and any of -._~+/,
+                by default random ones. Kept in a file that only the same user can read, for as long as this runs.
+            on_listening: Is told the URL, the token and its file as soon as clients can connect.
+
+        Raises:
+            OSError: If it can't listen there.
+            ValueError: If the token is none.
+        """
+        # Only those who want it wait for what it imports.
+        from ipybox.mcp_http import MAX_REQUEST, MAX_UPLOAD, listening
+
+        largest = MAX_UPLOAD if self._uploads else MAX_REQUEST
+        async with self, listening(self._server, host, port, token, largest) as listener:
+            on_listening(listener)
+            try:
+                await asyncio.shield(listener.serving)
+            finally:
+                await self.stop()
 
     async def stop(self) -> None:
         """Stops all sessions and all that belongs to them."""
@@ -195,10 +235,14 @@ class MCPServer:
                 else:
                     result = await self._cells.run(executor, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
-            return await self._answers.of_failure(exc, max_output_chars)
+            return await self._answers.of_failure(
+                exc, max_output_chars, resources=self._knows_resources(context.request_context)
+            )
         if isinstance(result, InputRequiredResult):
             return result
-        return await self._answers.of(result, max_output_chars)
+        return await self._answers.of(
+            result, max_output_chars, resources=self._knows_resources(context.request_context)
+        )
 
     async def install_package(
         self,
@@ -262,10 +306,13 @@ class MCPServer:
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         """Answers a request, and starts a session after the first one (middleware of the SDK's server)."""
         try:
-            self._answers.resources = self._resources or _client_name(ctx) != "claude-code"
-            return _trimmed(await call_next(ctx), resources=self._answers.resources)
+            return _trimmed(await call_next(ctx), resources=self._knows_resources(ctx))
         finally:
             self._sessions.start()
+
+    def _knows_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
+        """Returns whether the client that makes a request is told that it can read resources."""
+        return self._resources or _client_name(ctx) != "claude-code"
 
     def _new_executor(self) -> CodeExecutor:
         return self._make_executor(approval_policy=self._policy())

@@ -14,7 +14,7 @@ from typing import Literal
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-Kind = Literal["kernel-gateway", "tool-server"]
+Kind = Literal["kernel-gateway", "mcp-server", "tool-server"]
 
 
 def new_token() -> str:

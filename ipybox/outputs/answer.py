@@ -35,24 +35,30 @@ class Answers:
     def __init__(self, store: OutputStore, images: Images = "both"):
         self._store = store
         self._images: Images = images
-        #: Whether the client knows that it can read resources: else their addresses would only cost context.
-        self.resources = True
 
-    async def of(self, output: ExecutionOutput, max_chars: int) -> CallToolResult:
-        """Returns the result of an execution that ended well."""
-        return await self._answer(output, output.text or "", max_chars, is_error=False)
+    async def of(self, output: ExecutionOutput, max_chars: int, *, resources: bool = True) -> CallToolResult:
+        """Returns the result of an execution that ended well.
 
-    async def of_failure(self, failure: Exception, max_chars: int) -> CallToolResult:
+        Args:
+            output: The output.
+            max_chars: How long its text may be.
+            resources: Whether the client knows that it can read resources: else their addresses only cost context.
+        """
+        return await self._answer(output, output.text or "", max_chars, resources, is_error=False)
+
+    async def of_failure(self, failure: Exception, max_chars: int, *, resources: bool = True) -> CallToolResult:
         """Returns the result of one that failed, with what it had put out before."""
         output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
         text = f"{output.text}\n{failure}" if output.text else str(failure)
-        return await self._answer(output, text, max_chars, is_error=True)
+        return await self._answer(output, text, max_chars, resources, is_error=True)
 
-    async def _answer(self, output: ExecutionOutput, text: str, max_chars: int, *, is_error: bool) -> CallToolResult:
+    async def _answer(
+        self, output: ExecutionOutput, text: str, max_chars: int, resources: bool, *, is_error: bool
+    ) -> CallToolResult:
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(pictures, asked)
         parts = [
-            await self._cut(text, max_chars),
+            await self._cut(text, max_chars, resources),
             _list(self._links(output.images, shown)),
             _files(output.files),
         ]
@@ -71,23 +77,23 @@ class Answers:
                 links.append(str(path))
         return links
 
-    async def _cut(self, text: str, max_chars: int) -> str:
+    async def _cut(self, text: str, max_chars: int, resources: bool) -> str:
         """Returns the text, or its head and tail if it is longer, with the place of the whole between them."""
         if len(text) <= max_chars:
             return text
         head = max_chars * 2 // 3
         left_out = len(text) - max_chars
-        where = await self._kept(text)
+        where = await self._kept(text, resources)
         return f"{text[:head]}\n[... {left_out} characters left out{where} ...]\n{text[head + left_out :]}"
 
-    async def _kept(self, text: str) -> str:
+    async def _kept(self, text: str, resources: bool) -> str:
         try:
             name = await asyncio.to_thread(self._store.keep, text)
         except OSError as exc:
             logger.warning("the whole output can't be kept: %s", exc)
             return f", and can't be kept: {exc}"
         path = self._store.path(name)
-        return f"; all of it: {address(name)}, file {path}" if self.resources else f"; all of it: {path}"
+        return f"; all of it: {address(name)}, file {path}" if resources else f"; all of it: {path}"
 
 
 def _list(links: Sequence[str]) -> str:

@@ -42,9 +42,7 @@ async def test_cut_text_names_the_whole_by_address_and_file(store: OutputStore):
 
 
 async def test_client_without_resources_gets_the_file_alone(store: OutputStore):
-    answers = Answers(store)
-    answers.resources = False
-    answer, _ = parts(await answers.of(ExecutionOutput("x" * 10, []), 0))
+    answer, _ = parts(await Answers(store).of(ExecutionOutput("x" * 10, []), 0, resources=False))
 
     assert answer == f"\n[... 10 characters left out; all of it: {store.path(store.kept()[0].name)} ...]\n"
 
