@@ -31,8 +31,7 @@ from ipybox.mcp_http import MAX_CLIENTS, Listening, security
 from ipybox.mcp_server import MCPServer
 from tests import servers
 from tests.conftest import Fifo, Mode
-from tests.proxy import forwarding
-from tests.servers import NODE_MODULES, WAIT, descendants, until_dead
+from tests.servers import WAIT, descendants, until_dead
 
 #: How a client speaks: with sessions, or by requests that stand alone.
 Era = Literal["legacy", "auto"]
@@ -439,27 +438,6 @@ for attempt in (lambda: open({file!r}).read(), lambda: urllib.request.urlopen({u
             said = await run(client, code.format(file=str(server.token_file), url=server.url))
     assert said.splitlines()[:2] == ["refused", "refused"]
     assert "token" not in said
-
-
-async def test_inspector_lists_and_calls_the_tools(server: Server):
-    script = NODE_MODULES / "@modelcontextprotocol/inspector/cli/build/cli.js"
-    token = server.headers["Authorization"].removeprefix("Bearer ")
-    async with forwarding(server.url, token) as url:  # as it has no option for headers
-
-        async def inspect(*arguments: str) -> dict[str, Any]:
-            command = ["node", str(script), "--cli", url, "--transport", "http", *arguments]
-            done = await asyncio.to_thread(
-                subprocess.run, command, capture_output=True, text=True, timeout=60, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            return json.loads(done.stdout)
-
-        listed = await inspect("--method", "tools/list")
-        assert {tool["name"] for tool in listed["tools"]} >= {"execute_ipython_cell", "reset"}
-        called = await inspect(
-            *("--method", "tools/call", "--tool-name", "execute_ipython_cell", "--tool-arg", "code=print(6*7)")
-        )
-        assert called["content"] == [{"type": "text", "text": "42"}]
 
 
 async def test_application_serves_http_by_itself_and_keeps_its_signals(tmp_path: Path):

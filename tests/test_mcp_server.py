@@ -1,4 +1,4 @@
-"""ipybox as an MCP server, driven by real clients: the SDK's and npm's inspector."""
+"""ipybox as an MCP server, driven by a real client, the SDK's."""
 
 import asyncio
 import base64
@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import tarfile
 from collections.abc import AsyncGenerator
@@ -34,7 +33,7 @@ from mcp_types import (
 )
 
 from tests.conftest import Mode
-from tests.servers import NODE_MODULES, ROOT, WAIT, descendants, filesystem, time_, until_dead
+from tests.servers import ROOT, WAIT, descendants, filesystem, time_, until_dead
 
 STAND_IN = ROOT / "tests" / "github_server.py"
 INITIALIZE = {
@@ -495,21 +494,3 @@ async def test_nothing_is_left_when_the_server_ends(ending: Any, status: int, tm
     async with asyncio.timeout(WAIT):
         assert await process.wait() == status
     assert not await until_dead(children, timeout=2)
-
-
-def _inspect(workspace: Path, mode: Mode, *arguments: str) -> dict[str, Any]:
-    command = [
-        *("node", str(NODE_MODULES / "@modelcontextprotocol/inspector/cli/build/cli.js"), "--cli"),
-        *(sys.executable, "-m", "ipybox", "--workspace", str(workspace), *mode.options, *arguments),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-async def test_inspector_lists_and_calls_the_tools(tmp_path: Path, mode: Mode):
-    listed = await asyncio.to_thread(_inspect, tmp_path, mode, "--method", "tools/list")
-    assert {tool["name"] for tool in listed["tools"]} >= {"execute_ipython_cell", "reset"}
-    arguments = ["--method", "tools/call", "--tool-name", "execute_ipython_cell", "--tool-arg", "code=print(6*7)"]
-    called = await asyncio.to_thread(_inspect, tmp_path, mode, *arguments)
-    assert called["content"] == [{"type": "text", "text": "42"}]
