@@ -120,16 +120,27 @@ def _default(module: Module, value: ast.expr | None) -> str | None:
 
 
 def _fields(tool: McpTool) -> Iterator[Parameter]:
-    """The fields of `Params`, each with the string below it."""
+    """The fields of `Params`, each with the comment behind it or the string below it, and its values."""
     params, choices = tool.module.classes().get("Params"), _choices(tool.module)
     body = params.body if params else []
     for statement, following in zip(body, [*body[1:], None], strict=False):
         match statement:
             case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
                 default = None if value is None else "…"
-                named = [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)]
-                values = [value for each in named for value in choices.get(each, [])]
-                yield Parameter(name, default, " ".join([_text(following), *values]))
+                said = tool.module.comment_after(statement) or _text(following)
+                yield Parameter(name, default, " ".join([said, *_values(annotation, choices)]))
+            case _:
+                pass
+
+
+def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str]:
+    """The values that an annotation lists, or the choices that it names."""
+    for node in ast.walk(annotation):
+        match node:
+            case ast.Name(name):
+                yield from choices.get(name, [])
+            case ast.Subscript(value=ast.Name("Literal"), slice=values):
+                yield from _strings(values)
             case _:
                 pass
 
@@ -140,11 +151,15 @@ def _choices(module: Module) -> dict[str, list[str]]:
     for statement in module.tree.body:
         match statement:
             case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("Choice"), args=[_, values])):
-                constants = (node.value for node in ast.walk(values) if isinstance(node, ast.Constant))
-                choices[name] = [each for each in constants if isinstance(each, str)]
+                choices[name] = _strings(values)
             case _:
                 pass
     return choices
+
+
+def _strings(node: ast.expr) -> list[str]:
+    constants = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+    return [each for each in constants if isinstance(each, str)]
 
 
 def _text(node: ast.stmt | None) -> str:

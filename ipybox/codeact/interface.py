@@ -16,18 +16,19 @@ _VISIBLE = ("property", "computed_field", "cached_property")
 
 def interface(card: Card) -> str:
     """What is needed in order to call a tool: its models, its functions' heads and docstrings, and an example."""
-    shown = "\n\n".join(_parts(card.module))
+    shown = "\n\n".join(_parts(card.module, whole_doc=card.root == MCPTOOLS))
     if len(shown) > MAX_INTERFACE:
         shown = f"{shown[:MAX_INTERFACE]}…\n# the rest is in {card.module.path}"
     return f"# {card.module.path}\n{shown}\n\n{_example(card)}"
 
 
-def _parts(module: Module) -> Iterator[str]:
+def _parts(module: Module, *, whole_doc: bool) -> Iterator[str]:
     """The parts of a module that its callers need."""
-    if doc := ast.get_docstring(module.tree):
-        yield f'"""{first_sentence(doc)}"""'
-    for node in module.tree.body:
+    for index, node in enumerate(module.tree.body):
         match node:
+            case ast.Expr(value=ast.Constant(value=str(text))) if index == 0:
+                # That of a tool's own module says what the tool does; that of an `api.py`, where its functions don't.
+                yield module.source_of(node) if whole_doc else f'"""{first_sentence(text)}"""'
             case ast.ClassDef(name=name) if not name.startswith("_"):
                 yield _class(module, node)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in ("run", *RUN_PARSED):
@@ -51,7 +52,8 @@ def _class(module: Module, node: ast.ClassDef) -> str:
             case ast.Pass():
                 lines[0] += " pass"
             case _:
-                lines.append(f"    {module.source_of(statement)}")
+                comment = module.comment_after(statement)
+                lines.append(f"    {module.source_of(statement)}{comment and f'  # {comment}'}")
     return "\n".join(lines)
 
 

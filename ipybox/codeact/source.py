@@ -80,6 +80,12 @@ class Module:
         end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
         return self.between((node.lineno, node.col_offset), end)
 
+    def comment_after(self, node: ast.stmt) -> str:
+        """The comment at the end of a statement's last line, without its mark; empty if there is none."""
+        line, column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        rest = self.lines[line - 1][column:].decode().strip()
+        return rest[1:].strip() if rest.startswith("#") else ""
+
     def function(self, name: str) -> Function | None:
         """The function that the module ends up with under this name."""
         return next(

@@ -22,6 +22,8 @@ class Tool(Generic[P, R]):
 
     def __init__(self, runner: "ToolRunner", name: str, function: Callable[P, R]):
         functools.update_wrapper(self, function)
+        # What a generated module says of its tool stands at its beginning.
+        self.__doc__ = function.__doc__ or getattr(function, "__globals__", {}).get("__doc__")
         self.name = name
         self._runner = runner
         self._signature = inspect.signature(function)
