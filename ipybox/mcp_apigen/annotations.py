@@ -1,6 +1,8 @@
 """Types of the intermediate representation as annotations, and fields with them."""
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 from ipybox.mcp_apigen.ir import (
     NULL,
@@ -25,6 +27,12 @@ from ipybox.mcp_apigen.text import LINE_LENGTH, literal, quote
 Definition = Model | EnumType
 
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+
+
+# Values that need no escapes wherever an annotation stands, also within a string.
+_PLAIN = re.compile(r"[\w .,:;/@+*-]+", re.ASCII)
+#: Characters of the values of an enum, with what is around each, that are read better in place than by a name.
+_SHORT = 80
 
 
 @dataclass(slots=True)
@@ -90,8 +98,10 @@ class Annotator:
                 return _Parts("Any", uses=frozenset({"Any"}))
             case Scalar():
                 return self._scalar(kind)
+            case EnumType(values=values) if is_written_in_place(kind):
+                return _Parts(_literal_type(values), uses=frozenset({"Literal"}))
             case LiteralType(values):
-                text = f"Literal[{', '.join(map(literal, values))}]"
+                text = _literal_type(values)
                 if any(isinstance(value, int) for value in values):
                     return _Parts(f"Exact[{text}]", uses=frozenset({"Exact", "Literal"}))
                 return _Parts(text, uses=frozenset({"Literal"}))
@@ -125,6 +135,15 @@ class Annotator:
     def _checked(self, limits: Limits) -> Limits:
         # What a server returns is not refused for a detail.
         return limits if self.sent else ()
+
+
+def is_written_in_place(enum: EnumType) -> bool:
+    """Whether an enum gets no class of its own: its values are few and plain, and stand where it is used."""
+    return len(_literal_type(enum.values)) <= _SHORT and all(map(_PLAIN.fullmatch, enum.values))
+
+
+def _literal_type(values: tuple[Any, ...]) -> str:
+    return f"Literal[{', '.join(map(literal, values))}]"
 
 
 def _field_call(arguments: Limits) -> str:

@@ -25,7 +25,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class EnumType:
-    """One of several strings, as an enum class."""
+    """One of several strings."""
 
     hint: str
     values: tuple[str, ...]

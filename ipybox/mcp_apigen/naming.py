@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from ipybox.tool_exec.models import CheckedParams, Choice
+from ipybox.tool_exec.models import CheckedParams
 
 #: What annotations and defaults in the body of a generated class may refer to.
 _IN_CLASS_BODIES = {
@@ -18,8 +18,8 @@ _IN_MODULES = {"CLIENT", "CheckedParams", "Choice", "ToolModel", "ToolParams", "
 # Also those that its class has by its own.
 _RESERVED_FIELDS = frozenset({*dir(CheckedParams), *dir(type(CheckedParams)), *_IN_CLASS_BODIES, "self"})
 _RESERVED_CLASSES = frozenset({*dir(builtins), *_IN_CLASS_BODIES, *_IN_MODULES})
-# `dir` of an enum leaves out what only its members have.
-_RESERVED_MEMBERS = frozenset({*dir(Choice), "mro", "name", "value"})
+# Methods of strings are not among them: a member that is called `title` is worth more than they are.
+_RESERVED_MEMBERS = frozenset({"mro"})
 _RESERVED_FILES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 _MAX_NAME = 80
 

@@ -1,16 +1,21 @@
-"""Descriptions that say nothing beyond the names around them: `repo: str` is no clearer by "The repository name"."""
+"""What descriptions only repeat: names around them, as "The repository name" does of `repo: str`, and types."""
 
 import re
 from collections.abc import Iterable
 
+from ipybox.mcp_apigen.ir import Limits
+
 # What such descriptions are made of, besides names.
 _EMPTY = {
     "a", "an", "and", "as", "at", "be", "by", "for", "from", "id", "identifier", "if", "in", "into", "is", "it", "list",
-    "name", "number", "of", "on", "or", "string", "that", "the", "this", "to", "value", "whether", "will", "with",
+    "name", "number", "of", "on", "or", "pagination", "result", "results", "string", "that", "the", "this", "to",
+    "value", "whether", "will", "with",
 }  # fmt: skip
 _WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]+(?![a-z])")
 # A description with numbers, quotations, remarks or words of another script says something.
 _SAYING = re.compile(r"[^\w\s.,/-]|\d", re.ASCII)
+_REMARK = re.compile(r" *\(([^()]*)\)")
+_BOUNDS = {"ge": "min", "le": "max"}
 _ENDINGS = ("ies", "es", "s", "ed", "ing")
 _LEAST_PREFIX = 4
 
@@ -25,6 +30,17 @@ def says_nothing(description: str, known: set[str]) -> bool:
     if _SAYING.search(description):
         return False
     return all(_is_known(_stem(word), known) for word in _words(description) if word not in _EMPTY)
+
+
+def without_remarks(description: str, limits: Limits, *, required: bool) -> str:
+    """The description without what it says in brackets if a field's type says so: "(optional)", "(min 1, max 9)"."""
+    known = {f"{_BOUNDS[name]} {value}" for name, value in limits if name in _BOUNDS}
+    known.add("required" if required else "optional")
+
+    def kept(remark: re.Match[str]) -> str:
+        return "" if {each.strip().lower() for each in remark[1].split(",")} <= known else remark[0]
+
+    return _REMARK.sub(kept, description)
 
 
 def _words(text: str) -> list[str]:

@@ -6,12 +6,13 @@ from typing import Any
 from ipybox.mcp_apigen.manifest import MANIFEST, Manifest, ModuleRecord, digest
 from ipybox.mcp_apigen.module import ToolSpec, render_module
 from ipybox.mcp_apigen.naming import module_names
+from ipybox.mcp_apigen.noise import known_words, says_nothing
 from ipybox.mcp_apigen.render import render_imports
 from ipybox.mcp_apigen.text import block, docstring, quote, summary
 
 # Characters of a line of the list of tools, and of what it says of a tool even if that has a long name.
-_INDEX_WIDTH = 90
-_LEAST_SUMMARY = 50
+_INDEX_WIDTH = 66
+_LEAST_SUMMARY = 40
 
 
 def render_package(server_name: str, server_params: dict[str, Any], tools: list[ToolSpec], seal: str) -> dict[str, str]:
@@ -42,7 +43,8 @@ def _render_init(
     index = [f"Tools of the MCP server {server_name}, one module each.", ""]
     for tool, module in zip(tools, modules, strict=True):
         sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(module) - 2, _LEAST_SUMMARY))
-        index.append(f"{module}: {sentence}" if sentence else module)
+        said = not says_nothing(sentence, known_words([server_name, tool.name]))
+        index.append(f"{module}: {sentence}" if said else module)
     lines = [
         *docstring("\n".join(index), wrap=False),
         "",

@@ -1,4 +1,4 @@
-"""A tool as the source of a module: its types, then `run` and `run_async`.
+"""A tool as the source of a module: what it does, its types, then `run` and `run_async`.
 
 Short on purpose: agents read these modules, so what they cost is their size in tokens.
 """
@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Iterator
 
 from ipybox.mcp_apigen import naming
-from ipybox.mcp_apigen.annotations import Annotator, Definition
-from ipybox.mcp_apigen.ir import DictType, EnumType, ListType, LooseType, Model, Type, UnionType
-from ipybox.mcp_apigen.noise import known_words, says_nothing
-from ipybox.mcp_apigen.text import LINE_LENGTH, block, docstring, literal, quote
+from ipybox.mcp_apigen.annotations import Annotator, Definition, is_written_in_place
+from ipybox.mcp_apigen.ir import DictType, EnumType, ListType, LooseType, Model, Scalar, Type, UnionType
+from ipybox.mcp_apigen.noise import known_words, says_nothing, without_remarks
+from ipybox.mcp_apigen.text import LINE_LENGTH, block, commented, docstring, literal, quote
 
 _SOURCES = {
     "typing": {"Annotated", "Any", "Literal"},
@@ -58,8 +58,9 @@ def render_tool(
                 parts.append(_model(each, annotator, fields[each]))
                 uses.add(_base(each, sent=is_sent))
             defined.add(each)
-    parts += [_run(tool_name, module, description, params, result), "run_async = run.aio"]
-    return "\n".join([_import("from . import", uses), *_apart(parts)]) + "\n", uses
+    parts += [_run(tool_name, module, params, result), "run_async = run.aio"]
+    head = [*docstring(description), "", _import("from . import", uses)]
+    return "\n".join([*head, *_apart(parts)]).lstrip("\n") + "\n", uses
 
 
 def _apart(parts: list[str]) -> Iterator[str]:
@@ -87,7 +88,7 @@ def _definitions(root: Model) -> list[Definition]:
             case UnionType(options):
                 for option in options:
                     visit(option)
-            case EnumType():
+            case EnumType() if not is_written_in_place(kind):
                 found[kind] = None
             case Model() if kind not in visited:
                 visited.add(kind)
@@ -133,19 +134,26 @@ def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
         body.append("")
     known = known_words([annotator.tool_name, *names])
     for item in sorted(model.fields, key=lambda item: not item.required):
-        description = "" if says_nothing(item.description, known) else item.description
-        body += annotator.field_lines(item, names[item.wire_name]) + docstring(description, 4)
+        limits = item.type.limits if annotator.sent and isinstance(item.type, Scalar) else ()
+        description = without_remarks(item.description, limits, required=item.required)
+        lines = annotator.field_lines(item, names[item.wire_name])
+        body += lines if says_nothing(description, known) else _described(lines, description)
     return "\n".join([f"class {annotator.classes[model]}({base}{extra}):", *(body or ["    pass"])])
 
 
-def _run(tool_name: str, module: str, description: str, params: Model, result: Model | None) -> str:
+def _described(lines: list[str], description: str) -> list[str]:
+    """The lines of a field with what is said of it: at their end if there is room, else below."""
+    line = commented(lines[0], description) if len(lines) == 1 else None
+    return [line] if line else [*lines, *docstring(description, 4)]
+
+
+def _run(tool_name: str, module: str, params: Model, result: Model | None) -> str:
     # What is checked against its schema is not to be checked while it's imported.
     required = params.checked or any(item.required for item in params.fields)
     argument = "params: Params" if required else "params: Params = Params()"
     named = "" if tool_name == module else f"({quote(tool_name)})"
     head = f"def run({argument}) -> {'Result' if result else 'str'}:"
-    doc = docstring(description, 4)
-    return "\n".join([f"@CLIENT.tool{named}", *([head, *doc, "    ..."] if doc else [f"{head} ..."])])
+    return f"@CLIENT.tool{named}\n{head} ..."
 
 
 def render_imports(names: set[str]) -> list[str]:

@@ -184,13 +184,13 @@ class _Parser:
         notes: list[str] = []
         kind, pattern = flat.get("format"), flat.get("pattern")
         if isinstance(kind, str) and kind.lower() not in text.lower():
-            notes.append(f"format: {kind}")
+            notes.append(f"format {kind}")
         if isinstance(pattern, str) and not usable_pattern(pattern):
-            notes.append(f"pattern: {pattern}")
+            notes.append(f"pattern {pattern}")
         default = schema.get("default", flat.get("default"))
         if default is not None and "default" not in text.lower():
             plain = isinstance(default, str) and default.strip()
-            notes.append(f"default: {default if plain else json.dumps(default, ensure_ascii=False)}")
+            notes.append(f"default {default if plain else json.dumps(default, ensure_ascii=False)}")
         note = "; ".join(note if len(note) <= _MAX_NOTE else note[: _MAX_NOTE - 1] + "…" for note in notes)
         return f"{text} ({note})" if text and note else text or note[:1].upper() + note[1:]
 

@@ -1,4 +1,4 @@
-"""Text of a schema as Python source: string literals, other literals, docstrings. Nothing else may carry it."""
+"""Text of a schema as Python source: literals, docstrings, comments. Nothing else may carry it."""
 
 import inspect
 import re
@@ -8,8 +8,17 @@ from typing import Any
 
 from ipybox.mcp_apigen.values import elements, is_object, mapping
 
-LINE_LENGTH = 110
+LINE_LENGTH = 120
 _MAX_DOCSTRING = 10_000
+# What type checkers, linters, formatters and editors may take for an instruction, if it stands in a comment: nearly
+# all of theirs have a colon, an equals sign or a bracket after a word, and many are found behind other text.
+_DIRECTIVE = re.compile(
+    r"""^\W | [#:=] | \w\[
+      | \b(?:no(?:inspection|lint|pep8|qa|sec|semgrep|sonar) | lgtm | pragma | pyre | skipcq | sourcery)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# At the end of a line that was cut: words that say nothing without the next one, and punctuation.
+_DANGLING = re.compile(r"(?:[,;:]| (?:a|an|and|as|at|by|for|from|in|of|on|or|that|the|their|to|with|within))*$")
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])?\s*")
 
 
@@ -77,13 +86,29 @@ def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
     return [f"{margin}{line}" if line else "" for line in lines]
 
 
+def commented(line: str, text: str) -> str | None:
+    """A line of code with a text as its comment; nothing, if the text does not fit or is not safe there.
+
+    Safe is what can't end the comment, and is no instruction to any tool that reads comments.
+    """
+    text = text.strip()
+    whole = f"{line}  # {text}"
+    safe = text.isprintable() and not _DIRECTIVE.search(text)
+    return whole if text and safe and _width(whole) <= LINE_LENGTH else None
+
+
+def _width(line: str) -> int:
+    """Columns of a line, as formatters count them."""
+    return len(line) + sum(unicodedata.east_asian_width(character) in "WF" for character in line)
+
+
 def summary(text: str, width: int) -> str:
     """The first sentence of a description on one line of at most `width` characters."""
     paragraph = " ".join(re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0].split())
     sentence = re.match(r".+?(?<!e\.g)(?<!i\.e)[.!?](?=\s+[^\sa-z]|$)", paragraph)
     line = sentence[0] if sentence else paragraph
     if len(line) > width:
-        line = line[: width - 1].rsplit(" ", 1)[0] + "…"
+        line = _DANGLING.sub("", line[: width - 1].rsplit(" ", 1)[0]) + "…"
     return line
 
 

@@ -8,7 +8,7 @@ from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package import ToolSpec, render_package
 from tests.mcp_apigen import golden
 
-_PAGED = {"page": {"type": "integer"}, "perPage": {"type": "integer", "description": "Results on a page."}}
+_PAGED = {"page": {"type": "integer"}, "perPage": {"type": "integer", "description": "Most results on a page."}}
 
 GITHUB = [
     ToolSpec(

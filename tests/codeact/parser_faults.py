@@ -45,7 +45,7 @@ PARSERS = {
         "body",
         "import mcpp",
     ),
-    "generated body": Case(SEARCH, "    ...\n", '    return ""\n', CHANGED, "again"),
+    "generated body": Case(SEARCH, "-> str: ...\n", '-> str: return ""\n', CHANGED, "again"),
     "other tool": Case(SEARCH, "@CLIENT.tool", '@CLIENT.tool("delete_repository")', CHANGED, "again"),
     "generated function removed": Case(SEARCH, "run_async = ", "run_later = ", CHANGED, "again"),
     "put into the generated part": Case(

@@ -121,14 +121,14 @@ def test_a_name_shows_the_interface_of_a_servers_tool(good: Path, query: str):
         answer
         == '''\
 # mcptools/github/search_repositories.py
+"""Finds repositories. Best matches first."""
+
 class Params(ToolParams):
     query: str
     page: int = UNSET
-    perPage: int = UNSET
-    """Results on a page."""
+    perPage: int = UNSET  # Most results on a page.
 
-def run(params: Params) -> str:
-    """Finds repositories. Best matches first."""
+def run(params: Params) -> str: ...
 
 class Repository(BaseModel):
     name: str
@@ -220,8 +220,9 @@ def test_names_count_more_than_parameters_and_these_more_than_texts(tmp_path: Pa
     assert best.startswith("# mcptools/zoo/zebra.py\n")
 
 
-def test_values_of_parameters_are_searched(tmp_path: Path):
-    order = {"properties": {"order": {"type": "string", "enum": ["oldest", "newest"]}}}
+@pytest.mark.parametrize("others", [[], [f"by_the_number_of_{number}" for number in range(8)]], ids=["few", "many"])
+def test_values_of_parameters_are_searched(tmp_path: Path, others: list[str]):
+    order = {"properties": {"order": {"type": "string", "enum": ["oldest", "newest", *others]}}}
     specs = [ToolSpec("a", None, {}), ToolSpec("b", None, order)]
     write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, specs, "seal"))
 

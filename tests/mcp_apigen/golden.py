@@ -44,7 +44,15 @@ _SEARCH = ToolSpec(
             },
             "query": {"type": "string", "minLength": 1, "pattern": "\\S", "description": "What to look for."},
             "from": {"type": "string", "format": "date-time", "description": "Oldest change."},
-            "sort": {"type": "string", "enum": ["created-at", "title"], "default": "created-at"},
+            "sort": {
+                "type": "string",
+                "enum": ["created-at", "updated-at", "closed-at", "title", "number-of-comments", "priority"],
+                "default": "created-at",
+            },
+            "fields": {
+                "type": "array",
+                "items": {"enum": ["id", "title", "state", "blocked", "due", "author", "comments", "labels", "format"]},
+            },
             "states": {"type": "array", "items": {"enum": ["open", "in-progress", "closed"]}, "maxItems": 3},
             "filter": {
                 "description": "All of them must hold.",

@@ -4,6 +4,9 @@ Everything else is refused, by its place in the syntax tree: nothing is looked f
 """
 
 import ast
+import io
+import re
+import tokenize
 from typing import NoReturn
 
 _IMPORTED = {
@@ -14,6 +17,10 @@ _BASES = {"CheckedParams", "ToolParams", "ToolModel"}
 _GENERIC = {"list", "dict", "Exact"}
 _SCALARS = {"str", "int", "float", "bool", "Any", "SafeInteger"}
 _CHECKS = {"Field", "Among"}
+
+
+# Plain words: comments that type checkers, linters or formatters obey have such marks, or begin with such words.
+_COMMENT = re.compile(r"# (?!(?:noqa|nosec|nosonar|nolint|pragma)\b)\w[^#:=]*", re.IGNORECASE)
 
 
 class Harmful(Exception):
@@ -39,8 +46,16 @@ class Module:
         self._classes = {name for name in defined if name is not None}
         if self._classes & {*_SCALARS, *_GENERIC, *_CHECKS, *_IMPORTED}:
             _refuse(self.tree)
-        for node in self.tree.body:
+        match self.tree.body:
+            case [ast.Expr(value=ast.Constant(value=str())), *statements]:
+                pass
+            case statements:
+                pass
+        for node in statements:
             self._statement(node)
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT and not (_COMMENT.fullmatch(token.string) and token.string.isprintable()):
+                raise Harmful(f"a generated module has the comment {token.string[:300]!r}")
 
     def _statement(self, node: ast.stmt) -> None:
         match node:

@@ -11,7 +11,16 @@ from ipybox.mcp_apigen.package import ToolSpec
 from ipybox.mcp_apigen.values import Schema, elements, is_object, mapping
 from tests.mcp_apigen.corpus import SCHEMAS
 
+#: Comments that tools obey.
+DIRECTIVES = [
+    "type: ignore", "type:ignore[assignment]", "TYPE: int", "pyright: basic", "pyright: ignore", "mypy: ignore-errors",
+    "noqa", "NoQA: F401", "nosec", "NOSONAR", "fmt: off", "fmt:skip", "Owner; fmt: skip", "ruff: noqa", "isort:skip",
+    "Owner pylint: disable=all", "Owner  # noqa", "Owner # type: ignore", "pragma no cover", "lgtm[py/x]", "%%", "!sh",
+    "coding: utf-7", "coding=utf-7", "# coding: utf-7", "# -*- coding: utf-7 -*-", "vim: set ft=sh:", "noinspection X",
+]  # fmt: skip
+
 PAYLOADS = [
+    *DIRECTIVES,
     '"""\nimport os; os.abort()\n"""', "'''\nraise SystemExit\n'''", '"; raise SystemExit; "',
     "'); raise SystemExit #", '\\"""\nraise SystemExit\n', "\\", "\\\\", '"', '""', '"""', "'", "''", '\\"',
     "\n", "\r", "\r\n    raise SystemExit", "\0", "\x0b", "\x0c", "\x85raise SystemExit",

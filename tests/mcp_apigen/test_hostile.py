@@ -110,6 +110,14 @@ def test_strings_arrive_as_they_are(payload: str, load: Loader) -> None:
     assert module.CLIENT.calls == [("run_structured", payload, values)]
 
 
+@pytest.mark.parametrize("cookie", ["# coding: utf-7", "# -*- coding: utf-7 -*-", "# vim: set fileencoding=utf-7 :"])
+def test_descriptions_do_not_say_how_a_module_is_encoded(cookie: str, load: Loader) -> None:
+    # https://peps.python.org/pep-0263/ looks at the first two lines, where the tool's description is.
+    for text in (cookie, f"Finds it.\n{cookie}\n+AGE-"):
+        (module,) = load([ToolSpec("find", text, {"type": "object"})])
+        assert module.run.__doc__ == module.__doc__ == text
+
+
 def test_server_params_and_name_are_literals() -> None:
     params = {"command": PAYLOADS[0], "args": PAYLOADS, "env": {payload: payload for payload in PAYLOADS}}
     tree = ast.parse(render_package("x", params, [], PAYLOADS[0])["__init__.py"])

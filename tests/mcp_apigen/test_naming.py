@@ -82,7 +82,7 @@ def test_field_names(wire_names: list[str], expected: list[str]) -> None:
     ("values", "expected"),
     [
         (["asc", "DESC", "created-at"], ["asc", "DESC", "created_at"]),
-        (["name", "value", "mro", "title", "count"], ["name_", "value_", "mro_", "title_", "count_"]),
+        (["name", "value", "mro", "title", "count"], ["name", "value", "mro_", "title", "count"]),
         (["", " ", "+1", "-1", "2fa"], ["empty", "empty_2", "value_1", "value_1_2", "value_2fa"]),
         (["a b", "a_b"], ["a_b_2", "a_b"]),
         (["__x__", "_y", "None", "class", "_missing_"], ["x", "y", "None_", "class_", "missing"]),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipybox.mcp_apigen.noise import known_words, says_nothing
+from ipybox.mcp_apigen.noise import known_words, says_nothing, without_remarks
 
 KNOWN = known_words(["update_pull_request", "owner", "repo", "pullNumber", "direction", "base-branch"])
 
@@ -16,6 +16,7 @@ KNOWN = known_words(["update_pull_request", "owner", "repo", "pullNumber", "dire
         "Pull request number to update",
         "the number of the pull-request",
         "Base branch, string",
+        "Number of results of the pull request",
     ],
 )
 def test_names_once_more_say_nothing(description: str):
@@ -38,3 +39,35 @@ def test_names_once_more_say_nothing(description: str):
 )
 def test_every_other_word_says_something(description: str):
     assert not says_nothing(description, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("description", "left"),
+    [
+        ("Page of the list (min 1, max 100)", "Page of the list"),
+        ("Page (Max 100) of the list", "Page of the list"),
+        ("Page of the list (optional)", "Page of the list"),
+        ("(optional, min 1)", ""),
+    ],
+)
+def test_remarks_that_the_type_makes_are_left_out(description: str, left: str):
+    assert without_remarks(description, (("ge", 1), ("le", 100)), required=False) == left
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "Page (min 0)",
+        "Page (max 10)",
+        "Page (min 1, default 1)",
+        "Page (optional for owners)",
+        "Page (required)",
+        "Page ()",
+    ],
+)
+def test_other_remarks_stay(description: str):
+    assert without_remarks(description, (("ge", 1), ("le", 100)), required=False) == description
+
+
+def test_remarks_on_limits_stay_where_the_type_has_none():
+    assert without_remarks("Page (min 1)", (), required=True) == "Page (min 1)"

@@ -13,7 +13,7 @@ from tests.mcp_apigen.test_schemas import CASES
 
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT.parent / "shared" / "schemas" / "github_tools.json"
-LINE_LENGTH = 110
+LINE_LENGTH = 120
 
 
 def github_tools() -> list[ToolSpec]:

@@ -17,9 +17,16 @@ from tests.servers import NODE_MODULES, ROOT
 
 USE = """\
 from mcptools.tracker import ping, search_tickets
-from mcptools.tracker.search_tickets import FilterItem, Params, Result, Sort, run, run_async
+from mcptools.tracker.search_tickets import FieldsItem, FilterItem, Params, Result, Sort, run, run_async
 
-params = Params(query="x", from_="2026-01-01", sort=Sort.created_at, filter=[FilterItem(field="a", value=1.5)])
+params = Params(
+    query="x",
+    from_="2026-01-01",
+    sort=Sort.created_at,
+    fields=[FieldsItem.title, FieldsItem.format],
+    states=["open"],
+    filter=[FilterItem(field="a", value=1.5)],
+)
 result: Result = run(params)
 text: str = ping.run()
 title: str = result.tickets[0].title

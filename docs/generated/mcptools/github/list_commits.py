@@ -1,35 +1,26 @@
-from . import CLIENT, UNSET, Annotated, Choice, Field, ToolParams
+"""Lists the history of a repository, newest commit first. Returns a page of commits as a JSON array."""
 
-FieldsItem = Choice("FieldsItem", "sha html_url commit author committer")
+from . import CLIENT, UNSET, Annotated, Field, Literal, ToolParams
 
 
 class Params(ToolParams):
-    owner: str
-    """The user or organization that the repository belongs to."""
-    repo: str
-    """The repository's name, without its owner."""
+    owner: str  # The user or organization that the repository belongs to.
+    repo: str  # The repository's name, without its owner.
     sha: str = UNSET
     """Where the history starts: branch, tag or commit; the default branch if not given."""
     author: str = UNSET
     """Keep this author's commits only: a login or an e-mail address."""
-    path: str = UNSET
-    """Keep commits only that touch this file or directory."""
-    since: str = UNSET
-    """Keep commits from this time on only, in ISO 8601."""
-    until: str = UNSET
-    """Keep commits up to this time only, in ISO 8601."""
-    fields: list[FieldsItem] = UNSET
+    path: str = UNSET  # Keep commits only that touch this file or directory.
+    since: str = UNSET  # Keep commits from this time on only, in ISO 8601.
+    until: str = UNSET  # Keep commits up to this time only, in ISO 8601.
+    fields: list[Literal["sha", "html_url", "commit", "author", "committer"]] = UNSET
     """The fields of a commit to return; all of them if not given."""
-    page: Annotated[float, Field(ge=1)] = UNSET
-    """Which page to return, counted from 1."""
-    perPage: Annotated[float, Field(ge=1, le=100)] = UNSET
-    """How many results make a page; 30 if not given."""
+    page: Annotated[float, Field(ge=1)] = UNSET  # Which page to return, counted from 1.
+    perPage: Annotated[float, Field(ge=1, le=100)] = UNSET  # How many results make a page; 30 if not given.
 
 
 @CLIENT.tool
-def run(params: Params) -> str:
-    """Lists the history of a repository, newest commit first. Returns a page of commits as a JSON array."""
-    ...
+def run(params: Params) -> str: ...
 
 
 run_async = run.aio
