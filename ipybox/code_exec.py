@@ -404,6 +404,8 @@ class CodeExecutor:
 
     async def _revive(self) -> str | None:
         """Gives the executor a kernel again if it has lost it; returns what to tell then."""
+        async with self._lifecycle:  # a reset that is under way brings one
+            self._check_running()
         if self._client is not None and self._client.alive:
             return None
         logger.warning("the kernel has died: starting a fresh one")

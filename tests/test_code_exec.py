@@ -457,6 +457,16 @@ async def test_reset_gives_a_fresh_kernel_without_saying_that_one_died(executor:
     assert await text(executor, "print('gone' in globals())") == "False"
 
 
+@pytest.mark.parametrize("turns", [3, 10, 30])
+async def test_code_that_comes_during_a_reset_waits_for_the_fresh_kernel(executor: CodeExecutor, turns: int):
+    await executor.execute("gone = 1")
+    reset = asyncio.create_task(executor.reset())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert await text(executor, "print('gone' in globals())") == "False"
+    await reset
+
+
 async def test_reset_ends_the_code_that_is_being_executed(executor: CodeExecutor):
     task = await begun(executor, SLEEPS)
     await executor.reset()
