@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import anyio.to_thread
-from mcp.server import mcpserver
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
-from mcp_types import Resource, ResourceTemplate
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, GetPromptResult, Resource, ResourceTemplate
 
+from ipybox.mcp_stdio import StdioServer
 from ipybox.outputs.store import OutputStore, Page
 
 TEMPLATE = "ipybox://outputs/{name}{?offset}"
@@ -31,7 +32,7 @@ def address(name: str, offset: int = 0) -> str:
     return f"ipybox://outputs/{name}" + (f"?offset={offset}" if offset else "")
 
 
-class OutputServer(mcpserver.MCPServer[Any]):
+class OutputServer(StdioServer):
     """The SDK's server, with the outputs of a store as its resources; its arguments are passed on."""
 
     def __init__(self, store: OutputStore, *args: Any, **kwargs: Any):
@@ -49,6 +50,14 @@ class OutputServer(mcpserver.MCPServer[Any]):
         """Returns the one template."""
         description = "Output of a cell, from an offset in bytes on; the result says where the next page begins"
         return [ResourceTemplate(uri_template=TEMPLATE, name="output", description=description, mime_type="text/plain")]
+
+    async def get_prompt(self, name: str, *_: object, **__: object) -> GetPromptResult:
+        """Says that there are no prompts, which the SDK takes for a failure of the server.
+
+        Raises:
+            MCPError: Always.
+        """
+        raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name}")
 
     async def read_resource(self, uri: Any, context: object = None) -> Iterable[ReadResourceContents]:
         """Returns a page.
