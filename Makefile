@@ -14,10 +14,11 @@ test: .venv/dev.stamp .npm/dev.stamp
 	@export PATH="$(NODE_BIN):$$PATH"; needed=$$($(BIN)/ipybox doctor --sandbox) || echo "$$needed"
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
 
-# More hostile schemas than the tests try, and others with each SEED.
+# More hostile schemas and malformed messages than the tests try, and others with each SEED.
 SEED ?= 1
 fuzz: .venv/dev.stamp
-	FUZZ_SCHEMAS=50000 FUZZ_SEED=$(SEED) $(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py $(ARGS)
+	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 FUZZ_SEED=$(SEED) \
+		$(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz $(ARGS)
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .
