@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import Fifo, Mode
+from tests.http_server import serving
 from tests.proxy import forwarding
 from tests.servers import NODE_MODULES, WAIT, time_
-from tests.test_mcp_http import serving
 
 SCRIPT = NODE_MODULES / "@modelcontextprotocol/inspector/cli/build/cli.js"
 

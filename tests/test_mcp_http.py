@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,12 +25,14 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
+from starlette.types import Receive, Scope, Send
 
-from ipybox.mcp_http import MAX_CLIENTS, Listening, security
+from ipybox.mcp_http import MAX_CLIENTS, Gate, Listening, security
 from ipybox.mcp_server import MCPServer
 from tests import servers
 from tests.conftest import Fifo, Mode
-from tests.servers import WAIT, descendants, until_dead
+from tests.http_server import Server, serving
+from tests.servers import NODE_MODULES, WAIT, descendants, until_dead
 
 #: How a client speaks: with sessions, or by requests that stand alone.
 Era = Literal["legacy", "auto"]
@@ -41,35 +42,6 @@ NEWEST = "2026-07-28"
 
 # Most of these are about the way to the kernel, which is the same in every mode; the session of an agent shows that.
 pytestmark = pytest.mark.kernel
-
-
-@dataclass(frozen=True)
-class Server:
-    process: subprocess.Popen[str]
-    url: str
-    token_file: Path
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {json.loads(self.token_file.read_text())['token']}"}
-
-
-@contextmanager
-def serving(workspace: Path, *options: str, **env: str) -> Generator[Server]:
-    """Runs a server until it is left, as a user does who stops it."""
-    command = [sys.executable, "-m", "ipybox", "--workspace", str(workspace), "--transport=http", "--port=0", *options]
-    kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME", "JUPYTER_RUNTIME_DIR")}
-    with subprocess.Popen(command, env={**kept, **env}, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        told = re.fullmatch(r"ipybox: serving on (http://\S+/mcp), its token is in (\S+)\n", said)
-        assert told is not None, said + process.stderr.read()
-        try:
-            yield Server(process, told[1], Path(told[2]))
-        finally:
-            process.terminate()
-            # What is on stderr would be a complaint about one of the clients.
-            assert process.stderr.read() == ""
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +114,14 @@ async def test_session_of_an_agent(tmp_path: Path, mode: Mode, era: Era):
 )
 @pytest.mark.parametrize("path", ["", "/other"], ids=["endpoint", "elsewhere"])
 def test_request_without_the_token_is_refused(server: Server, headers: dict[str, str], challenge: str, path: str):
-    token = server.headers["Authorization"].removeprefix("Bearer ")
-    given = {name.encode(): value.replace("TOKEN", token).encode() for name, value in {**ACCEPT, **headers}.items()}
+    given = {
+        name.encode(): value.replace("TOKEN", server.token).encode() for name, value in {**ACCEPT, **headers}.items()
+    }
     answer = httpx2.post(server.url + path, json=initialize(), headers=given)
 
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"] == challenge
-    assert token not in answer.text
+    assert server.token not in answer.text
 
 
 async def test_client_without_the_token_fails(server: Server):
@@ -341,9 +314,45 @@ async def test_each_user_is_asked_and_none_waits_for_another_ones_answer(tmp_pat
         ):
             unanswered = asyncio.create_task(run(one, code, "unanswered"))
             await silent.asked.wait()
-            assert await run(other, code, "answered") == "hello"
+            assert await run(other, code) == "hello"
             unanswered.cancel()
     assert forms == ['Code calls the tool echo of the MCP server scripted\n  text: "hello"']
+
+
+async def test_requests_under_way_are_told_that_the_server_stops():
+    begun = asyncio.Event()
+
+    async def hang(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    gate = Gate(hang, "token")
+    headers = {"Authorization": "Bearer token"}
+    transport = httpx2.ASGITransport(gate)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
+        hanging = asyncio.create_task(http.post("/mcp"))
+        await begun.wait()
+        gate.close()
+        for answer in (await hanging, await http.post("/mcp")):
+            assert (answer.status_code, answer.text) == (503, "ipybox is being stopped")
+
+
+def test_claude_code_connects(server: Server, tmp_path: Path):
+    # As a new user, whom no settings of this machine reach.
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+
+    def claude(*arguments: str) -> str:
+        command = [str(NODE_MODULES / ".bin" / "claude"), "mcp", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    header = f"Authorization: {server.headers['Authorization']}"
+    claude("add", "--transport", "http", "ipybox", server.url, "--header", header)
+    claude("add", "--transport", "http", "stranger", server.url, "--header", "Authorization: Bearer x")
+    listed = {name: line for line in claude("list").splitlines() for name in ("ipybox", "stranger") if name in line}
+    assert "Connected" in listed["ipybox"]
+    assert "Connected" not in listed["stranger"]
 
 
 def test_number_of_clients_is_bounded(tmp_path: Path):
