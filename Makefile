@@ -4,7 +4,7 @@ BIN := .venv/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test fuzz format lint plugins typecheck bench docs clean
+.PHONY: demo test conformance fuzz format lint plugins typecheck bench docs clean
 
 demo: .venv/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -13,6 +13,10 @@ demo: .venv/demo.stamp .npm/demo.stamp
 test: .venv/dev.stamp .npm/dev.stamp
 	@export PATH="$(NODE_BIN):$$PATH"; needed=$$($(BIN)/ipybox doctor --sandbox) || echo "$$needed"
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
+
+# MCP's own suite, which is part of the tests.
+conformance: .venv/dev.stamp .npm/dev.stamp
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest tests/conformance $(ARGS)
 
 # More hostile schemas and malformed messages than the tests try, and others with each SEED.
 SEED ?= 1
