@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measurement import Measurement, Samples, Setting, Target, take_turns
+from benchmarks.measurement import Measurement, Samples, Setting, Side, Target, take_turns
 from benchmarks.subject import SUBJECTS, Subject
 
 INITIALIZE = {
@@ -49,8 +49,10 @@ def measure_first_cell(setting: Setting) -> Samples:
 
 def _take_turns(setting: Setting, measure: Callable[[list[str]], list[float]]) -> Samples:
     # The floor is initialized, and does no more.
-    sides = {side: partial(measure, [python, *IPYBOX]) for side, python in setting.interpreters.items()}
-    return Samples(take_turns(setting.rounds, {"floor": partial(_age_when_initialized, FLOOR), **sides}))
+    sides: dict[Side, Callable[[], list[float]]] = {"floor": partial(_age_when_initialized, FLOOR)}
+    for side, python in setting.interpreters.items():
+        sides[side] = partial(measure, [python, *IPYBOX])
+    return Samples(take_turns(setting.rounds, sides))
 
 
 def _age_when_initialized(command: list[str]) -> list[float]:
