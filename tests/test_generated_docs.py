@@ -176,7 +176,7 @@ async def printed(executor: CodeExecutor, code: str) -> Any:
 async def test_tools_of_the_example_return_json_that_can_be_chained(example: CodeExecutor):
     code = """
 from mcptools.github import list_commits, search_repositories as search
-found = json.loads(search.run(search.Params(query="user:torvalds", sort="stars", perPage=1)))
+found = json.loads(search.run(search.Params(query="user:torvalds", sort=search.Sort.stars, perPage=1)))
 repo = found["items"][0]["name"]
 commits = json.loads(list_commits.run(list_commits.Params(owner="torvalds", repo=repo, perPage=2, page=2)))
 print(json.dumps([found["items"][0], commits]))
@@ -191,8 +191,8 @@ print(json.dumps([found["items"][0], commits]))
 @in_module_loop
 async def test_run_parsed_of_the_example_returns_the_repositories_as_objects(example: CodeExecutor):
     code = """
-from mcptools.github.search_repositories import Params, run_parsed
-result = run_parsed(Params(query="user:octocat", sort="stars", order="desc"))
+from mcptools.github.search_repositories import Order, Params, Sort, run_parsed
+result = run_parsed(Params(query="user:octocat", sort=Sort.stars, order=Order.desc))
 print(json.dumps([result.total, [[r.name, r.stars, r.url, r.language] for r in result.repositories]]))
 """
     expected = [

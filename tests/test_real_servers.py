@@ -208,7 +208,7 @@ async def test_content_beside_text_is_named_in_the_text(tmp_path: Path, mode: Mo
     code = """
 from mcptools.everything import get_resource_links as links, get_resource_reference as reference
 print(links.run(links.Params(count=2)))
-print(reference.run(reference.Params(resourceType="Text", resourceId=1)))
+print(reference.run(reference.Params(resourceType=reference.ResourceType.Text, resourceId=1)))
 """
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
         text = (await executor.execute(code)).text or ""

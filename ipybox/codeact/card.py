@@ -126,11 +126,19 @@ def _fields(tool: McpTool) -> Iterator[Parameter]:
     for statement, following in zip(body, [*body[1:], None], strict=False):
         match statement:
             case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
-                default = None if value is None else "…"
+                default = "…" if _has_default(value) else None
                 said = tool.module.comment_after(statement) or _text(following)
                 yield Parameter(name, default, " ".join([said, *_values(annotation, choices)]))
             case _:
                 pass
+
+
+def _has_default(value: ast.expr | None) -> bool:
+    match value:
+        case ast.Call(func=ast.Name("Field"), args=[], keywords=keywords):
+            return any(keyword.arg == "default" for keyword in keywords)
+        case _:
+            return value is not None
 
 
 def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str]:

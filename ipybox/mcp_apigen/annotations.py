@@ -1,8 +1,6 @@
 """Types of the intermediate representation as annotations, and fields with them."""
 
-import re
 from dataclasses import dataclass
-from typing import Any
 
 from ipybox.mcp_apigen.ir import (
     NULL,
@@ -27,12 +25,6 @@ from ipybox.mcp_apigen.text import LINE_LENGTH, literal, quote
 Definition = Model | EnumType
 
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-
-
-# Values that need no escapes wherever an annotation stands, also within a string.
-_PLAIN = re.compile(r"[\w .,:;/@+*-]+", re.ASCII)
-#: Characters of the values of an enum, with what is around each, that are read better in place than by a name.
-_SHORT = 80
 
 
 @dataclass(slots=True)
@@ -82,15 +74,23 @@ class Annotator:
             parts.text += " | None"
         if parts.forward:
             parts = _deferred(parts)
+        default = "" if item.required else "UNSET" if self.sent else "None"
+        self.uses |= {"UNSET"} if default == "UNSET" else set()
         if name != item.wire_name:
             parts.limits = (("alias", item.wire_name), *parts.limits)
-        default = "" if item.required else " = UNSET" if self.sent else " = None"
-        self.uses |= parts.joined().uses | ({"UNSET"} if default == " = UNSET" else set())
-        lines = [f"    {name}: {parts.joined().text}{default}"]
-        if len(lines[0]) > LINE_LENGTH and (parts.checks or parts.limits):
-            arguments = [parts.text, parts.checks, _field_call(parts.limits) if parts.limits else ""]
-            lines = [f"    {name}: Annotated[", *(f"        {each}," for each in arguments if each), f"    ]{default}"]
-        return lines
+        elif parts.limits and not parts.checks:
+            line = f"    {name}: {parts.text} = {_field_call(parts.limits, default)}"
+            if len(line) <= LINE_LENGTH:
+                self.uses |= parts.uses | {"Field"}
+                return [line]
+        # An alias beside the default would be the name of the argument to type checkers.
+        default = default and f" = {default}"
+        self.uses |= parts.joined().uses
+        line = f"    {name}: {parts.joined().text}{default}"
+        if len(line) <= LINE_LENGTH or not (parts.checks or parts.limits):
+            return [line]
+        arguments = [parts.text, parts.checks, _field_call(parts.limits) if parts.limits else ""]
+        return [f"    {name}: Annotated[", *(f"        {each}," for each in arguments if each), f"    ]{default}"]
 
     def _parts(self, kind: Type) -> _Parts:
         match kind:
@@ -98,10 +98,8 @@ class Annotator:
                 return _Parts("Any", uses=frozenset({"Any"}))
             case Scalar():
                 return self._scalar(kind)
-            case EnumType(values=values) if is_written_in_place(kind):
-                return _Parts(_literal_type(values), uses=frozenset({"Literal"}))
             case LiteralType(values):
-                text = _literal_type(values)
+                text = f"Literal[{', '.join(map(literal, values))}]"
                 if any(isinstance(value, int) for value in values):
                     return _Parts(f"Exact[{text}]", uses=frozenset({"Exact", "Literal"}))
                 return _Parts(text, uses=frozenset({"Literal"}))
@@ -137,17 +135,9 @@ class Annotator:
         return limits if self.sent else ()
 
 
-def is_written_in_place(enum: EnumType) -> bool:
-    """Whether an enum gets no class of its own: its values are few and plain, and stand where it is used."""
-    return len(_literal_type(enum.values)) <= _SHORT and all(map(_PLAIN.fullmatch, enum.values))
-
-
-def _literal_type(values: tuple[Any, ...]) -> str:
-    return f"Literal[{', '.join(map(literal, values))}]"
-
-
-def _field_call(arguments: Limits) -> str:
-    return f"Field({', '.join(f'{name}={literal(value)}' for name, value in arguments)})"
+def _field_call(arguments: Limits, default: str = "") -> str:
+    named = (f"{name}={literal(value)}" for name, value in arguments)
+    return f"Field({', '.join([f'default={default}', *named] if default else named)})"
 
 
 def _deferred(parts: _Parts) -> _Parts:

@@ -6,17 +6,17 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from ipybox.tool_exec.models import CheckedParams
+from ipybox.tool_exec.models import CheckedInput
 
 #: What annotations and defaults in the body of a generated class may refer to.
 _IN_CLASS_BODIES = {
     "Among", "Annotated", "Any", "Exact", "Field", "Literal", "Params", "Result", "SafeInteger", "UNSET",
     "bool", "dict", "float", "int", "list", "str",
 }  # fmt: skip
-_IN_MODULES = {"CLIENT", "CheckedParams", "Choice", "ToolModel", "ToolParams", "run", "run_async"}
+_IN_MODULES = {"CLIENT", "CheckedInput", "Choice", "Output", "Input", "run", "run_async"}
 
 # Also those that its class has by its own.
-_RESERVED_FIELDS = frozenset({*dir(CheckedParams), *dir(type(CheckedParams)), *_IN_CLASS_BODIES, "self"})
+_RESERVED_FIELDS = frozenset({*dir(CheckedInput), *dir(type(CheckedInput)), *_IN_CLASS_BODIES, "self"})
 _RESERVED_CLASSES = frozenset({*dir(builtins), *_IN_CLASS_BODIES, *_IN_MODULES})
 # Methods of strings are not among them: a member that is called `title` is worth more than they are.
 _RESERVED_MEMBERS = frozenset({"mro"})

@@ -11,7 +11,7 @@ from ipybox.mcp_apigen.render import render_imports
 from ipybox.mcp_apigen.text import block, docstring, quote, summary
 
 # Characters of a line of the list of tools, and of what it says of a tool even if that has a long name.
-_INDEX_WIDTH = 66
+_INDEX_WIDTH = 60
 _LEAST_SUMMARY = 40
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from ipybox.mcp_apigen import naming
-from ipybox.mcp_apigen.annotations import Annotator, Definition, is_written_in_place
+from ipybox.mcp_apigen.annotations import Annotator, Definition
 from ipybox.mcp_apigen.ir import DictType, EnumType, ListType, LooseType, Model, Scalar, Type, UnionType
 from ipybox.mcp_apigen.noise import known_words, says_nothing, without_remarks
 from ipybox.mcp_apigen.text import LINE_LENGTH, block, commented, docstring, literal, quote
@@ -16,7 +16,7 @@ _SOURCES = {
     "typing": {"Annotated", "Any", "Literal"},
     "ipybox.tool_exec.client": {"ToolRunner"},
     "ipybox.tool_exec.models": {
-        "UNSET", "Among", "CheckedParams", "Choice", "Exact", "SafeInteger", "ToolModel", "ToolParams",
+        "UNSET", "Among", "CheckedInput", "Choice", "Exact", "SafeInteger", "Output", "Input",
     },
     "pydantic": {"Field"},
 }  # fmt: skip
@@ -64,16 +64,19 @@ def render_tool(
 
 
 def _apart(parts: list[str]) -> Iterator[str]:
-    """The parts with empty lines before them: two around classes and functions."""
+    """The parts with empty lines before them: two around classes and functions, none between lines."""
     last = ""
     for part in parts:
-        blank = "" if _is_line(part) and (not last or _is_line(last)) else "\n"
-        yield f"{blank}\n{part}"
-        last = part
+        if _is_block(part) or _is_block(last):
+            part = f"\n\n{part}"
+        elif not last or "\n" in part + last:
+            part = f"\n{part}"
+        yield part
+        last = part.lstrip("\n")
 
 
-def _is_line(part: str) -> bool:
-    return not part.startswith(("class ", "@"))
+def _is_block(part: str) -> bool:
+    return part.startswith(("class ", "@"))
 
 
 def _definitions(root: Model) -> list[Definition]:
@@ -88,7 +91,7 @@ def _definitions(root: Model) -> list[Definition]:
             case UnionType(options):
                 for option in options:
                     visit(option)
-            case EnumType() if not is_written_in_place(kind):
+            case EnumType():
                 found[kind] = None
             case Model() if kind not in visited:
                 visited.add(kind)
@@ -121,8 +124,8 @@ def _enum(enum: EnumType, name: str) -> str:
 
 def _base(model: Model, *, sent: bool) -> str:
     if not sent:
-        return "ToolModel"
-    return "CheckedParams" if model.checked else "ToolParams"
+        return "Output"
+    return "CheckedInput" if model.checked else "Input"
 
 
 def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:

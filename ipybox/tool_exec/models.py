@@ -69,9 +69,7 @@ def _model_within(schema: CoreSchema) -> dict[str, Any]:
     return parts if parts["type"] == "model" else {}
 
 
-class ToolModel(BaseModel):
-    """An object in a tool's result; keeps fields that its schema does not know."""
-
+class _Model(BaseModel):
     model_config = ConfigDict(
         extra="allow",
         strict=True,
@@ -91,13 +89,17 @@ class ToolModel(BaseModel):
         return schema
 
 
-class ToolParams(ToolModel):
+class Output(_Model):
+    """The result of a tool, or an object within it; keeps fields that its schema does not know."""
+
+
+class Input(_Model):
     """The arguments of a tool, or an object within them."""
 
     model_config = ConfigDict(validate_assignment=True)
 
 
-class CheckedParams(ToolParams):
+class CheckedInput(Input):
     """The arguments of a tool whose schema says more than types: the schema itself is checked, too.
 
     It is in the file `.<module>.schema.json` beside the module.
@@ -111,7 +113,7 @@ class CheckedParams(ToolParams):
     @classmethod
     def schema_file(cls) -> Path:
         """The file of the schema."""
-        generated = next(each for each in cls.__mro__ if CheckedParams in each.__bases__)
+        generated = next(each for each in cls.__mro__ if CheckedInput in each.__bases__)
         module = Path(str(sys.modules[generated.__module__].__file__))
         return module.with_name(f".{module.stem}.schema.json")
 
@@ -165,14 +167,14 @@ class _ExactLiteral:
 Exact = Annotated[T, _ExactLiteral()]
 
 
-def wire(params: ToolParams) -> dict[str, Any]:
+def wire(params: Input) -> dict[str, Any]:
     """The arguments as they are sent: original names, only what was set, enums as their values.
 
     Raises:
         ValidationError: The schema refuses them, where types can't say so; a model within may have been changed since.
     """
     arguments = params.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="none")
-    if isinstance(params, CheckedParams):
+    if isinstance(params, CheckedInput):
         from ipybox.tool_exec.schema_check import check
 
         check(params, arguments, params.schema_file())

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from ipybox.tool_exec.models import ToolModel, wire
+from ipybox.tool_exec.models import Output, wire
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.client import ToolRunner
@@ -28,7 +28,7 @@ class Tool(Generic[P, R]):
         self._runner = runner
         self._signature = inspect.signature(function)
         result = self._signature.return_annotation
-        self._result = result if issubclass(result, ToolModel) else None
+        self._result = result if issubclass(result, Output) else None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the tool, blocking; raises what `ToolRunner.run` raises."""

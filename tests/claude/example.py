@@ -157,7 +157,7 @@ class Example:
 
     def acts(self, request: Request) -> list[Block]:
         for result in request.results:
-            assert "class Params(ToolParams):" in result.text
+            assert "class Params(Input):" in result.text
         return [
             tool("execute_ipython_cell", code=FIRST_ACTION),
             tool("execute_ipython_cell", code=self.other_server[2]),

@@ -53,7 +53,7 @@ def test_tools_are_listed_searched_and_shown(workspace: Path):
     assert "github.commits_of_top_repos(username, top_n_repos=3, last_n_commits=5) -> list[Repo]" in listed
     assert ipybox(workspace, "tools", "commits", "by", "author").stdout.startswith("github.list_commits: ")
     shown = ipybox(workspace, "tools", "github.list_commits").stdout
-    assert "class Params(ToolParams):" in shown
+    assert "class Params(Input):" in shown
     assert "CLIENT" not in shown
 
 

@@ -123,7 +123,7 @@ def test_a_name_shows_the_interface_of_a_servers_tool(good: Path, query: str):
 # mcptools/github/search_repositories.py
 """Finds repositories. Best matches first."""
 
-class Params(ToolParams):
+class Params(Input):
     query: str
     page: int = UNSET
     perPage: int = UNSET  # Most results on a page.

@@ -10,10 +10,10 @@ import tokenize
 from typing import NoReturn
 
 _IMPORTED = {
-    "UNSET", "Among", "Annotated", "Any", "CheckedParams", "Choice", "CLIENT", "Exact", "Field", "Literal",
-    "SafeInteger", "ToolModel", "ToolParams",
+    "UNSET", "Among", "Annotated", "Any", "CheckedInput", "Choice", "CLIENT", "Exact", "Field", "Literal",
+    "SafeInteger", "Output", "Input",
 }  # fmt: skip
-_BASES = {"CheckedParams", "ToolParams", "ToolModel"}
+_BASES = {"CheckedInput", "Input", "Output"}
 _GENERIC = {"list", "dict", "Exact"}
 _SCALARS = {"str", "int", "float", "bool", "Any", "SafeInteger"}
 _CHECKS = {"Field", "Among"}
@@ -86,8 +86,7 @@ class Module:
         match node:
             case ast.AnnAssign(target=ast.Name(), annotation=annotation, value=default):
                 self._type(annotation)
-                if not isinstance(default, None | ast.Constant) and ast.unparse(default) != "UNSET":
-                    _refuse(default)
+                _default(default)
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
                 pass
             case _:
@@ -140,6 +139,18 @@ def _defined(node: ast.stmt) -> str | None:
             return name
         case _:
             return None
+
+
+def _default(node: ast.expr | None) -> None:
+    match node:
+        case None | ast.Constant() | ast.Name(id="UNSET"):
+            pass
+        case ast.Call(func=ast.Name(id="Field"), args=[], keywords=keywords):
+            for keyword in keywords:
+                if keyword.arg != "default" or ast.unparse(keyword.value) != "UNSET":
+                    _literal(keyword.value)
+        case _:
+            _refuse(node)
 
 
 def _check(node: ast.expr) -> None:

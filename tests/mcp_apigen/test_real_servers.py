@@ -17,14 +17,24 @@ from tests.servers import NODE_MODULES, ROOT
 
 USE = """\
 from mcptools.tracker import ping, search_tickets
-from mcptools.tracker.search_tickets import FieldsItem, FilterItem, Params, Result, Sort, run, run_async
+from mcptools.tracker.search_tickets import (
+    FieldsItem,
+    FilterItem,
+    Params,
+    Result,
+    Sort,
+    StatesItem,
+    run,
+    run_async,
+)
 
 params = Params(
     query="x",
     from_="2026-01-01",
     sort=Sort.created_at,
     fields=[FieldsItem.title, FieldsItem.format],
-    states=["open"],
+    page=2,
+    states=[StatesItem.open],
     filter=[FilterItem(field="a", value=1.5)],
 )
 result: Result = run(params)

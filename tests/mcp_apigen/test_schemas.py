@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from enum import StrEnum
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -12,9 +11,6 @@ from pydantic import ValidationError
 from ipybox.tool_exec.models import wire
 
 LoadOne = Callable[..., ModuleType]
-
-#: Values that are too many to stand in an annotation.
-MANY = [f"a_rather_long_value_{number}" for number in range(5)]
 
 NODE = {
     "type": "object",
@@ -256,7 +252,7 @@ def test_assigned_fields_are_sent_and_checked(load_one: LoadOne) -> None:
 
 
 def test_enum_members_are_sent_as_their_values(load_one: LoadOne) -> None:
-    choice = {"type": "string", "enum": ["created-at", "title", *MANY]}
+    choice = {"type": "string", "enum": ["created-at", "title"]}
     module = load_one(
         {"type": "object", "properties": {"sort": choice, "fields": {"type": "array", "items": choice}, "any": {}}}
     )
@@ -294,20 +290,6 @@ def test_members_are_called_as_their_values_even_where_strings_have_a_method_of_
         assert (choice.name, choice.value, f"{choice}") == (name, name, name)
         assert module.Result(by=name).by is choice
         assert json.dumps(wire(module.Params(by=choice, all=choices))) == json.dumps({"by": name, "all": names})
-
-
-def test_few_values_stand_where_they_are_allowed(load_one: LoadOne) -> None:
-    order = {"enum": ["asc", "desc"]}
-    properties = {"order": order, "orders": {"items": order}, "state": {"enum": ["in-progress", "done", *MANY]}}
-    schema = {"type": "object", "properties": properties}
-    module = load_one(schema, schema)
-    assert wire(module.Params(order="asc", orders=["desc"])) == {"order": "asc", "orders": ["desc"]}
-    state = module.Result(state="done").state
-    # What another tool returned is as good.
-    assert wire(module.Params(order=StrEnum("Order", "asc").asc, state=state)) == {"order": "asc", "state": "done"}
-    for wrong in ("ASC", 1, None, ["asc"]):
-        with pytest.raises(ValidationError):
-            module.Params(order=wrong)
 
 
 def test_errors_name_fields_as_the_caller_does(load_one: LoadOne) -> None:
@@ -349,11 +331,11 @@ async def test_result_is_parsed_and_tolerant(load_one: LoadOne) -> None:
 
 
 def test_models_of_both_sides_have_names_of_their_own(load_one: LoadOne) -> None:
-    schema = {"type": "object", "properties": {"item": {"type": "object", "properties": {"a": {"enum": MANY}}}}}
+    schema = {"type": "object", "properties": {"item": {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}}}}
     module = load_one(schema, schema)
     assert module.Params(item={}).item.__class__ is module.Item
-    assert module.Result(item={"a": MANY[0]}).item.__class__ is module.ResultItem
-    assert module.Result(item={"a": MANY[0]}).item.a is module.A[MANY[0]]
+    assert module.Result(item={"a": "x"}).item.__class__ is module.ResultItem
+    assert module.Result(item={"a": "x"}).item.a is module.A.x
 
 
 def test_equal_objects_share_a_class(load_one: LoadOne) -> None:
@@ -392,11 +374,11 @@ def test_enum_shared_by_several_fields_is_one_class(load_one: LoadOne) -> None:
         {
             "type": "object",
             "properties": {"a": order, "b": {"allOf": [order], "description": "B"}},
-            "$defs": {"Order": {"enum": MANY}},
+            "$defs": {"Order": {"enum": ["asc", "desc"]}},
         }
     )
-    params = module.Params(a=module.Order[MANY[0]], b=MANY[1])
-    assert params.b is module.Order[MANY[1]]
+    params = module.Params(a=module.Order.asc, b="desc")
+    assert params.b is module.Order.desc
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,17 @@ import pytest
 from pydantic import Field, ValidationError
 
 from ipybox.tool_exec import schema_check
-from ipybox.tool_exec.models import UNSET, CheckedParams, ToolParams, wire
+from ipybox.tool_exec.models import UNSET, CheckedInput, Input, wire
 
 Validate = Callable[[Any, Any], Any]
 
 
-class Filter(ToolParams):
+class Filter(Input):
     a_b: Annotated[list[Any], Field(alias="a-b")] = UNSET
     id: Annotated[int | float, Field(alias="$id")] = UNSET
 
 
-class Item(CheckedParams):
+class Item(CheckedInput):
     filter: Filter = UNSET
     filters: list[Filter] = UNSET
     from_: Annotated[Any, Field(alias="from")] = UNSET
@@ -39,7 +39,7 @@ def validate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Validate:
 
         path = tmp_path / "schema.json"
         path.write_text(json.dumps(schema), encoding="utf-8")
-        monkeypatch.setattr(CheckedParams, "schema_file", staticmethod(lambda: path))
+        monkeypatch.setattr(CheckedInput, "schema_file", staticmethod(lambda: path))
         return Params(**arguments)
 
     return validate
@@ -160,7 +160,7 @@ def test_without_a_schema_the_server_alone_checks(
     path = tmp_path / "other.json"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(CheckedParams, "schema_file", staticmethod(lambda: path))
+    monkeypatch.setattr(CheckedInput, "schema_file", staticmethod(lambda: path))
 
     class Params(Item):
         pass

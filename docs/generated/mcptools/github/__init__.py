@@ -1,15 +1,13 @@
 """Tools of the MCP server github, one module each.
 
-search_repositories: Searches the repositories that the token…
-list_commits: Lists the history of a repository, newest commit…"""
-
-from typing import Annotated, Literal
+search_repositories: Searches the repositories…
+list_commits: Lists the history of a repository, newest…"""
 
 from ipybox.tool_exec.client import ToolRunner
-from ipybox.tool_exec.models import UNSET, ToolParams
+from ipybox.tool_exec.models import UNSET, Choice, Input
 from pydantic import Field
 
-__all__ = ["Annotated", "CLIENT", "Field", "Literal", "ToolParams", "UNSET"]
+__all__ = ["CLIENT", "Choice", "Field", "Input", "UNSET"]
 
 CLIENT = ToolRunner.from_env(
     server_name="github",

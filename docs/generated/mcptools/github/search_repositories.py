@@ -1,18 +1,24 @@
 """Searches the repositories that the token can see. Returns a page of matches as JSON, with the number of all matches."""
 
-from . import CLIENT, UNSET, Annotated, Field, Literal, ToolParams
+from . import CLIENT, UNSET, Choice, Field, Input
+
+Sort = Choice(
+    "Sort",
+    {"stars": "stars", "forks": "forks", "help_wanted_issues": "help-wanted-issues", "updated": "updated"},
+)
+
+Order = Choice("Order", "asc desc")
 
 
-class Params(ToolParams):
+class Params(Input):
     query: str
     """Words to look for in names and descriptions, and qualifiers that narrow the search: user:NAME, language:NAME,
     topic:NAME, stars:>N."""
-    sort: Literal["stars", "forks", "help-wanted-issues", "updated"] = UNSET
-    """What the matches are sorted by; the best match comes first if not given."""
-    order: Literal["asc", "desc"] = UNSET  # Whether the smallest or the largest comes first, if `sort` is given.
+    sort: Sort = UNSET  # What the matches are sorted by; the best match comes first if not given.
+    order: Order = UNSET  # Whether the smallest or the largest comes first, if `sort` is given.
     minimal_output: bool = UNSET  # Whether each match is cut down to its most useful fields. (default true)
-    page: Annotated[float, Field(ge=1)] = UNSET  # Which page to return, counted from 1.
-    perPage: Annotated[float, Field(ge=1, le=100)] = UNSET  # How many results make a page; 30 if not given.
+    page: float = Field(default=UNSET, ge=1)  # Which page to return, counted from 1.
+    perPage: float = Field(default=UNSET, ge=1, le=100)  # How many results make a page; 30 if not given.
 
 
 @CLIENT.tool

@@ -14,8 +14,8 @@ def run(username: str, top_n_repos: int, last_n_commits: int) -> list[Repo]:
     found = search_repositories.run_parsed(
         search_repositories.Params(
             query=f"user:{username}",
-            sort="stars",
-            order="desc",
+            sort=search_repositories.Sort.stars,
+            order=search_repositories.Order.desc,
             perPage=top_n_repos,
         )
     )
