@@ -231,7 +231,12 @@ async def test_cancelling_interrupts_the_cell_and_no_other(server: Server, era: 
             await other.call_tool("reset", {"session": session})
 
 
-async def test_cell_of_a_client_that_goes_is_interrupted(server: Server, era: Era, fifo: Fifo):
+@pytest.mark.parametrize(
+    ("era", "goes"),
+    [("legacy", "disconnects"), ("auto", "disconnects"), ("legacy", "ends_its_session")],
+    ids=["legacy_disconnects", "auto_disconnects", "legacy_ends_its_session"],
+)
+async def test_cell_of_a_client_that_goes_is_interrupted(server: Server, era: Era, goes: str, fifo: Fifo):
     headers = {**ACCEPT, **server.headers}
     code = CELL.format(fifo=str(fifo.path))
     execute = message(
@@ -243,10 +248,14 @@ async def test_cell_of_a_client_that_goes_is_interrupted(server: Server, era: Er
             headers |= {"Mcp-Session-Id": begun.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-11-25"}
         else:
             headers |= {"MCP-Protocol-Version": NEWEST, "Mcp-Method": "tools/call", "Mcp-Name": "execute_ipython_cell"}
-        going = asyncio.create_task(http.post(server.url, json=execute, headers=headers))
+        cell = asyncio.create_task(http.post(server.url, json=execute, headers=headers))
         await fifo.until("begun")
-        going.cancel()  # which closes the connection, as the end of its process would
+        if goes == "disconnects":
+            cell.cancel()  # which closes the connection, as the end of its process would
+        else:
+            assert (await http.delete(server.url, headers=headers)).status_code == 200
         await fifo.until("interrupted")
+        await asyncio.wait([cell])
     async with client_of(server) as client:
         assert await run(client, "begun", "gone") == "True"
         await client.call_tool("reset", {"session": "gone"})
