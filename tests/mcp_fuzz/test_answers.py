@@ -59,7 +59,7 @@ def test_each_of_two_requests_with_the_same_id_is_answered() -> None:
         [answer(1, result={}, error={})],
         [answer(1, error={"code": 0, "message": "KeyError"})],
         [answer(1, result={"content": [{"type": "text", "text": "Error executing tool reset"}]})],
-        [answer(None, error={"code": 1})],
+        [answer(None)],
         [{"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage"}],
     ],
     ids=["twice", "nobody asked", "both", "exception", "exception of a tool", "to nobody", "question"],

@@ -7,8 +7,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 from tests.mcp_fuzz.answers import Requests, Secrets, parsed
 from tests.mcp_fuzz.conversation import INITIALIZE, OUTPUT, Era, message
 from tests.mcp_fuzz.messages import Message, Messages
-from tests.mcp_fuzz.wires import Wire, stdio
+from tests.mcp_fuzz.wires import HONEST, Wire, http, stdio
 from tests.servers import ROOT
 
 MESSAGES = int(os.environ.get("FUZZ_MESSAGES", "3000"))
@@ -30,6 +30,8 @@ BATCH = 250
 
 #: Seconds in which all of them are answered.
 BOUND = 60
+
+Transport = Callable[..., AbstractAsyncContextManager[Wire]]
 
 SECRET = "s3cr3t-of-the-environment"
 
@@ -52,29 +54,37 @@ class Fuzz:
 
     async def send(self, messages: list[Message]) -> None:
         """Sends messages and waits until all that must be answered are."""
-        self._requests.sent(messages)
         try:
-            async with asyncio.timeout(BOUND):
-                sending = asyncio.create_task(self._wire.send(message.data for message in messages))
+            async with asyncio.timeout(BOUND), self._sending(messages):
                 while self._requests.unanswered:
                     await self._receive()
-                await sending
         except TimeoutError:
-            pytest.fail(f"no answer to {self._requests.unanswered}: {messages}")
+            waiting = [str(asked) for _, asked in self._requests.unanswered]
+            pytest.fail(f"no answer to {[one for one in messages if any(asked in str(one) for asked in waiting)]}")
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Asks as an honest client does, and returns the result."""
         self._asked += 1
-        asked = f"honest-{self._asked}"
+        asked = f"{HONEST}{self._asked}"
         request = Message(json.dumps({**message(self._era, method, params), "id": asked}).encode())
-        self._requests.sent([request])
-        async with asyncio.timeout(BOUND):
-            sending = asyncio.create_task(self._wire.send([request.data]))
+        async with asyncio.timeout(BOUND), self._sending([request]):
             while (answer := await self._receive()).get("id") != asked:
                 pass
-            await sending
         assert "result" in answer, answer
         return answer["result"]
+
+    @asynccontextmanager
+    async def _sending(self, messages: list[Message]) -> AsyncGenerator[None]:
+        """Sends meanwhile; both sides would wait for each other else."""
+        self._requests.sent(messages)
+        sending = asyncio.create_task(self._wire.send(message.data for message in messages))
+        try:
+            yield
+            await sending
+        finally:
+            sending.cancel()
+            with suppress(asyncio.CancelledError):
+                await sending
 
     async def _receive(self) -> dict[str, Any]:
         line = await self._wire.receive()
@@ -86,7 +96,7 @@ class Fuzz:
 
 
 @asynccontextmanager
-async def fuzzed(tmp_path: Path, era: Era, *options: str) -> AsyncGenerator[tuple[Fuzz, Wire]]:
+async def fuzzed(transport: Transport, era: Era, tmp_path: Path, *options: str) -> AsyncGenerator[tuple[Fuzz, Wire]]:
     """Runs a server among secrets, and checks in the end that it has logged none of them."""
     home, state, temporary, other = (tmp_path / name for name in ("home", "state", "temporary", "other"))
     workspace = tmp_path / "workspace"
@@ -105,25 +115,26 @@ async def fuzzed(tmp_path: Path, era: Era, *options: str) -> AsyncGenerator[tupl
     secrets = Secrets(SECRET, home, state, temporary, other, sys.prefix, ROOT)
     log = tmp_path / "log"
     options = ("--allowed-dir", "files", "--max-sessions", "1", *options)
-    try:
-        async with stdio(workspace, log, {name: str(value) for name, value in env.items()}, *options) as wire:
-            yield Fuzz(wire, era, secrets), wire
-    finally:
-        print(log.read_text()[-4000:])
+    async with transport(workspace, log, {name: str(value) for name, value in env.items()}, *options) as wire:
+        yield Fuzz(wire, era, secrets), wire
     secrets.check(log.read_text())
 
 
+@pytest.mark.parametrize("transport", [stdio, http])
 @pytest.mark.parametrize(
     ("era", "options"),
     [("2025-11-25", []), ("2026-07-28", ["--approve", "ask"])],
     ids=["legacy", "modern"],
 )
-async def test_malformed_messages_break_nothing(era: Era, options: list[str], tmp_path: Path) -> None:
+async def test_malformed_messages_break_nothing(
+    transport: Transport, era: Era, options: list[str], tmp_path: Path
+) -> None:
     messages = Messages(SEED, era)
     numbers = iter(range(MESSAGES // 2))
-    async with fuzzed(tmp_path, era, *options) as (fuzz, wire):
+    async with fuzzed(transport, era, tmp_path, *options) as (fuzz, wire):
         if era == "2025-11-25":
-            await fuzz.ask("ping")  # the first request tells the era
+            if transport is stdio:
+                await fuzz.ask("ping")  # the first request tells the era
             await fuzz.send([messages[number] for number in islice(numbers, BATCH)])
             await fuzz.ask("initialize", **INITIALIZE)
         memory = 0
