@@ -31,6 +31,27 @@ _CALLS: list[dict[str, Any]] = [
         "name": "register_mcp_server",
         "arguments": {"server_name": "none", "server_params": {"url": "${FUZZ_SECRET}", "headers": {"a": "b"}}},
     },
+    {
+        "name": "register_mcp_server",
+        "arguments": {
+            "server_name": "none",
+            "server_params": {"command": "${FUZZ_SECRET}", "args": ["${FUZZ_SECRET}"]},
+        },
+    },
+    {
+        "name": "register_mcp_server",
+        "arguments": {"server_name": "none", "server_params": {"command": "/no/such", "cwd": "${FUZZ_SECRET}"}},
+    },
+    {
+        "name": "register_mcp_server",
+        "arguments": {
+            "server_name": "none",
+            "server_params": {
+                "url": "http://127.0.0.1:9/mcp?a=${FUZZ_SECRET}",
+                "headers": {"a": "${FUZZ_SECRET}\n"},
+            },
+        },
+    },
     {"name": "install_package", "arguments": {"package_name": "--version"}},
     {"name": "reset", "arguments": {"session": "other"}},
     {"name": "upload_file", "arguments": {"path": "files/a.txt", "content": "YQ==", "encoding": "base64"}},
@@ -109,6 +130,14 @@ def _one_of(*allowed: str) -> Callable[[Any], Any]:
 _HARMLESS: Mapping[Any, Callable[[Any], Any]] = {
     "code": _one_of("1", "2", "", " ", "\0", "-1", "null", "__class__", "A" * 20_000),
     "command": _one_of("/no/such", *TEXTS),
-    "url": _one_of("http://127.0.0.1:9/mcp", "http://[::1", "file:///no/such", "${FUZZ_SECRET}", "${FUZZ_SECRET}://x"),
+    "url": _one_of(
+        "http://127.0.0.1:9/mcp",
+        "http://127.0.0.1:9/mcp?a=${FUZZ_SECRET}",
+        "http://[::1",
+        "http://127.0.0.1:${FUZZ_SECRET}/mcp",
+        "file:///no/such",
+        "${FUZZ_SECRET}",
+        "${FUZZ_SECRET}://x",
+    ),
     "package_name": lambda value: f"--{value}" if isinstance(value, str) else value,
 }

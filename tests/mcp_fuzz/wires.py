@@ -150,7 +150,8 @@ def _routing(request: dict[str, Any]) -> dict[str, str]:
             params = request["params"]
             name = params.get("name", params.get("uri"))
             headers = {"MCP-Protocol-Version": version, "Mcp-Method": method}
-            headers |= {"Mcp-Name": encode_header_value(name)} if isinstance(name, str) else {}
+            if isinstance(name, str):
+                headers["Mcp-Name"] = encode_header_value(name.encode(errors="replace").decode())
             return {key: value for key, value in headers.items() if value.isascii() and value.isprintable()}
         case _:
             return {}
