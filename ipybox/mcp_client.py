@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import mcp_types
@@ -24,6 +24,9 @@ from pydantic import ValidationError
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_connection import Connection
 from ipybox.mcp_params import parse_params
+
+if TYPE_CHECKING:
+    from ipybox.oauth.authenticator import SignIn
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +44,12 @@ class MCPClient:
 
     Args:
         server_params: `{"command", "args"?, "env"?, "cwd"?}` for a stdio server, which is started, or
-            `{"url", "headers"?, "type"?}`. A URL with `/mcp` in its path means Streamable HTTP, one with
+            `{"url", "headers"?, "type"?, "oauth"?}`. A URL with `/mcp` in its path means Streamable HTTP, one with
             `/sse` SSE; `type` ("http" or "sse") overrides. `${NAME}` in any value is replaced by the
             environment variable when the client is entered.
         connect_timeout: Seconds until the server must have answered, its start included.
+        sign_in: Shows a person the URL at which to sign in, when a remote server asks for that (OAuth), and may then
+            wait for as long as that takes. Without, sign-ins that are kept are used, and renewed silently.
 
     Raises:
         ValueError: The parameters have a wrong shape; the message names the key.
@@ -53,10 +58,11 @@ class MCPClient:
     entered once.
     """
 
-    def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10):
+    def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10, *, sign_in: "SignIn | None" = None):
         parse_params(server_params)
         self._server_params = server_params
         self._connect_timeout = connect_timeout
+        self._sign_in = sign_in
         self._owner: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._error: Exception | None = None
@@ -121,7 +127,7 @@ class MCPClient:
         cursors: set[str] = set()
         while len(cursors) < PAGE_LIMIT:
             try:
-                async with asyncio.timeout(self._connect_timeout):
+                with connection.time_limit(self._connect_timeout):
                     page = await self._request(client.list_tools(cursor=cursor))
             except TimeoutError as exc:
                 problem = f"no answer to tools/list within {self._connect_timeout:g} s"
@@ -176,7 +182,7 @@ class MCPClient:
 
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> Connection | None:
         """Connect, and stay until the connection ends; return it if there never was one."""
-        connection = Connection(self._server_params, os.environ, self._connect_timeout, deadline)
+        connection = Connection(self._server_params, os.environ, self._connect_timeout, deadline, self._sign_in)
         self._connection = connection
         failure: Exception | None = None
         with connection.scope:

@@ -18,10 +18,10 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import httpx2
@@ -39,6 +39,9 @@ from ipybox.mcp_params import RemoteServer, StdioServer, parse_params, public_ur
 from ipybox.mcp_watch import LINE_LENGTH, ObservedHTTPClient, StderrTail, WatchedStream
 from ipybox.vars import substitute, variables
 
+if TYPE_CHECKING:
+    from ipybox.oauth.authenticator import Authenticator, SignIn
+
 logger = logging.getLogger(__name__)
 
 # How much later than the end of stdout the last lines on stderr may come.
@@ -54,12 +57,26 @@ _SECRET_LENGTH = 4
 class Connection:
     """One connection to a server, from the attempt to make it to the reason why it ended.
 
+    Args:
+        server_params: The server, with placeholders.
+        env: The values of placeholders.
+        connect_timeout: Seconds until a remote server must accept a connection, for messages, too.
+        deadline: When the server must have answered, on anyio's clock.
+        sign_in: Shows a person where to sign in to a remote server; None if nobody is to be asked.
+
     Raises:
         MissingVariableError: A placeholder has no value in `env`.
         ValueError: The parameters are wrong, which may show only with their placeholders filled in.
     """
 
-    def __init__(self, server_params: dict[str, Any], env: Mapping[str, str], connect_timeout: float, deadline: float):
+    def __init__(
+        self,
+        server_params: dict[str, Any],
+        env: Mapping[str, str],
+        connect_timeout: float,
+        deadline: float,
+        sign_in: "SignIn | None" = None,
+    ):
         self.label = _label(parse_params(server_params))
         self.server = parse_params(substitute(server_params, env))
         #: Set as soon as the connection is known to be gone.
@@ -75,6 +92,9 @@ class Connection:
         #: Whether we ended it.
         self.deliberate = False
         self._connect_timeout = connect_timeout
+        self._limits = {self.scope}
+        self._sign_in = sign_in
+        self._auth: Authenticator | None = None
         self._cause: str | None = None
         self._stream_error: str | None = None
         self._noise: str | None = None
@@ -137,6 +157,29 @@ class Connection:
                 self._cause = self._cause or self._plain(self.failure)
         self.end(self._cause)
 
+    @contextmanager
+    def time_limit(self, seconds: float) -> Generator[None]:
+        """A context that raises TimeoutError when it took too long, not counting what `waiting` covers."""
+        with anyio.fail_after(seconds) as limit:
+            self._limits.add(limit)
+            try:
+                yield
+            finally:
+                self._limits.discard(limit)
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Stops the time limits while a person, not the server, is waited for."""
+        began = anyio.current_time()
+        stopped = {limit: limit.deadline for limit in self._limits}
+        for limit in stopped:
+            limit.deadline = math.inf
+        try:
+            yield
+        finally:
+            for limit, deadline in stopped.items():
+                limit.deadline = deadline + anyio.current_time() - began
+
     def is_loss(self, exc: MCPError) -> bool:
         """Tell whether an error of the SDK means that the connection is gone, and note it if so.
 
@@ -167,6 +210,8 @@ class Connection:
         """Put the placeholders back in where their values appear in a text."""
         for name, value in self._secrets:
             text = text.replace(value, f"${{{name}}}")
+        for value in self._auth.secrets if self._auth is not None else ():
+            text = text.replace(value, "[a secret]") if len(value) >= _SECRET_LENGTH else text
         return text
 
     def _stream_failed(self, item: Exception) -> None:
@@ -220,7 +265,7 @@ class Connection:
     @asynccontextmanager
     async def _http(self, server: RemoteServer) -> AsyncGenerator[tuple[Any, Any]]:
         async with (
-            self._http_client(server.headers) as client,
+            self._http_client(server) as client,
             streamable_http_client(server.url, http_client=client, max_sse_event_size=_MAX_EVENT_BYTES) as (
                 read,
                 write,
@@ -231,17 +276,26 @@ class Connection:
     @asynccontextmanager
     async def _sse(self, server: RemoteServer) -> AsyncGenerator[tuple[Any, Any]]:
         def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
-            return self._http_client(server.headers)
+            return self._http_client(server)
 
         async with sse_client(server.url, httpx_client_factory=client) as (read, write):
             yield self._watched(read), write
 
-    def _http_client(self, headers: dict[str, str]) -> httpx2.AsyncClient:
+    def _http_client(self, server: RemoteServer) -> httpx2.AsyncClient:
+        if not server.has_credentials:
+            # What it imports is for remote servers only.
+            from ipybox.oauth.authenticator import Authenticator
+
+            self._auth = Authenticator(server, self._sign_in, self.waiting)
         # No limit on reading: how long a tool may take is the caller's business, and an idle event stream
         # is none of ours.
         timeout = httpx2.Timeout(None, connect=self._connect_timeout, write=_WRITE_TIMEOUT)
         return ObservedHTTPClient(
-            headers, timeout, on_answer=self._post_answered, on_failure=lambda exc: self.end(self._plain(exc))
+            server.headers,
+            timeout,
+            self._auth,
+            on_answer=self._post_answered,
+            on_failure=lambda exc: self.end(self._plain(exc)),
         )
 
     def _watched(self, stream: Any) -> WatchedStream:

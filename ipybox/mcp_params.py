@@ -1,7 +1,7 @@
 """MCP server parameters: untyped JSON in, one of two typed descriptions out.
 
     {"command": "npx", "args"?: [...], "env"?: {...}, "cwd"?: "..."}       a stdio server, started by us
-    {"url": "https://…/mcp", "headers"?: {...}, "type"?: "…"}              a server that runs elsewhere
+    {"url": "https://…/mcp", "headers"?: {...}, "type"?: "…", "oauth"?: {...}}   a server that runs elsewhere
 
 Pure and cheap to import, so that parameters can be checked before anything is started.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit, urlunsplit
 
+from ipybox.oauth.params import OAuthParams, parse_oauth
 from ipybox.vars import variables
 
 Kind = Literal["stdio", "http", "sse"]
@@ -22,7 +23,7 @@ _KINDS: dict[str, Kind] = {
     "sse": "sse",
 }
 _STDIO_KEYS = ("command", "args", "env", "cwd", "type")
-_REMOTE_KEYS = ("url", "headers", "type")
+_REMOTE_KEYS = ("url", "headers", "type", "oauth")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,13 @@ class RemoteServer:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     #: None as long as the URL holds placeholders and nothing else tells.
     kind: Literal["http", "sse"] | None
+    #: How ipybox signs in, if somebody agreed something beforehand.
+    oauth: OAuthParams | None = None
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether requests are authorized by the URL or by headers already."""
+        return "authorization" in map(str.lower, self.headers) or "@" in urlsplit(self.url).netloc
 
 
 def parse_params(server_params: dict[str, Any]) -> StdioServer | RemoteServer:
@@ -73,7 +81,15 @@ def parse_params(server_params: dict[str, Any]) -> StdioServer | RemoteServer:
     if kind == "stdio":
         raise ValueError("server_params['type'] can't be 'stdio' if there is a 'url'")
     url = _url(server_params)
-    return RemoteServer(url=url, headers=_string_map(server_params, "headers"), kind=kind or _kind_of(url))
+    server = RemoteServer(
+        url=url,
+        headers=_string_map(server_params, "headers"),
+        kind=kind or _kind_of(url),
+        oauth=None if server_params.get("oauth") is None else parse_oauth(server_params["oauth"]),
+    )
+    if server.oauth is not None and server.has_credentials:
+        raise ValueError("server_params have 'oauth' beside an 'Authorization' header or credentials in 'url'")
+    return server
 
 
 def public_url(url: str) -> str:

@@ -23,6 +23,7 @@ from ipybox.code_exec import CodeExecutionChunk, CodeExecutionResult, CodeExecut
 from ipybox.docker.options import Approval
 from ipybox.errors import IpyboxError
 from ipybox.instructions import TEXTS, Instructions
+from ipybox.mcp_registration import Registrations
 from ipybox.outputs.answer import Answers, Images
 from ipybox.outputs.resources import OutputServer
 from ipybox.outputs.store import OutputStore
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ipybox.mcp_apigen import ToolModules
     from ipybox.mcp_cells import AskingCells
     from ipybox.mcp_http import Listening
+    from ipybox.oauth.authenticator import SignIn
     from ipybox.tool_exec.approval.policy import Policy
 
 #: Directory of the workspace in which tool APIs are generated.
@@ -127,6 +129,7 @@ class MCPServer:
             allowed_domains=allowed_domains,
         )
         self._sessions = Sessions(self._new_executor, max_sessions)
+        self._registrations = Registrations(self._generate)
         outputs = OutputStore(self._workspace)
         self._answers = Answers(outputs, images)
         self._resources = resources
@@ -187,6 +190,7 @@ class MCPServer:
         """Stops all sessions and all that belongs to them."""
         if self._cells is not None:
             await self._cells.aclose()
+        await self._registrations.aclose()
         await self._sessions.stop()
 
     async def register_mcp_server(
@@ -195,24 +199,23 @@ class MCPServer:
         server_params: Annotated[
             dict[str, Any],
             Field(
-                description='{"command", "args", "env"} for stdio servers, {"url", "headers"} for HTTP servers. '
+                description='{"command", "args", "env"} for stdio servers, {"url", "headers", "oauth"} for HTTP ones. '
                 "${VAR} stands for a variable of ipybox's environment or of the workspace's .env file"
             ),
         ],
-    ) -> CallToolResult:
+        *,
+        context: mcpserver.Context[Any, Any],
+    ) -> CallToolResult | InputRequiredResult:
         """Generates a typed Python API for the tools of an MCP server, in mcptools/<server_name>/.
 
         Returns the names of the modules, one per tool, or what has changed since the server was registered before.
         """
-        # The SDK is loaded already; the generator is not.
-        from ipybox.mcp_apigen import generate_mcp_sources
-
         try:
-            modules = await generate_mcp_sources(
-                server_name, server_params, self._workspace / TOOLS_DIR, beneath=self._beneath
-            )
+            modules = await self._registrations.register(server_name, server_params, context)
         except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
+        if isinstance(modules, InputRequiredResult):
+            return modules
         return _success("\n".join(_registered(modules, f"{TOOLS_DIR}/{server_name}")))
 
     async def execute_ipython_cell(
@@ -313,6 +316,13 @@ class MCPServer:
     def _knows_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
         """Returns whether the client that makes a request is told that it can read resources."""
         return self._resources or _client_name(ctx) != "claude-code"
+
+    async def _generate(self, server_name: str, server_params: dict[str, Any], sign_in: "SignIn") -> "ToolModules":
+        # The SDK is loaded already; the generator is not.
+        from ipybox.mcp_apigen import generate_mcp_sources
+
+        place = self._workspace / TOOLS_DIR
+        return await generate_mcp_sources(server_name, server_params, place, beneath=self._beneath, sign_in=sign_in)
 
     def _new_executor(self) -> CodeExecutor:
         return self._make_executor(approval_policy=self._policy())

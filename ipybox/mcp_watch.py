@@ -16,6 +16,7 @@ import anyio
 import httpx2
 
 from ipybox import mcp_guard
+from ipybox.oauth.errors import SignInError
 
 #: Lines of stderr that are kept, and characters of each.
 STDERR_LINES = 10
@@ -143,10 +144,11 @@ class ObservedHTTPClient(httpx2.AsyncClient):
         self,
         headers: dict[str, str],
         timeout: httpx2.Timeout,
+        auth: httpx2.Auth | None,
         on_answer: Callable[[httpx2.Response], None],
-        on_failure: Callable[[httpx2.TransportError], None],
+        on_failure: Callable[[Exception], None],
     ):
-        super().__init__(headers=headers, timeout=timeout)
+        super().__init__(headers=headers, timeout=timeout, auth=auth)
         self._on_answer = on_answer
         self._on_failure = on_failure
 
@@ -158,7 +160,7 @@ class ObservedHTTPClient(httpx2.AsyncClient):
             return await super().send(request, **options)
         try:
             response = await super().send(request, **options)
-        except httpx2.TransportError as exc:
+        except (httpx2.TransportError, SignInError, OSError) as exc:
             self._on_failure(exc)
             raise
         self._on_answer(response)

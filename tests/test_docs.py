@@ -6,10 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from ipybox.mcp_params import parse_params
+from ipybox.oauth.params import OAuthParams
 from ipybox.sandbox.settings import load_settings
 from ipybox.tool_exec.approval.policy import Policy
 from tests.test_readme import PATH, REPOSITORY
@@ -60,6 +63,15 @@ def test_rules_that_are_shown_are_a_policy(tmp_path: Path):
     assert policy.decide("bank", "transfer", {"amount": 1000}).effect == "ask"
     assert policy.decide("bank", "transfer", {"amount": 999}).effect == "allow"
     assert policy.decide("filesystem", "read_file", {"path": "secrets/x"}).effect == "deny"
+
+
+def test_every_key_of_oauth_is_documented_and_the_example_is_right():
+    page = (DOCS / "remote-servers.md").read_text()
+    (example,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\|(.*?)\|", page, re.MULTILINE)
+
+    assert parse_params(json.loads(example))
+    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == {field.name for field in fields(OAuthParams)}
 
 
 def test_every_test_that_the_sandboxs_promises_name_is_there():

@@ -7,7 +7,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipybox.beneath import Directory, open_directory
 from ipybox.errors import MCPServerError, MissingVariableError
@@ -22,7 +22,11 @@ from ipybox.mcp_apigen.renewal import renew
 from ipybox.mcp_apigen.replacement import Moved, check_generated, clean_up, replace
 from ipybox.mcp_apigen.tool_modules import Drift, ToolModules
 from ipybox.mcp_params import parse_params
+from ipybox.oauth.browser import open_in_browser
 from ipybox.sandbox.servers import start_beside
+
+if TYPE_CHECKING:
+    from ipybox.oauth.authenticator import SignIn
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +38,7 @@ async def generate_mcp_sources(
     *,
     connect_timeout: float = 30,
     beneath: Path | None = None,
+    sign_in: "SignIn | None" = open_in_browser,
 ) -> ToolModules:
     """Generates a typed Python package for the tools of an MCP server, in `root_dir/server_name/`.
 
@@ -48,6 +53,8 @@ async def generate_mcp_sources(
         connect_timeout: Seconds until the server must have answered.
         beneath: The workspace of a sandbox, whose code can make links there: if `root_dir` lies there, none of them
             is followed. By default all are.
+        sign_in: Shows a person where to sign in, if a remote server asks for that; by default in the user's browser.
+            None if nobody is to be asked.
 
     Returns:
         The names of the modules, in the order of the server's tools: a list that also tells what has changed since
@@ -65,18 +72,20 @@ async def generate_mcp_sources(
     place = Path(root_dir) / server_name
     await asyncio.to_thread(check_place, place, beneath=beneath)
     started = server_params if beneath is None else start_beside(server_params)
-    tools = await _list_tools(server_name, started, connect_timeout)
+    tools = await _list_tools(server_name, started, connect_timeout, sign_in)
     modules = await asyncio.to_thread(generate_package, server_name, server_params, tools, place, beneath)
     for line in modules.warnings():
         logger.warning("MCP server %s: %s", server_name, line)
     return modules
 
 
-async def _list_tools(server_name: str, server_params: dict[str, Any], connect_timeout: float) -> list[ToolSpec]:
+async def _list_tools(
+    server_name: str, server_params: dict[str, Any], connect_timeout: float, sign_in: "SignIn | None"
+) -> list[ToolSpec]:
     # The SDK takes a second to import; that must not block the caller's loop.
     client = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client")
     try:
-        async with client.MCPClient(server_params, connect_timeout) as session:
+        async with client.MCPClient(server_params, connect_timeout, sign_in=sign_in) as session:
             tools = await session.list_tools()
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {server_name!r}: {exc}") from exc

@@ -1,0 +1,148 @@
+"""What the host keeps of sign-ins: a file for each server and client, in the user's state directory.
+
+Nothing of it is in a workspace, and the sandbox hides the directory. Files are replaced as a whole, so a reader finds
+the old or the new one. Whoever refreshes a token holds the file's lock: with most authorization servers a refresh token
+is good for once, and who came second would be left with none.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from mcp.shared.auth_utils import resource_url_from_server_url
+from pydantic import BaseModel, ValidationError
+
+from ipybox.oauth.params import OAuthParams
+from ipybox.state import state_dir
+
+logger = logging.getLogger(__name__)
+
+#: Seconds before its end at which a token is renewed, as it may be under way then.
+_MARGIN = 10
+
+
+class Challenge(BaseModel):
+    """An answer that asks for a token, or for one that allows more (RFC 6750, RFC 9728)."""
+
+    status: int
+    header: str
+
+
+class Grant(BaseModel):
+    """What a server and its authorization server have granted.
+
+    Attributes:
+        resource: The server's URL; the token is for no other one (RFC 8707).
+        tokens: The access token, and what else came with it.
+        expires_at: When the access token ends, in seconds since the epoch, if that was said.
+        client: How the authorization server knows ipybox, the issuer that said so included.
+        authorization_server: Its metadata, for where tokens are refreshed.
+        protected_resource: The metadata of the server.
+        challenge: An answer to a call that a person has to sign in for.
+    """
+
+    resource: str
+    tokens: OAuthToken | None = None
+    expires_at: float | None = None
+    client: OAuthClientInformationFull | None = None
+    authorization_server: OAuthMetadata | None = None
+    protected_resource: ProtectedResourceMetadata | None = None
+    challenge: Challenge | None = None
+
+    @property
+    def access_token(self) -> str | None:
+        """The access token, whether it still holds or not."""
+        return self.tokens and self.tokens.access_token
+
+    @property
+    def refresh_token(self) -> str | None:
+        """What a new access token can be had for."""
+        return self.tokens and self.tokens.refresh_token
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time of the access token is over, or about to be."""
+        return self.expires_at is not None and self.expires_at < time.time() + _MARGIN
+
+    def take(self, tokens: OAuthToken | None) -> None:
+        """Replaces the tokens."""
+        self.tokens = tokens
+        known = tokens is not None and tokens.expires_in is not None
+        self.expires_at = time.time() + (tokens.expires_in or 0) if tokens is not None and known else None
+
+
+class GrantFile:
+    """The file of one server's grant, for one client.
+
+    Args:
+        server_url: The server's URL.
+        params: What the user gave: another client, or one of another issuer, has other tokens.
+    """
+
+    def __init__(self, server_url: str, params: OAuthParams):
+        self._resource = resource_url_from_server_url(server_url)
+        key = [self._resource, params.grant, params.client_id, params.client_metadata_url, params.issuer]
+        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+        self.path = state_dir() / "oauth" / f"{name}.json"
+
+    def read(self) -> Grant:
+        """Returns the grant, which is empty if there is no file, or, as the log says, one that can't be read."""
+        try:
+            grant = Grant.model_validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return Grant(resource=self._resource)
+        except (OSError, ValidationError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else "it is damaged"
+            logger.warning("%s with the sign-in to %s can't be read: %s", self.path, self._resource, reason)
+            return Grant(resource=self._resource)
+        return grant if grant.resource == self._resource else Grant(resource=self._resource)
+
+    def write(self, grant: Grant) -> None:
+        """Replaces the file.
+
+        Raises:
+            OSError: It can't be written.
+        """
+        self._make_directory()
+        new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(grant.model_dump_json(exclude_none=True))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None]:
+        """Waits until no other process refreshes the grant, and keeps others from it."""
+        self._make_directory()
+        fd = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # On a thread, which the wait may leave behind: it ends with the other process's refresh.
+        locking = asyncio.get_running_loop().run_in_executor(None, fcntl.flock, fd, fcntl.LOCK_EX)
+        try:
+            await asyncio.shield(locking)
+            yield
+        finally:
+            if locking.done():
+                os.close(fd)
+            else:
+                locking.add_done_callback(lambda _: os.close(fd))
+
+    def _make_directory(self) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
