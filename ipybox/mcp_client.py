@@ -12,12 +12,13 @@ server within `mcp_guard.EXIT_GRACE + TERM_GRACE`, the SDK escalates if even tha
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import mcp_types
-from mcp.client import Client
+from mcp.client import Client, ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
@@ -38,6 +39,9 @@ _STOP_TIMEOUT = 6.0
 
 _T = TypeVar("_T")
 
+#: Answers a question of a server to a person: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+Elicit = Callable[[mcp_types.ElicitRequestParams], Awaitable[mcp_types.ElicitResult]]
+
 
 class MCPClient:
     """A connection to the MCP server that `server_params` describe, open while the context is.
@@ -50,6 +54,8 @@ class MCPClient:
         connect_timeout: Seconds until the server must have answered, its start included.
         sign_in: Shows a person the URL at which to sign in, when a remote server asks for that (OAuth), and may then
             wait for as long as that takes. Without, sign-ins that are kept are used, and renewed silently.
+        elicit: Answers a server's question to a person. What an accepted form leaves out gets the default that the
+            question has for it. Without, servers are told that there is nobody to ask.
 
     Raises:
         ValueError: The parameters have a wrong shape; the message names the key.
@@ -58,11 +64,19 @@ class MCPClient:
     entered once.
     """
 
-    def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10, *, sign_in: "SignIn | None" = None):
+    def __init__(
+        self,
+        server_params: dict[str, Any],
+        connect_timeout: float = 10,
+        *,
+        sign_in: "SignIn | None" = None,
+        elicit: Elicit | None = None,
+    ):
         parse_params(server_params)
         self._server_params = server_params
         self._connect_timeout = connect_timeout
         self._sign_in = sign_in
+        self._elicit = None if elicit is None else partial(_with_defaults, elicit)
         self._owner: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._error: Exception | None = None
@@ -188,7 +202,10 @@ class MCPClient:
         with connection.scope:
             try:
                 async with Client(
-                    connection.transport(), mode="auto" if probe or connection.probes else "legacy", cache=None
+                    connection.transport(),
+                    mode="auto" if probe or connection.probes else "legacy",
+                    cache=None,
+                    elicitation_callback=self._elicit,
                 ) as client:
                     connection.establish()
                     self._client = client
@@ -245,6 +262,17 @@ class MCPClient:
         if self._client is None or self._connection is None:
             raise RuntimeError("the MCPClient is not entered")
         return self._client, self._connection
+
+
+async def _with_defaults(
+    elicit: Elicit, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+) -> mcp_types.ElicitResult:
+    answer = await elicit(params)
+    if answer.action != "accept" or not isinstance(params, mcp_types.ElicitRequestFormParams):
+        return answer
+    fields: dict[str, Any] = params.requested_schema.get("properties", {})
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    return answer.model_copy(update={"content": {**defaults, **(answer.content or {})}})
 
 
 def tool_value(result: mcp_types.CallToolResult) -> dict[str, Any] | str | None:

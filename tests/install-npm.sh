@@ -6,7 +6,7 @@ mkdir -p .npm
 if [ $# -eq 0 ]; then
     cp tests/package.json .npm/package.json
     npm install --prefix .npm --no-package-lock --no-audit --no-fund --loglevel=error
-    # All but the conformance suite is to run with the machine's own node.
+    # npm's own node is for the conformance suites; as a program of .bin it would be everybody's.
     rm -f .npm/node_modules/.bin/node
 else
     for name in "$@"; do
