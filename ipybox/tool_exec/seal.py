@@ -11,15 +11,11 @@ from those that kernel code has read in another one.
 import hashlib
 import hmac
 import json
-import os
-import secrets
-from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ipybox.keys import lasting_key
 from ipybox.state import state_dir
-
-KEY_BYTES = 32
 
 #: Directories in a seal's place, at most.
 MAX_DEPTH = 16
@@ -60,23 +56,4 @@ def is_sealed(server_name: str, server_params: dict[str, Any], candidate: str | 
 
 def _mac(server_name: str, server_params: dict[str, Any], root: Path) -> str:
     canonical = json.dumps([str(root), server_name, server_params], sort_keys=True, separators=(",", ":"))
-    return hmac.new(_key(key_path()), canonical.encode(), hashlib.sha256).hexdigest()
-
-
-@cache
-def _key(path: Path) -> bytes:
-    """Returns the key in the file, which is made with a new one if it is not there."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(KEY_BYTES))
-    try:
-        os.link(new, path)  # atomic, and keeps the key of whoever was first
-    except FileExistsError:
-        pass
-    finally:
-        new.unlink()
-    key = path.read_bytes()
-    if len(key) != KEY_BYTES:
-        raise ValueError(f"{path} does not hold a key of {KEY_BYTES} bytes: remove it, then register servers again")
-    return key
+    return hmac.new(lasting_key(key_path()), canonical.encode(), hashlib.sha256).hexdigest()
