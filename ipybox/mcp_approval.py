@@ -56,29 +56,28 @@ class Approver:
     async def decide(self, request: ApprovalRequest, ask: Ask | None, client: object = None) -> None:
         """Accepts or rejects a call; without anybody to ask, it is rejected. The client is what `client_of` returns."""
         if ask is None:
-            return await request.reject(_NOBODY_TO_ASK)
+            return await request.reject(_NOBODY_TO_ASK, by="nobody")
         turn = self._turns.setdefault(client, asyncio.Lock())
         try:
             async with asyncio.timeout(self._timeout), turn:
-                refusal = await self._refusal(request, ask)
+                return await self._ask(request, ask)
         except TimeoutError:
             return None  # the tool server has its own clock, and has let the call fail
         except (MCPError, ValidationError) as exc:
-            refusal = f"the client failed to ask its user: {escaped(str(exc))}"
-        return await (request.accept() if refusal is None else request.reject(refusal))
+            return await request.reject(f"the client failed to ask its user: {escaped(str(exc))}", by="nobody")
 
-    async def _refusal(self, request: ApprovalRequest, ask: Ask) -> str | None:
-        """Returns why a call is rejected, or None if it is accepted."""
+    async def _ask(self, request: ApprovalRequest, ask: Ask) -> None:
         decision = self.policy.decide_on(request)
         if decision.effect == "allow":  # by an answer that has come meanwhile
-            return None
+            return await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
         answer = await ask(question(decision, self.policy))
         if answer.action != "accept":
-            return _REFUSALS[answer.action]
+            by = "user" if answer.action == "decline" else "nobody"
+            return await request.reject(_REFUSALS[answer.action], by=by)
         scope = _SCOPES.get(str((answer.content or {}).get("scope")))
         if scope is not None and decision.can_be_remembered:
             self.policy.remember(decision, scope)
-        return None
+        return await request.accept(by="user")
 
 
 def asker(context: Context[Any, Any]) -> Ask | None:

@@ -24,6 +24,10 @@ from ipybox.tool_exec.protocol import APPROVAL_PATH, DEFAULT_PORT
 logger = logging.getLogger(__name__)
 
 
+#: Who decides on calls if nobody else is named.
+APPLICATION = "application"
+
+
 class ApprovalRequest:
     """A tool call that the application accepts or rejects.
 
@@ -32,6 +36,7 @@ class ApprovalRequest:
         tool_name: Name of the tool.
         tool_args: The exact arguments of the call.
         server_params: What starts or reaches the server, with unresolved `${VAR}` placeholders, if known.
+        decided_by: Who or what has decided, and why it has accepted, for the audit log.
     """
 
     def __init__(
@@ -46,14 +51,27 @@ class ApprovalRequest:
         self.tool_name = tool_name
         self.tool_args = tool_args
         self.server_params = server_params
+        self.decided_by: tuple[str, str | None] = (APPLICATION, None)
         self._respond = respond
 
-    async def accept(self) -> None:
-        """Lets the tool run."""
+    async def accept(self, *, by: str = APPLICATION, because: str | None = None) -> None:
+        """Lets the tool run.
+
+        Args:
+            by: Who or what decides, for the audit log.
+            because: Why, for the audit log.
+        """
+        self.decided_by = (by, because)
         await self._respond(True)
 
-    async def reject(self, reason: str | None = None) -> None:
-        """Makes the call fail in the kernel, with the reason if one is given."""
+    async def reject(self, reason: str | None = None, *, by: str = APPLICATION) -> None:
+        """Makes the call fail in the kernel, with the reason if one is given.
+
+        Args:
+            reason: Why.
+            by: Who or what decides, for the audit log.
+        """
+        self.decided_by = (by, None)
         await self._respond(False if reason is None else Rejection(reason))
 
     def __str__(self) -> str:

@@ -21,6 +21,22 @@ class Rejection:
     reason: str
 
 
+@dataclass(frozen=True)
+class Decided:
+    """What was decided on a call.
+
+    Attributes:
+        accepted: Whether it may run.
+        by: Who or what decided: `auto`, a `rule`, a `user`, the `application`, `timeout`, `nobody`, or what an
+            application calls it.
+        reason: Why, such as the rule's file and line; None if none is given.
+    """
+
+    accepted: bool
+    by: str
+    reason: str | None = None
+
+
 class ApproveParams(TypedDict):
     """The tool call to decide on."""
 

@@ -11,8 +11,15 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from ipybox.errors import ToolRunnerError
-from ipybox.tool_exec.approval.client import ApprovalCallback, ApprovalRequest
-from ipybox.tool_exec.approval.protocol import OTHER_CLIENT, ApproveParams, Rejection, approve_request, parse_answer
+from ipybox.tool_exec.approval.client import APPLICATION, ApprovalCallback, ApprovalRequest
+from ipybox.tool_exec.approval.protocol import (
+    OTHER_CLIENT,
+    ApproveParams,
+    Decided,
+    Rejection,
+    approve_request,
+    parse_answer,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +42,7 @@ class ApprovalChannel:
         self.approval_timeout = approval_timeout
         self._websocket: web.WebSocketResponse | None = None
         self._deliver: _Deliver | None = None
-        self._pending: dict[str, asyncio.Future[bool]] = {}
+        self._pending: dict[str, asyncio.Future[Decided]] = {}
         self._disconnected = asyncio.Event()
         self._disconnected.set()
 
@@ -77,7 +84,7 @@ class ApprovalChannel:
 
         async def ask(request_id: str, params: ApproveParams) -> None:
             async def respond(outcome: bool | Rejection) -> None:
-                self._settle(request_id, outcome)
+                self._settle(request_id, outcome, *request.decided_by)
 
             request = ApprovalRequest(**params, respond=respond)
             try:
@@ -129,8 +136,26 @@ class ApprovalChannel:
             RuntimeError: If no approval client is connected, it goes away, or it fails to decide.
             TimeoutError: If the request expires.
         """
+        decided = await self.decide(server_name, tool_name, tool_args, server_params)
+        if not decided.accepted and decided.reason is not None:
+            raise ToolRunnerError(decided.reason)
+        return decided.accepted
+
+    async def decide(
+        self,
+        server_name: str,
+        tool_name: str,
+        tool_args: dict[str, Any],
+        server_params: dict[str, Any] | None = None,
+    ) -> Decided:
+        """Returns what is decided on a tool call, as `request` does, and by whom.
+
+        Raises:
+            RuntimeError: As `request` does.
+            TimeoutError: If the request expires.
+        """
         if not self.approval_required:
-            return True
+            return Decided(True, "auto")
         deliver = self._deliver
         if deliver is None:
             raise RuntimeError("nobody can approve the call: no approval client is connected")
@@ -163,14 +188,16 @@ class ApprovalChannel:
             return
         self._settle(request_id, outcome)
 
-    def _settle(self, request_id: str, outcome: bool | Rejection | str) -> None:
+    def _settle(
+        self, request_id: str, outcome: bool | Rejection | str, by: str = APPLICATION, because: str | None = None
+    ) -> None:
         answer = self._pending.get(request_id)
         if answer is None or answer.done():
             logger.debug("ignored an answer to the approval request %s, which is over", request_id)
         elif isinstance(outcome, bool):
-            answer.set_result(outcome)
+            answer.set_result(Decided(outcome, by, because))
         elif isinstance(outcome, Rejection):
-            answer.set_exception(ToolRunnerError(outcome.reason))
+            answer.set_result(Decided(False, by, outcome.reason))
         else:
             answer.set_exception(RuntimeError(f"the application failed to decide: {outcome}"))
 
