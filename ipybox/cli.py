@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dotenv import load_dotenv
 
 from ipybox.docker import options as docker_options
-from ipybox.errors import IpyboxError, PolicyError, SandboxError
+from ipybox.errors import AuditError, IpyboxError, PolicyError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, parse_bytes
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.sandbox.settings import PROFILES, load_settings
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="offer tools that upload and download files in DIR, absolute or in the workspace; repeatable",
     )
-    docker_options.add_output_options(arguments)
+    docker_options.add_shared_options(arguments)
     arguments.add_argument(
         "--approve",
         type=docker_options.approval,
@@ -90,8 +90,8 @@ def parser() -> argparse.ArgumentParser:
     sandbox.add_argument(
         "--late-checks",
         action="store_true",
-        help="serve even if the sandbox can't start now, or the rules of --approve are wrong: calls say why, "
-        "run nothing, and try again",
+        help="serve even if the sandbox can't start now, the rules of --approve are wrong, or the audit log can't be "
+        "written: calls say why, run nothing, and try again",
     )
     limits = arguments.add_argument_group("limits", "what the code may use, with all that it starts")
     limits.add_argument(
@@ -174,12 +174,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit("ipybox: --host and --port say where HTTP is served, but it is not asked for: add --transport http")
     try:
         approve = _approval(arguments, workspace)
-    except PolicyError as exc:
+        load_dotenv(workspace / ".env")
+        os.chdir(workspace)
+        if state_dir().is_relative_to(workspace):  # as in a container, where only the workspace lasts
+            make_state_dir_in(workspace)
+        _check_audit(arguments, workspace)
+    except (AuditError, PolicyError) as exc:
         sys.exit(f"ipybox: {exc}")
-    load_dotenv(workspace / ".env")
-    os.chdir(workspace)
-    if state_dir().is_relative_to(workspace):  # as in a container, where only the workspace lasts
-        make_state_dir_in(workspace)
     asyncio.run(_serve(arguments, workspace, confinement | {"approve": approve}))
 
 
@@ -241,6 +242,18 @@ def _approval(arguments: argparse.Namespace, workspace: Path) -> docker_options.
     return approve.expanduser().resolve()
 
 
+def _check_audit(arguments: argparse.Namespace, workspace: Path) -> None:
+    """Makes sure that the audit log can be written, if there is to be one and not only calls are to say so.
+
+    Raises:
+        AuditError: If it can't.
+    """
+    if arguments.audit != "off" and not arguments.late_checks:
+        from ipybox.audit.log import LogFile
+
+        LogFile(workspace).check()
+
+
 async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[str, Any]) -> None:
     from ipybox.mcp_server import MCPServer
     from ipybox.sessions import MAX_SESSIONS
@@ -258,6 +271,7 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[s
             images=arguments.images or "both",
             resources=arguments.resources == "always",
             instructions=arguments.instructions or "full",
+            audit=arguments.audit or "full",
             max_sessions=MAX_SESSIONS if arguments.max_sessions is None else arguments.max_sessions,
             **options,
         )

@@ -7,7 +7,7 @@ goes the other way round. After a kernel or its gateway has died, the next execu
 import asyncio
 import enum
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from copy import copy
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ipybox.audit.steps import Cell
+from ipybox.audit.trail import Trail
 from ipybox.backlog import Backlog
 from ipybox.deadline import Deadline, Turn
 from ipybox.errors import (
@@ -35,6 +37,7 @@ from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
+    from ipybox.audit.audit import Audit, Detail
     from ipybox.kernel_mgr.client import ExecutionResult, KernelClient
     from ipybox.tool_exec.approval.client import ApprovalRequest
     from ipybox.tool_exec.approval.policy import Policy
@@ -104,8 +107,11 @@ class CodeExecutor:
             `example.org`, `*.example.org` or `example.org:443`.
         approval_policy: Rules for tool calls, or their file: what they allow runs, what they deny fails. The others
             are accepted or rejected as without.
+        audit: What is written to the audit log of the working directory: code and arguments of tool calls without
+            secrets (`full`), or only their hashes (`hash`). Or the log itself, which others may write to, too.
 
     Raises:
+        AuditError: If the audit log can't be written.
         PolicyError: If the policy can't be read or is wrong.
         SandboxError: If the settings of the sandbox can't be read or are wrong.
         ValueError: If there are settings for a sandbox that is not asked for, or a limit is so low that no kernel can
@@ -132,6 +138,7 @@ class CodeExecutor:
         process_limit: int | None = None,
         allowed_domains: Sequence[str] = (),
         approval_policy: "Policy | Path | str | None" = None,
+        audit: "Audit | Detail | None" = None,
     ):
         self._tool_server_address = (tool_server_host, tool_server_port)
         self._approval_timeout = approval_timeout
@@ -139,6 +146,7 @@ class CodeExecutor:
         workspace = working_dir or Path.cwd()
         self._workspace = workspace.resolve()
         self._policy = _policy(approval_policy, self._workspace)
+        self._trail = Trail(_audit(audit, self._workspace, kernel_env or {}), "default")
         #: The workspace, if what runs there must get no further.
         self._sandboxed = self._workspace if sandbox else None
         self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
@@ -197,24 +205,31 @@ class CodeExecutor:
         Raises:
             RuntimeError: If the executor is running.
             OSError: If a given port is taken.
+            AuditError: If the audit log can't be written.
             GatewayError: If the kernel gateway or the kernel does not start.
             SandboxError: If what the sandbox needs is not there, or it can't start. Nothing ran without it.
         """
         async with self._lifecycle:
             if self._state is _State.STARTED:
                 raise RuntimeError("the code executor is already running")
+            self._trail.require()
             async with AsyncExitStack() as resources:
                 self._reset_mcp_servers = await self._start_tool_side(resources)
                 resources.push_async_callback(self._disconnect)
                 await self._connect()
+                self._trail.session("start", sandbox=self._sandboxed is not None)
                 self._resources = resources.pop_all()
             self._state = _State.STARTED
 
     async def stop(self) -> None:
         """Stops all that `start` has started; code that is being executed fails. Stopping twice does nothing."""
         async with self._lifecycle:  # what is being started is stopped, too
-            self._state = _State.STOPPED if self._state is _State.STARTED else self._state
+            if self._state is not _State.STARTED:
+                return
+            self._state = _State.STOPPED
             await self._resources.aclose()
+            self._trail.session("stop")
+            self._trail.close()
 
     async def reset(self) -> None:
         """Replaces the kernel by a fresh one and stops the MCP servers, which start again at their next call.
@@ -227,17 +242,22 @@ class CodeExecutor:
         """
         self._check_running()
         assert self._reset_mcp_servers is not None
+        self._trail.session("reset")
         await asyncio.gather(self._renew_kernel(), self._reset_mcp_servers())
 
-    def sibling(self) -> "CodeExecutor":
+    def sibling(self, name: str | None = None) -> "CodeExecutor":
         """Returns another executor, for use beside this one: it has its own kernel, state, turns and MCP servers.
 
         It shares the gateway process, which costs much less than another one: about 36 MB of memory instead of 80, or
         150 with a sandbox. So siblings are in one sandbox, and have the limits together. They start and stop in any
         order.
+
+        Args:
+            name: What the audit log calls it.
         """
         sibling = copy(self)
         sibling._is_sibling = True
+        sibling._trail = self._trail.named(name)
         sibling._guest_token = new_token()
         sibling._begin()
         return sibling
@@ -262,6 +282,7 @@ class CodeExecutor:
                 no limit.
 
         Raises:
+            AuditError: If the audit log can't be written; the code did not run.
             CodeExecutionError: If the code raises, or its kernel dies; the message has the traceback.
             ExecutionCancelledError: If it was cancelled by `cancel`.
             TimeoutError: If the time is over; the message says what became of the kernel. If the code ran, it is an
@@ -290,6 +311,7 @@ class CodeExecutor:
                 which are told.
 
         Raises:
+            AuditError: If the audit log can't be written; the code did not run.
             CodeExecutionError: If the code raises, as it does after a rejected or expired approval or a failing
                 tool if it does not handle that, or if its kernel dies; the message has the traceback.
             ExecutionCancelledError: If it was cancelled by `cancel`.
@@ -368,30 +390,32 @@ class CodeExecutor:
         self._check_running()
         async with self._turn.take(deadline):
             self._check_running()
-            self._deadline = deadline
-            try:
-                notice = await self._revive()
-                assert self._client is not None
-                if deadline.reason is CANCELLED:
-                    raise ExecutionCancelledError(f"{CANCELLED}: it had not begun")
-                self._on_approval = on_approval
-                self._kernel_id = self._client.kernel_id
-                with self._gateway.cell(self._kernel_id, deadline.expire):
-                    async with aclosing(self._client.stream(code, deadline)) as items:
-                        async for item in items:
-                            yield item if isinstance(item, str) else self._result(item, notice)
-            except ExecutionError as exc:
-                self._check_running()
-                raise CodeExecutionError(self._describe(exc), exc.output) from None
-            except TimeoutError as exc:
-                if deadline.reason is not CANCELLED:
-                    raise
-                raise ExecutionCancelledError(str(exc), getattr(exc, "output", None)) from None
-            finally:
-                self._on_approval = self._deadline = None
+            with self._trail.cell(code) as cell:
+                self._deadline = deadline
+                try:
+                    notice = await self._revive()
+                    assert self._client is not None
+                    if deadline.reason is CANCELLED:
+                        raise ExecutionCancelledError(f"{CANCELLED}: it had not begun")
+                    self._on_approval = on_approval
+                    self._kernel_id = self._client.kernel_id
+                    with self._gateway.cell(self._kernel_id, deadline.expire):
+                        async with aclosing(self._client.stream(code, deadline)) as items:
+                            async for item in items:
+                                yield item if isinstance(item, str) else self._result(item, notice, cell)
+                except ExecutionError as exc:
+                    self._check_running()
+                    raise CodeExecutionError(self._describe(exc), exc.output) from None
+                except TimeoutError as exc:
+                    if deadline.reason is not CANCELLED:
+                        raise
+                    raise ExecutionCancelledError(str(exc), getattr(exc, "output", None)) from None
+                finally:
+                    self._on_approval = self._deadline = None
 
-    def _result(self, result: "ExecutionResult", notice: str | None) -> CodeExecutionResult:
-        lines = [notice, result.text, *self._gateway.explain(result.text or "")]
+    def _result(self, result: "ExecutionResult", notice: str | None, cell: Cell) -> CodeExecutionResult:
+        cell.succeed(result.text)
+        lines = [notice, result.text, *self._explain(result.text or "")]
         told = [line for line in lines if line is not None]
         text = "\n".join(told) if told else None
         return CodeExecutionResult(text, result.images, result.image_data, result.files)
@@ -399,8 +423,16 @@ class CodeExecutor:
     def _describe(self, exc: ExecutionError) -> str:
         """Returns the message of an error, with what ipybox has to do with it."""
         if isinstance(exc, KernelDiedError) and self._kernel_id in self._gateway.exceeded:
-            return self._gateway.exceeded.pop(self._kernel_id)
-        return "\n".join([str(exc), *self._gateway.explain(f"{exc.text or ''}\n{exc}")])
+            exceeded = self._gateway.exceeded.pop(self._kernel_id)
+            self._trail.denied("limit", [exceeded])
+            return exceeded
+        return "\n".join([str(exc), *self._explain(f"{exc.text or ''}\n{exc}")])
+
+    def _explain(self, text: str) -> list[str]:
+        """Returns what the sandbox has refused, as far as an output tells."""
+        explained = self._gateway.explain(text)
+        self._trail.denied("sandbox", explained)
+        return explained
 
     async def _revive(self) -> str | None:
         """Gives the executor a kernel again if it has lost it; returns what to tell then."""
@@ -409,6 +441,7 @@ class CodeExecutor:
         if self._client is not None and self._client.alive:
             return None
         logger.warning("the kernel has died: starting a fresh one")
+        self._trail.session("restart")
         reason = self._gateway.exceeded.get(self._kernel_id)
         try:
             await self._renew_kernel()
@@ -434,7 +467,8 @@ class CodeExecutor:
         """Lets the tool server run the calls of our kernel, and returns what stops the MCP servers that do."""
         tool_server = (await resources.enter_async_context(self._runtime)).tool_server
         if self._is_sibling:
-            return (await resources.enter_async_context(tool_server.guest(self._guest_token, self._decide))).reset
+            guest = tool_server.guest(self._guest_token, self._decide, self._trail)
+            return (await resources.enter_async_context(guest)).reset
         resources.push_async_callback(tool_server.reset)
         return tool_server.reset
 
@@ -451,6 +485,7 @@ class CodeExecutor:
             sealed_for=self._sandboxed,
             guest_token=self._guest_token,
             approver=self._decide,
+            trail=self._trail,
         )
 
     async def _connect(self) -> None:
@@ -479,9 +514,9 @@ class CodeExecutor:
         if decision is None or decision.effect == "ask":
             await self._on_approval(request)
         elif decision.effect == "allow":
-            await request.accept()
+            await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
         else:
-            await request.reject(f"it is denied by {decision.reason}")
+            await request.reject(f"it is denied by {decision.reason}", by="rule")
 
     def _check_running(self) -> None:
         if self._state is not _State.STARTED:
@@ -489,7 +524,18 @@ class CodeExecutor:
 
 
 async def _accept(request: "ApprovalRequest") -> None:
-    await request.accept()
+    await request.accept(by="auto")
+
+
+def _audit(given: "Audit | Detail | None", workspace: Path, secrets: Mapping[str, str]) -> "Audit | None":
+    if given is None:
+        return None
+    from ipybox.audit.audit import Audit
+
+    audit = Audit(workspace, given) if isinstance(given, str) else given
+    audit.know(secrets)
+    audit.open()
+    return audit
 
 
 def _policy(given: "Policy | Path | str | None", workspace: Path) -> "Policy | None":

@@ -2,6 +2,7 @@
 
     Exception
     └── IpyboxError
+        ├── AuditError             the audit log can't be written; what was to be recorded was not done
         ├── CodeExecutionError     the code in the kernel failed, or its kernel died
         │   └── ExecutionCancelledError  it was cancelled by `CodeExecutor.cancel`
         ├── ExecutionError         the same, as KernelClient reports it
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 class IpyboxError(Exception):
     """Base of all exceptions defined by ipybox."""
+
+
+class AuditError(IpyboxError):
+    """The audit log can't be written; the message says why. What was to be recorded was not done."""
 
 
 class _WithOutput(Exception):

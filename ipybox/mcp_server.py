@@ -20,7 +20,7 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import Field
 
 from ipybox.code_exec import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
-from ipybox.docker.options import Approval
+from ipybox.docker.options import Approval, AuditOption
 from ipybox.errors import IpyboxError
 from ipybox.instructions import TEXTS, Instructions
 from ipybox.mcp_registration import Registrations
@@ -33,6 +33,7 @@ from ipybox.sandbox.settings import load_settings
 from ipybox.sessions import DEFAULT_SESSION, MAX_SESSIONS, Sessions
 
 if TYPE_CHECKING:
+    from ipybox.audit.audit import Audit
     from ipybox.mcp_apigen import ToolModules
     from ipybox.mcp_cells import AskingCells
     from ipybox.mcp_http import Listening
@@ -77,6 +78,8 @@ class MCPServer:
         instructions: How much an agent is told of the use: all (`full`), or what one needs that has the codeact skill.
         max_sessions: How many sessions there can be at once, the default one included.
         approve: Whether tool calls are accepted (`auto`), the user of the client is asked (`ask`), or a policy says so.
+        audit: What is written to the workspace's audit log: code and arguments of tool calls without secrets (`full`),
+            only their hashes (`hash`), or nothing at all (`off`).
 
     Raises:
         ValueError: If an allowed directory is none, or can't be allowed, or there could be no session.
@@ -104,6 +107,7 @@ class MCPServer:
         instructions: Instructions = "full",
         max_sessions: int = MAX_SESSIONS,
         approve: Approval = "auto",
+        audit: AuditOption = "full",
     ):
         self._workspace = (workspace or Path.cwd()).resolve()
         self._beneath = self._workspace if sandbox else None
@@ -112,6 +116,8 @@ class MCPServer:
         self._packages: PackageInstaller | None = None
         self._approve: Approval = approve
         self._cells: AskingCells | None = None
+        self._audit_option: AuditOption = audit
+        self._audit: Audit | None = None
         self._make_executor = partial(
             CodeExecutor,
             tool_server_host,
@@ -192,6 +198,8 @@ class MCPServer:
             await self._cells.aclose()
         await self._registrations.aclose()
         await self._sessions.stop()
+        if self._audit is not None:
+            self._audit.close()
 
     async def register_mcp_server(
         self,
@@ -256,7 +264,8 @@ class MCPServer:
         """Installs a Python package with pip, for use in cells: at once, and in each later session of the workspace."""
         try:
             if self._packages is None:
-                self._packages = PackageInstaller(self._workspace, self._settings and self._settings())
+                settings = self._settings and self._settings()
+                self._packages = PackageInstaller(self._workspace, settings, audit=self._opened_audit())
             return _success(await self._packages.install(package_name))
         except (IpyboxError, ValueError, OSError) as exc:
             return _failure(str(exc))
@@ -321,11 +330,32 @@ class MCPServer:
         # The SDK is loaded already; the generator is not.
         from ipybox.mcp_apigen import generate_mcp_sources
 
-        place = self._workspace / TOOLS_DIR
-        return await generate_mcp_sources(server_name, server_params, place, beneath=self._beneath, sign_in=sign_in)
+        return await generate_mcp_sources(
+            server_name,
+            server_params,
+            self._workspace / TOOLS_DIR,
+            beneath=self._beneath,
+            sign_in=sign_in,
+            audit=self._opened_audit(),
+        )
 
     def _new_executor(self) -> CodeExecutor:
-        return self._make_executor(approval_policy=self._policy())
+        return self._make_executor(approval_policy=self._policy(), audit=self._opened_audit())
+
+    def _opened_audit(self) -> "Audit | None":
+        """Returns the audit log, if there is to be one.
+
+        Raises:
+            AuditError: If it can't be written.
+        """
+        if self._audit is None and self._audit_option != "off":
+            # Only now, as the first answer does not wait for it.
+            from ipybox.audit.audit import Audit
+
+            audit = Audit(self._workspace, self._audit_option)
+            audit.open()
+            self._audit = audit
+        return self._audit
 
     def _policy(self) -> "Policy | None":
         """Returns what decides on tool calls, and has the cells ask if it may say so."""
@@ -391,7 +421,7 @@ async def _execute(executor: CodeExecutor, code: str, timeout: float, progress: 
                 case CodeExecutionResult():
                     return item
                 case _:
-                    await item.accept()
+                    await item.accept(by="auto")
     raise AssertionError("unreachable: a stream ends with its result")
 
 

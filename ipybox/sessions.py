@@ -121,7 +121,7 @@ class Sessions:
     async def _start(self, name: str) -> CodeExecutor:
         if self._default is None:
             self._default = self._new_executor()
-        executor = self._default if name == DEFAULT_SESSION else self._default.sibling()
+        executor = self._default if name == DEFAULT_SESSION else self._default.sibling(name)
         await executor.start()
         return executor
 

@@ -46,6 +46,13 @@ APPROVE = {
     "ipybox.yaml in the workspace",
     "required": False,
 }
+AUDIT = {
+    "type": "string",
+    "title": "Audit log",
+    "description": "What .ipybox/audit.jsonl has of cells and tool calls: full for code and arguments without secrets, "
+    "hash for their hashes, off for nothing",
+    "required": False,
+}
 SANDBOX_OPTIONS = {
     "sandbox_profile": {
         "type": "string",
@@ -75,16 +82,18 @@ DOCKER_OPTIONS = {
         "required": False,
     },
 }
+SHARED_OPTIONS = {"approve": APPROVE, "audit": AUDIT, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES}
 #: Options that people set, by mode, and the option of ipybox that each becomes. One that isn't set is empty.
 USER_CONFIG: dict[str, dict[str, dict[str, Any]]] = {
-    "plain": {"approve": APPROVE, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
-    "sandbox": {**SANDBOX_OPTIONS, "approve": APPROVE, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
-    "docker": {**DOCKER_OPTIONS, "approve": APPROVE, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES},
+    "plain": SHARED_OPTIONS,
+    "sandbox": {**SANDBOX_OPTIONS, **SHARED_OPTIONS},
+    "docker": {**DOCKER_OPTIONS, **SHARED_OPTIONS},
 }
 OPTIONS = {
     "sandbox_profile": "--sandbox-profile",
     "allowed_domains": "--allow-domain",
     "approve": "--approve",
+    "audit": "--audit",
     "memory_limit": "--memory-limit",
     "resources": "--resources",
     "network": "--network",

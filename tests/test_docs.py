@@ -15,6 +15,7 @@ from ipybox.mcp_params import parse_params
 from ipybox.oauth.params import OAuthParams
 from ipybox.sandbox.settings import load_settings
 from ipybox.tool_exec.approval.policy import Policy
+from tests.audit.lines import log_of, steady
 from tests.test_readme import PATH, REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -72,6 +73,19 @@ def test_every_key_of_oauth_is_documented_and_the_example_is_right():
 
     assert parse_params(json.loads(example))
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == {field.name for field in fields(OAuthParams)}
+
+
+def test_events_that_are_shown_are_those_of_the_script(tmp_path: Path):
+    page = (DOCS / "audit.md").read_text()
+    (script,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```jsonl\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    env = {"PATH": PATH, "HOME": str(tmp_path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60, check=True)
+
+    hashes = {"code_hash": "", "arguments_hash": ""}  # which the user's own key makes different
+    written = [steady(line) | hashes for line in log_of(tmp_path)[1:-1]]
+    assert written == [steady(json.loads(line)) | hashes for line in shown.splitlines()]
 
 
 def test_every_test_that_the_sandboxs_promises_name_is_there():

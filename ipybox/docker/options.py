@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ipybox.docker.errors import DockerError
 from ipybox.kernel_mgr.limits import MIN_MEMORY, format_bytes, parse_bytes
@@ -32,6 +32,10 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 #: How tool calls are approved: all of them, by asking, or by the rules of a file.
 Approval = Literal["auto", "ask"] | Path
+
+#: What is written to the audit log.
+AuditOption = Literal["full", "hash", "off"]
+AUDIT_OPTIONS: tuple[AuditOption, ...] = get_args(AuditOption)
 
 
 def default_image() -> str:
@@ -78,7 +82,7 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
         metavar="DIR",
         help="have tools that upload and download files there; repeatable (default: the workspace)",
     )
-    add_output_options(arguments)
+    add_shared_options(arguments)
     arguments.add_argument(
         "--approve",
         type=approval,
@@ -119,8 +123,14 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
     return arguments
 
 
-def add_output_options(arguments: argparse.ArgumentParser) -> None:
-    """Adds the options that say what the agent gets, which are the same with and without Docker."""
+def add_shared_options(arguments: argparse.ArgumentParser) -> None:
+    """Adds the options for what the agent gets and what is recorded, which are the same with and without Docker."""
+    arguments.add_argument(
+        "--audit",
+        choices=AUDIT_OPTIONS,
+        help="what .ipybox/audit.jsonl has of cells and tool calls: code and arguments without secrets (full, the "
+        "default), only their hashes (hash), or nothing (off)",
+    )
     arguments.add_argument(
         "--images",
         choices=IMAGES,
@@ -161,7 +171,10 @@ def options(namespace: argparse.Namespace) -> Options:
     passed_on += _approval(given, workspace)
     passed_on += [
         f"--{name.replace('_', '-')}={given[name]}"
-        for name in ("images", "resources", "instructions", "cpu_seconds", "process_limit", "max_sessions", "log_level")
+        for name in (
+            *("images", "resources", "instructions", "audit"),
+            *("cpu_seconds", "process_limit", "max_sessions", "log_level"),
+        )
         if given.get(name) is not None
     ]
     return Options(

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipybox.audit.action import recorded
 from ipybox.beneath import Directory, open_directory
 from ipybox.errors import MCPServerError, MissingVariableError
 from ipybox.mcp_apigen.manifest import MANIFEST, Manifest
@@ -26,6 +27,7 @@ from ipybox.oauth.browser import open_in_browser
 from ipybox.sandbox.servers import start_beside
 
 if TYPE_CHECKING:
+    from ipybox.audit.audit import Audit
     from ipybox.oauth.authenticator import SignIn
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ async def generate_mcp_sources(
     connect_timeout: float = 30,
     beneath: Path | None = None,
     sign_in: "SignIn | None" = open_in_browser,
+    audit: "Audit | None" = None,
 ) -> ToolModules:
     """Generates a typed Python package for the tools of an MCP server, in `root_dir/server_name/`.
 
@@ -55,6 +58,7 @@ async def generate_mcp_sources(
             is followed. By default all are.
         sign_in: Shows a person where to sign in, if a remote server asks for that; by default in the user's browser.
             None if nobody is to be asked.
+        audit: Where it is recorded.
 
     Returns:
         The names of the modules, in the order of the server's tools: a list that also tells what has changed since
@@ -66,14 +70,19 @@ async def generate_mcp_sources(
         NotADirectoryError: `root_dir` is no directory, or a link that is not followed.
         MissingVariableError: A placeholder has no value.
         MCPServerError: The server can't be started, reached or understood.
+        AuditError: It can't be recorded.
     """
-    check_package_name(server_name)
-    parse_params(server_params)
-    place = Path(root_dir) / server_name
-    await asyncio.to_thread(check_place, place, beneath=beneath)
-    started = server_params if beneath is None else start_beside(server_params)
-    tools = await _list_tools(server_name, started, connect_timeout, sign_in)
-    modules = await asyncio.to_thread(generate_package, server_name, server_params, tools, place, beneath)
+    with recorded(audit, "registration", server_name=server_name, server_params=server_params) as record:
+        check_package_name(server_name)
+        parse_params(server_params)
+        place = Path(root_dir) / server_name
+        await asyncio.to_thread(check_place, place, beneath=beneath)
+        started = server_params if beneath is None else start_beside(server_params)
+        tools = await _list_tools(server_name, started, connect_timeout, sign_in)
+        modules = await asyncio.to_thread(generate_package, server_name, server_params, tools, place, beneath)
+        record |= {"tools": list(modules.wire_names.values()), "new": modules.new}
+        changes = {"added": modules.added, "removed": modules.removed, "changed": modules.changed}
+        record |= {name: list(names) for name, names in changes.items() if names}
     for line in modules.warnings():
         logger.warning("MCP server %s: %s", server_name, line)
     return modules

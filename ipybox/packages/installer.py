@@ -20,12 +20,14 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
+from ipybox.audit.action import recorded
 from ipybox.packages.distributions import unmet
 from ipybox.packages.pip import Pip, PipError, PipSettings, Planned, read_settings
 from ipybox.packages.request import Request, parse_request
 from ipybox.packages.store import InstallError, PackageStore
 
 if TYPE_CHECKING:
+    from ipybox.audit.audit import Audit
     from ipybox.sandbox.settings import SandboxSettings
 
 
@@ -35,10 +37,12 @@ class PackageInstaller:
     Args:
         workspace: The working directory of the kernels.
         sandbox: What kernels may do if they are in a sandbox; then no code of a package runs outside of one.
+        audit: Where installs are recorded.
     """
 
-    def __init__(self, workspace: Path, sandbox: "SandboxSettings | None" = None):
+    def __init__(self, workspace: Path, sandbox: "SandboxSettings | None" = None, *, audit: "Audit | None" = None):
         self._workspace = workspace.resolve()
+        self._audit = audit
         self._sandbox = sandbox
 
     async def install(self, specifier: str) -> str:
@@ -53,7 +57,13 @@ class PackageInstaller:
             ValueError: If it is something else.
             InstallError: If it can't be installed; the message has pip's reason. Nothing is changed.
             SandboxError: If it has to be built, and there is no sandbox to do that in.
+            AuditError: If it can't be recorded.
         """
+        with recorded(self._audit, "package_install", package_name=specifier) as record:
+            installed = record["message"] = await self._install(specifier)
+            return installed
+
+    async def _install(self, specifier: str) -> str:
         request = parse_request(specifier, self._workspace)
         async with PackageStore.turn(self._workspace) as store, _scratch() as scratch:
             metadata = scratch / "installed"

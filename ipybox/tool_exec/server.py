@@ -21,22 +21,24 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from ipybox.audit.steps import ToolCall
+from ipybox.audit.trail import Trail
 from ipybox.bounded_json import MAX_VALUES, costs_too_much
 from ipybox.endpoint import Endpoint
-from ipybox.errors import IpyboxError, ToolRunnerError
+from ipybox.errors import AuditError, IpyboxError
 from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.listen import listen
 from ipybox.sandbox.servers import start_beside
 from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token, publish_token
 from ipybox.tool_exec.approval.client import ApprovalCallback
-from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
+from ipybox.tool_exec.approval.protocol import OTHER_CLIENT, Decided
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.protocol import (
     APPROVAL_PATH,
@@ -49,6 +51,9 @@ from ipybox.tool_exec.protocol import (
 )
 from ipybox.tool_exec.seal import is_sealed
 from ipybox.tool_exec.sessions import MCPSessions
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
 
 logger = logging.getLogger(__name__)
 
@@ -76,10 +81,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class _Guest:
-    """One whose calls are run: who approves them, and the MCP servers that run them."""
+    """One whose calls are run: who approves them, the MCP servers that run them, and where they are recorded."""
 
     approvals: ApprovalChannel
     sessions: MCPSessions
+    trail: Trail
 
 
 class ToolServer:
@@ -99,6 +105,7 @@ class ToolServer:
             for it: always so where the guest is confined, as it could otherwise start any command outside.
         guest_token: The token that guests present, by default a new one.
         approver: Called with each `ApprovalRequest`, instead of an `ApprovalClient`; it has to return at once.
+        trail: Where calls are recorded.
     """
 
     def __init__(
@@ -114,6 +121,7 @@ class ToolServer:
         sealed_for: Path | None = None,
         guest_token: str | None = None,
         approver: ApprovalCallback | None = None,
+        trail: Trail | None = None,
     ):
         self.host = host
         self.port = port
@@ -123,7 +131,7 @@ class ToolServer:
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
         self._connect_timeout = connect_timeout
         self._sessions = MCPSessions(connect_timeout)
-        self._application = _Guest(self._approvals, self._sessions)
+        self._application = _Guest(self._approvals, self._sessions, trail or Trail())
         #: Guests by their tokens.
         self._guests = {self.guest_token: self._application}
         self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
@@ -220,17 +228,18 @@ class ToolServer:
         await self._sessions.reset()
 
     @asynccontextmanager
-    async def guest(self, token: str, approver: ApprovalCallback) -> AsyncGenerator[MCPSessions]:
+    async def guest(self, token: str, approver: ApprovalCallback, trail: Trail) -> AsyncGenerator[MCPSessions]:
         """Runs the calls of another guest, too, with an approver and MCP servers of its own, which are yielded.
 
         Args:
             token: The token that this guest presents.
             approver: Called with each `ApprovalRequest` of this guest; it has to return at once.
+            trail: Where the calls of this guest are recorded.
         """
         approvals = ApprovalChannel(self._approvals.approval_required, self._approvals.approval_timeout)
         async with MCPSessions(self._connect_timeout) as sessions:
             with approvals.attached(approver):
-                self._guests[token] = _Guest(approvals, sessions)
+                self._guests[token] = _Guest(approvals, sessions, trail)
                 try:
                     yield sessions
                 finally:
@@ -282,11 +291,11 @@ class ToolServer:
                 # Not by request.json(), which decodes as the sender says, in codecs that take minutes.
                 call: object = json.loads(await _body(request))
         except _RefusedError as refused:
-            return web.json_response(RunReply(error=str(refused)), status=refused.status)
+            return _denied(guest, str(refused), refused.status)
         except (ValueError, RecursionError):
             call = None
         if not is_run_request(call):
-            return web.json_response(RunReply(error="not a tool call: see ipybox.tool_exec.protocol"), status=400)
+            return _denied(guest, "not a tool call: see ipybox.tool_exec.protocol", HTTPStatus.BAD_REQUEST)
         if sealed_for is not None:
             server_name, server_params = call["server_name"], call["server_params"]
             # Servers are few and calls many: what the last call of a server has proved need not be proved again.
@@ -299,38 +308,45 @@ class ToolServer:
                     f"the parameters of MCP server {server_name!r} are not those that it was registered with in this "
                     "workspace: register it (again) from outside the sandbox"
                 )
-                return web.json_response(RunReply(error=error), status=403)
+                return _denied(guest, error, HTTPStatus.FORBIDDEN)
             self._sealed[server_name] = (call["seal"], server_params)
             call["server_params"] = start_beside(server_params)
-        return web.json_response(await self._approve_and_call(call, guest))
+        large = (request.content_length or 0) > LARGE_REQUEST_BYTES
+        return web.json_response(await self._approve_and_call(call, guest, large=large))
 
-    async def _approve_and_call(self, call: RunRequest, guest: _Guest) -> RunReply:
-        name = f"{call['server_name']}.{call['tool_name']}"
+    async def _approve_and_call(self, call: RunRequest, guest: _Guest, *, large: bool) -> RunReply:
+        server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
+        name = f"{server_name}.{tool_name}"
+        async with guest.trail.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:
+            refusal = await self._refusal(call, guest, recorded)
+            if refusal is not None:
+                return RunReply(error=f"call of {name} was {refusal}")
+            try:
+                result = await guest.sessions.call(server_name, params, tool_name, call["tool_args"])
+            except (IpyboxError, ValueError) as exc:
+                recorded.fail(type(exc).__name__, str(exc))
+                return RunReply(error=str(exc))
+            reply = _reply(result, name)
+            if "error" in reply:
+                recorded.fail("tool_error", reply["error"])
+            return reply
+
+    async def _refusal(self, call: RunRequest, guest: _Guest, recorded: ToolCall) -> str | None:
+        """Returns why a call may not be made, or None if it may; either is recorded."""
         try:
-            accepted = await guest.approvals.request(
+            decided = await guest.approvals.decide(
                 call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
             )
+            refusal = "rejected" if decided.reason is None else f"rejected: {decided.reason}"
         except (RuntimeError, TimeoutError) as exc:
-            return RunReply(error=f"call of {name} was not approved: {exc}")
-        except ToolRunnerError as exc:
-            return RunReply(error=f"call of {name} was rejected: {exc}")
-        if not accepted:
-            return RunReply(error=f"call of {name} was rejected")
+            decided = Decided(False, "timeout" if isinstance(exc, TimeoutError) else "nobody", str(exc))
+            refusal = f"not approved: {exc}"
         try:
-            result = await guest.sessions.call(
-                call["server_name"], call["server_params"], call["tool_name"], call["tool_args"]
-            )
-        except (IpyboxError, ValueError) as exc:
-            return RunReply(error=str(exc))
-        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-        if result.is_error:
-            text = "\n".join(str(block["text"]) for block in content if block.get("type") == "text")
-            if not text and result.structured_content is not None:
-                text = json.dumps(result.structured_content, ensure_ascii=False)
-            error = text or f"call of {name} failed, the server gave no reason"
-            beside = [block for block in content if block.get("type") != "text"]
-            return RunReply(error=error, content=beside) if beside else RunReply(error=error)
-        return RunReply(structured=result.structured_content, content=content)
+            guest.trail.decided(recorded, decided)
+        except AuditError as exc:
+            recorded.fail("AuditError", str(exc), outcome="rejected")
+            return f"not made: {exc}"
+        return None if decided.accepted else refusal
 
     async def _reset(self, _request: web.Request) -> web.Response:
         await self.reset()
@@ -346,6 +362,24 @@ class ToolServer:
         await websocket.prepare(request)
         await self._approvals.connect(websocket)
         return websocket
+
+
+def _reply(result: "CallToolResult", name: str) -> RunReply:
+    """Returns what is answered to a call that a server has answered."""
+    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+    if not result.is_error:
+        return RunReply(structured=result.structured_content, content=content)
+    text = "\n".join(str(block["text"]) for block in content if block.get("type") == "text")
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    error = text or f"call of {name} failed, the server gave no reason"
+    beside = [block for block in content if block.get("type") != "text"]
+    return RunReply(error=error, content=beside) if beside else RunReply(error=error)
+
+
+def _denied(guest: _Guest, error: str, status: HTTPStatus) -> web.Response:
+    guest.trail.denied("tool_server", [error])
+    return web.json_response(RunReply(error=error), status=status)
 
 
 class _RefusedError(Exception):

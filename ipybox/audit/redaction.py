@@ -1,0 +1,176 @@
+"""Takes secrets out of what is written down: known values, fields whose names say so, and texts that look like keys.
+
+It works on text of hostile code, too, in time that is linear in its length: patterns begin with a literal, and what
+follows is bounded or can't begin a match of its own.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, cast
+
+REDACTED = "[redacted]"
+
+#: Shorter values are no secrets; values that are shorter than a word in prose stand for themselves only where they are
+#: a word by themselves.
+MIN_SECRET = 4
+MIN_ANYWHERE = 8
+
+#: Characters of a text, items of a list or object, and levels, that are written down.
+MAX_TEXT = 2000
+MAX_ITEMS = 100
+MAX_DEPTH = 8
+
+#: What follows a cut is looked at, too, as the secret that a cut goes through may be known by its end only.
+_BEYOND = 4096
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NAMES = frozenset(
+    (
+        *("password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "token", "authtoken", "cookie"),
+        *("authorization", "credential", "credentials", "apikey", "accesskey", "privatekey"),
+    )
+)
+_PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("set", "cookie")})
+
+_NAME = (
+    r"(?:password|passwd|passphrase|passcode|secret|token(?!s)|authorization|credential|cookie|api[_-]?key"
+    r"|access[_-]?key|private[_-]?key)"
+)
+#: `password = "…"`, `"api_key": '…'`, `headers["Authorization"] = f"…"`: the name stays, the text goes.
+_ASSIGNED = re.compile(
+    rf"({_NAME}[\w-]{{0,40}}[\"']?\]?\s{{0,8}}(?::\s{{0,8}}str\s{{0,8}})?[:=]\s{{0,8}}(?:\(\s{{0,8}})?[rbfu]{{0,2}})"
+    r"(?:(\"\"\"|''')((?:\\.|(?!\2)[^\\])*)(\2|\Z)|([\"'])((?:\\.|(?!\5)[^\\\n])*)(\5|$))",
+    re.IGNORECASE | re.DOTALL | re.MULTILINE,
+)
+#: `?token=…` in a URL, `API_KEY=…` in a shell.
+_UNQUOTED = re.compile(
+    rf"((?i:[?&][\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)[^\s\"'&;)$]+"
+)
+_SHAPES = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
+    r"|(?<![\w-])(?:"
+    r"sk-[\w-]{16,}|(?:sk|rk)_(?:live|test)_\w{10,}|gh[opsur]_\w{20,}|github_pat_\w{20,}|gl[a-z]{2,5}-[\w-]{16,}"
+    r"|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)|AIza[\w-]{30,}|ya29\.[\w-]{20,}|hf_\w{20,}"
+    r"|npm_\w{30,}|pypi-[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
+    r")",
+    re.DOTALL,
+)
+#: Characters of the shortest text that `_SHAPES` and `_SCHEME` can match.
+_SHORTEST_SHAPE = 14
+_SCHEME = re.compile(r"\b(bearer|basic|token)\s{1,4}(?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}=*", re.IGNORECASE)
+_USER = re.compile(r"(://[^\s/@:\"']{0,200}:)[^\s/@\"']+(?=@)")
+_PLACEHOLDERS = re.compile(r"\$\{\w+\}|\$\w+|\b(?:bearer|basic|token)\b|\s", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tells whether the name of a field or a variable says that its value is a secret."""
+    words = [word.lower() for word in _WORDS.findall(name[:200])]
+    return not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
+
+
+class Redactor:
+    """Takes out secrets, of which it knows values by the names of their variables."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._longest = 0
+
+    def know(self, variables: Mapping[str, str]) -> None:
+        """Takes these values out from now on, and puts `${NAME}` in their place."""
+        new = {value: name for name, value in variables.items() if len(value) >= MIN_SECRET}
+        if new.keys() <= self._values.keys():
+            return
+        # Longest first: a value may contain another.
+        self._values = dict(sorted((new | self._values).items(), key=lambda item: -len(item[0])))
+        self._longest = max(map(len, self._values))
+
+    def text(self, text: str, limit: int = MAX_TEXT) -> str:
+        """Returns a text without secrets, cut to a number of characters, with what is missing."""
+        kept = text[: limit + max(_BEYOND, self._longest)]
+        for value, name in self._values.items():
+            if value not in kept:
+                continue
+            if len(value) >= MIN_ANYWHERE:
+                kept = kept.replace(value, f"${{{name}}}")
+            else:
+                kept = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"${{{name}}}", kept)
+        kept = _without_patterns(kept)
+        if len(kept) <= limit and len(text) <= limit:
+            return kept
+        return f"{kept[:limit]}[... cut, {len(text):,} characters in all ...]"
+
+    def value(self, value: Any, limit: int = MAX_TEXT) -> Any:
+        """Returns a JSON value without secrets, cut to about a number of characters, with what is missing."""
+        return _Walk(self, limit).value(value, 0)
+
+
+class _Walk:
+    """One value, of which so much is written down and no more."""
+
+    def __init__(self, redactor: Redactor, left: int):
+        self._redactor = redactor
+        self._left = left
+
+    def value(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            text = self._redactor.text(value, min(MAX_TEXT, max(self._left, 0)))
+            self._left -= len(text)
+            return text
+        self._left -= 8
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)  # JSON has no such numbers
+        if not isinstance(value, dict | list):
+            return value
+        items = cast("dict[str, Any] | list[Any]", value)
+        if items and (depth == MAX_DEPTH or self._left <= 0):
+            return f"[... {len(items):,} more ...]"
+        return self._object(items, depth) if isinstance(items, dict) else self._list(items, depth)
+
+    def _object(self, items: dict[str, Any], depth: int) -> dict[str, Any]:
+        written: dict[str, Any] = {}
+        for name, item in items.items():
+            if len(written) == MAX_ITEMS or self._left <= 0:
+                written["..."] = f"[... {len(items) - len(written):,} more ...]"
+                break
+            shown = self._redactor.text(name, 200)
+            self._left -= len(shown)
+            written[shown] = self._secret(item) if is_secret_name(name) else self.value(item, depth + 1)
+        return written
+
+    def _list(self, items: list[Any], depth: int) -> list[Any]:
+        written: list[Any] = []
+        for item in items:
+            if len(written) == MAX_ITEMS or self._left <= 0:
+                written.append(f"[... {len(items) - len(written):,} more ...]")
+                break
+            written.append(self.value(item, depth + 1))
+        return written
+
+    def _secret(self, value: Any) -> Any:
+        """Returns what is written of a secret: nothing, unless it is only where it comes from, or is none at all."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str) and len(value) <= MAX_TEXT and not _PLACEHOLDERS.sub("", value):
+            return value
+        return REDACTED
+
+
+def _without_patterns(text: str) -> str:
+    # Most texts are short names and values: what they lack saves most of the time.
+    if len(text) >= _SHORTEST_SHAPE:
+        text = _SHAPES.sub(REDACTED, text)
+        text = _SCHEME.sub(rf"\1 {REDACTED}", text)
+    if "=" in text or ":" in text:
+        text = _ASSIGNED.sub(_assigned, text)
+        text = _UNQUOTED.sub(rf"\1{REDACTED}", text)
+        text = _USER.sub(rf"\1{REDACTED}", text)
+    return text
+
+
+def _assigned(match: re.Match[str]) -> str:
+    name, long_quote, long_text, long_end, quote, text, end = match.groups()
+    if not _PLACEHOLDERS.sub("", long_text or text or ""):
+        return match[0]
+    return f"{name}{long_quote or quote}{REDACTED}{end if long_end is None else long_end}"

@@ -1,0 +1,180 @@
+"""The file of the audit log: what is appended by several processes, how it makes room, and what is no place for it."""
+
+import asyncio
+import os
+import resource
+import stat
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ipybox.audit.audit import Audit
+from ipybox.audit.log import LogFile
+from ipybox.errors import AuditError
+from tests.audit.lines import lines, log_of
+from tests.servers import WAIT
+
+WRITER = """
+import sys
+from pathlib import Path
+from ipybox.audit.audit import Audit
+from ipybox.audit.log import LogFile
+workspace = Path(sys.argv[1])
+audit = Audit(workspace, file=LogFile(workspace, max_bytes=10_000, max_full=100))
+for number in range(500):
+    audit.record("test", writer=sys.argv[2], number=number)
+audit.require()
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Generator[LogFile]:
+    made = LogFile(tmp_path, max_bytes=100, max_full=2)
+    yield made
+    made.close()
+
+
+@contextmanager
+def file_size_limit(size: int) -> Generator[None]:
+    """Lets no file become larger: what is written ends there, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_log_is_for_its_user_alone_and_kept_out_of_repositories(tmp_path: Path, log: LogFile):
+    log.append(b"1\n")
+    assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
+    assert (tmp_path / ".ipybox" / ".gitignore").read_text() == "*\n"
+    log.close()
+
+    log.path.chmod(0o644)
+    log.append(b"2\n")
+    assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
+    assert log.path.read_text() == "1\n2\n"
+
+
+def test_a_full_file_is_moved_and_the_oldest_one_removed(log: LogFile):
+    for number in range(8):
+        log.append(b"%d\n" % number * 20)
+    assert log.path.read_text() == "6\n" * 20 + "7\n" * 20
+    assert log.full(1).read_text() == "4\n" * 20 + "5\n" * 20
+    assert log.full(2).read_text() == "2\n" * 20 + "3\n" * 20
+    assert not log.full(3).exists()
+
+    log.append(b"x" * 200 + b"\n")
+    assert log.path.read_text() == "x" * 200 + "\n", "a line is never cut in two"
+
+
+async def test_processes_that_share_a_log_lose_nothing_and_tear_no_line(tmp_path: Path):
+    arguments = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [await asyncio.create_subprocess_exec(*arguments, name) for name in "ab"]
+    async with asyncio.timeout(WAIT):
+        assert [await writer.wait() for writer in writers] == [0, 0]
+
+    files = sorted((tmp_path / ".ipybox").glob("audit*.jsonl"), key=lambda file: file.stat().st_mtime_ns)
+    assert len(files) > 5
+    assert all(file.stat().st_size <= 10_000 for file in files)
+    found = [line for file in files for line in lines(file)]
+    for name in "ab":
+        assert [line["number"] for line in found if line["writer"] == name] == list(range(500))
+
+
+def move(log: LogFile) -> None:
+    log.path.rename(log.full(1))
+
+
+def move_the_directory(log: LogFile) -> None:
+    log.path.parent.rename(log.path.parent.with_name("elsewhere"))
+
+
+def remove(log: LogFile) -> None:
+    log.path.unlink()
+
+
+@pytest.mark.parametrize("disturb", [move, move_the_directory, remove])
+def test_log_that_was_taken_away_is_begun_anew(log: LogFile, disturb: Callable[[LogFile], None]):
+    log.append(b"1\n")
+    disturb(log)
+    log.append(b"2\n")
+    assert log.path.read_text() == "2\n"
+
+
+def link(path: Path, target: Path) -> None:
+    target.touch()
+    path.symlink_to(target)
+
+
+def link_directory(path: Path, target: Path) -> None:
+    target.mkdir()
+    path.parent.rmdir()
+    path.parent.symlink_to(target)
+
+
+def hard_link(path: Path, target: Path) -> None:
+    target.touch()
+    path.hardlink_to(target)
+
+
+def pipe(path: Path, _: Path) -> None:
+    os.mkfifo(path)
+
+
+def directory(path: Path, _: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        pytest.param(link, "audit.jsonl", id="link"),
+        pytest.param(link_directory, ".ipybox is a link", id="link_to_a_directory"),
+        pytest.param(hard_link, "has another name, too: remove it", id="hard_link"),
+        pytest.param(pipe, "audit.jsonl", id="pipe"),
+        pytest.param(directory, "Is a directory", id="directory"),
+    ],
+)
+def test_what_was_planted_in_the_logs_place_is_refused(
+    log: LogFile, tmp_path: Path, plant: Callable[[Path, Path], None], said: str
+):
+    log.path.parent.mkdir()
+    target = tmp_path / "target"
+    plant(log.path, target)
+
+    with pytest.raises(AuditError, match=f"the audit log can't be written: .*{said}.*--audit off"):
+        log.check()
+    log.close()
+
+    assert not target.exists() or not (list(target.iterdir()) if target.is_dir() else target.read_text())
+
+
+def test_nothing_happens_while_there_is_no_room_and_the_log_says_what_it_lacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    audit = Audit(tmp_path)
+    audit.record("test", number=0)
+    size = audit.file.path.stat().st_size
+    with file_size_limit(size + 20):
+        audit.require()
+        for number in (1, 2):
+            audit.record("test", number=number)
+        with pytest.raises(AuditError, match=r"No space left on device.*audit\.jsonl'; make room"):
+            audit.require()
+    assert audit.file.path.stat().st_size == size, "no half of a line is left"
+    assert len(caplog.records) == 1
+
+    audit.require()
+    audit.record("test", number=3)
+    audit.close()
+
+    assert [(line["event"], line.get("number"), line.get("missing")) for line in log_of(tmp_path)] == [
+        ("test", 0, None),
+        ("gap", None, 2),
+        ("test", 3, None),
+    ]

@@ -1,0 +1,145 @@
+"""What is taken out of texts and values before they are written down, and what is left in."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret_name
+
+KEY = "sk-ant-api03-" + "x" * 20
+
+
+@pytest.fixture
+def redactor() -> Redactor:
+    made = Redactor()
+    made.know({"GITHUB": "s3cr3t-value", "LONGER": "s3cr3t-value-and-more", "PORT": "8080", "A": "abc"})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        # Known values
+        ("x = 's3cr3t-value'", "x = '${GITHUB}'"),
+        ("xs3cr3t-valuex", "x${GITHUB}x"),
+        ("s3cr3t-value-and-more", "${LONGER}"),
+        ("port 8080, not 18080", "port ${PORT}, not 18080"),
+        ("abc", "abc"),
+        # Fields whose names say so
+        ('password = "hunter2"', 'password = "[redacted]"'),
+        ("{'apiKey': 'x', 'n': 1}", "{'apiKey': '[redacted]', 'n': 1}"),
+        ('headers["Authorization"] = f"Bearer {x}"', 'headers["Authorization"] = f"[redacted]"'),
+        ('token: str = """two\nlines"""; x = "y"', 'token: str = """[redacted]"""; x = "y"'),
+        ('secret = "not \\" closed', 'secret = "[redacted]'),
+        ('secret = "not closed\nprint("x")', 'secret = "[redacted]\nprint("x")'),
+        ("API_KEY=abc make", "API_KEY=[redacted] make"),
+        ("https://h/x?access_token=abc&n=1", "https://h/x?access_token=[redacted]&n=1"),
+        ('"Authorization": "Bearer ${GITHUB}"', '"Authorization": "Bearer ${GITHUB}"'),
+        ("token = get_token()", "token = get_token()"),
+        ("max_tokens = 100", "max_tokens = 100"),
+        # What looks like a key
+        (f"x = '{KEY}'", "x = '[redacted]'"),
+        ("ghp_" + "a1" * 18, "[redacted]"),
+        ("AKIA" + "ABCD" * 4, "[redacted]"),
+        ("eyJhbGciOiJI.eyJzdWIiOiIx.c2ln", "[redacted]"),
+        ("Authorization: Bearer abcdef12345", "Authorization: Bearer [redacted]"),
+        ("basic information about bearer tokens", "basic information about bearer tokens"),
+        ("https://user:pa55@example.org/x", "https://user:[redacted]@example.org/x"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY----- x", "[redacted] x"),
+        ("-----BEGIN PRIVATE KEY-----\nabc", "[redacted]"),
+        ("risk-and-reward-of-disk-encryption", "risk-and-reward-of-disk-encryption"),
+    ],
+)
+def test_secrets_are_taken_out_of_text_and_nothing_else_is(redactor: Redactor, text: str, written: str):
+    assert redactor.text(text) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        *(
+            (name, True)
+            for name in ("password", "db_password", "apiKey", "X-API-Key", "accessToken", "SECRET", "Cookie")
+        ),
+        *((name, True) for name in ("next_page_token", "clientSecret", "private-key", "AUTHORIZATION")),
+        *((name, False) for name in ("max_tokens", "tokenizer", "key", "author", "secretary", "path", "", "monkey")),
+    ],
+)
+def test_names_say_what_is_a_secret(name: str, secret: bool):
+    assert is_secret_name(name) == secret
+
+
+def test_secrets_are_taken_out_of_values_however_deep(redactor: Redactor):
+    value = {
+        "text": "s3cr3t-value",
+        "login": {"user": "me", "password": "x", "pin": {"secret": 5}},
+        "list": [{"token": ["a"]}, KEY, 1.5, None, True],
+        "headers": {"Authorization": "Bearer ${GITHUB}", "Cookie": None},
+        KEY: 1,
+    }
+    assert redactor.value(value) == {
+        "text": "${GITHUB}",
+        "login": {"user": "me", "password": "[redacted]", "pin": {"secret": "[redacted]"}},
+        "list": [{"token": "[redacted]"}, "[redacted]", 1.5, None, True],
+        "headers": {"Authorization": "Bearer ${GITHUB}", "Cookie": None},
+        "[redacted]": 1,
+    }
+
+
+def test_a_secret_is_not_written_in_part_where_a_text_is_cut(redactor: Redactor):
+    assert redactor.text("x" * 15 + "s3cr3t-value", 20) == "x" * 15 + "${GIT[... cut, 27 characters in all ...]"
+    redactor.know({"LONG": "0123456789" * 1000})
+    assert redactor.text("x" * 15 + "0123456789" * 1000, 20).startswith("x" * 15 + "${LON[...")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        pytest.param({"text": "x" * 9000}, 2, id="long_text"),
+        pytest.param(list(range(100_000)), 100, id="long_list"),
+        pytest.param({str(number): number for number in range(100_000)}, 100, id="large_object"),
+        pytest.param([["x" * 500] * 50] * 50, 3, id="many_texts"),
+    ],
+)
+def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value: Any, shown: int):
+    written = json.dumps(redactor.value(value))
+    assert len(written) < 6000
+    assert "more ...]" in written or "characters in all" in written
+    assert len(redactor.value(value)) <= MAX_ITEMS + 1
+
+
+def test_deep_values_are_cut(redactor: Redactor):
+    value: Any = "end"
+    for _ in range(500):
+        value = [value]
+    assert json.dumps(redactor.value(value)) == "[" * MAX_DEPTH + '"[... 1 more ...]"' + "]" * MAX_DEPTH
+
+
+def test_numbers_that_json_has_not_are_texts(redactor: Redactor):
+    assert redactor.value([float("nan"), float("inf")]) == ["nan", "inf"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(
+            'token="',
+            "tokentoken",
+            "eyJ",
+            "://a:",
+            "sk-",
+            "-----BEGIN PRIVATE KEY-----",
+            "bearer ",
+            "TOKEN",
+            "token=\\'",
+        ),
+        *('"\\', "bearer a", "token ", "?token=", "a", "API_KEY=", "api-", "'''", "password:'"),
+    ],
+)
+def test_hostile_text_takes_no_time(redactor: Redactor, part: str):
+    text = part * (400_000 // len(part))
+    begun = time.process_time()
+    redactor.text(text, 8000)
+    assert time.process_time() - begun < 0.2, "as much as 12,000 characters of it are looked at"

@@ -1,0 +1,101 @@
+"""The audit log of the MCP server: what its tools do, and what its client's user decides."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mcp_types import ElicitResult
+
+from ipybox.audit.digests import digest
+from tests import servers
+from tests.audit.lines import events, log_of
+from tests.conftest import Mode
+from tests.servers import WAIT
+from tests.test_mcp_approval import CALL, User, accept, run
+from tests.test_mcp_approval import client_of as asking_client_of
+from tests.test_mcp_server import call, client_of, output, text_of
+
+
+async def test_what_the_tools_of_the_server_do_is_recorded(tmp_path: Path, mode: Mode):
+    params = servers.scripted() | {"env": {"TOKEN": "${CREDENTIAL}"}}
+    code = "from mcptools.scripted import echo; echo.run(echo.Params(text='fr0m-the-env'))"
+    async with client_of(
+        tmp_path,
+        *mode.options,
+        CREDENTIAL="fr0m-the-env",
+        KERNEL_ENV_X="kernel-value",
+        PIP_NO_INDEX="1",
+        PIP_CONFIG_FILE=os.devnull,
+    ) as client:
+        registered = await call(client, "register_mcp_server", server_name="scripted", server_params=params)
+        assert not registered.is_error, text_of(registered)
+        await call(client, "register_mcp_server", server_name="scripted", server_params={"command": "missing"})
+        await call(client, "install_package", package_name="packaging")
+        await call(client, "install_package", package_name="--help")
+        await call(client, "execute_ipython_cell", code=f"x = 'kernel-value'\n{code}")
+        await output(client, "1", session="other")
+        await call(client, "reset", session="other")
+
+    text = (tmp_path / ".ipybox" / "audit.jsonl").read_text()
+    assert "fr0m-the-env" not in text
+    assert "kernel-value" not in text
+    done, failed = events(tmp_path, "registration")
+    assert done["server_params"]["env"] == {"TOKEN": "${CREDENTIAL}"}
+    assert {"echo", "fail"} <= set(done["tools"])
+    assert (failed["outcome"], failed["server_params"]) == ("error", {"command": "missing"})
+    assert "command not found" in failed["error"]
+    done, failed = events(tmp_path, "package_install")
+    assert (done["package_name"], done["outcome"]) == ("packaging", "ok")
+    assert done["message"].endswith("is installed already")
+    assert (failed["package_name"], failed["outcome"]) == ("--help", "error")
+    assert events(tmp_path, "decision")[0]["by"] == "auto"
+    assert events(tmp_path, "cell")[0]["code"].startswith("x = '${X}'")
+    sessions = [(line["session_name"], line["action"]) for line in events(tmp_path, "session")]
+    assert sessions == [("default", "start"), ("other", "start"), ("other", "stop"), ("default", "stop")]
+
+
+async def test_decisions_of_the_clients_user_are_told_from_those_of_nobody(tmp_path: Path):
+    servers.register(tmp_path, scripted=servers.scripted())
+    user = User(accept(), ElicitResult(action="decline"), ElicitResult(action="cancel"), accept("always for this tool"))
+    options = ("--approve", "ask", "--audit", "hash")
+    async with asking_client_of(tmp_path, *options, user=user, era="legacy") as client:
+        for _ in range(5):
+            await run(client, CALL)
+    decisions = [(line["accepted"], line["by"]) for line in events(tmp_path, "decision")]
+    assert decisions == [(True, "user"), (False, "user"), (False, "nobody"), (True, "user"), (True, "rule")]
+    assert events(tmp_path, "decision")[0]["arguments_hash"] == digest({"text": "hello"})
+
+
+async def test_nothing_is_recorded_where_that_is_switched_off(tmp_path: Path):
+    async with client_of(tmp_path, "--audit", "off") as client:
+        await output(client, "1")
+    assert not (tmp_path / ".ipybox").exists()
+
+
+async def test_server_does_not_start_without_its_log_or_its_calls_say_so_and_do_nothing(tmp_path: Path):
+    (tmp_path / ".ipybox").touch()
+    command = [sys.executable, "-m", "ipybox", "--workspace", str(tmp_path)]
+    done = await asyncio.to_thread(
+        subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("ipybox: the audit log can't be written: ")
+    assert done.stderr.endswith("or switch the audit log off (--audit off)\n")
+
+    async with client_of(tmp_path, "--late-checks") as client:
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("execute_ipython_cell", {"code": "1"}),
+            ("register_mcp_server", {"server_name": "x", "server_params": servers.scripted()}),
+            ("install_package", {"package_name": "packaging"}),
+        ]
+        for tool, arguments in calls:
+            result = await call(client, tool, **arguments)
+            assert result.is_error
+            assert text_of(result).startswith("the audit log can't be written: ")
+        (tmp_path / ".ipybox").unlink()
+        assert await output(client, "1") == "1"
+    assert not (tmp_path / "mcptools").exists()
+    assert [line["event"] for line in log_of(tmp_path)] == ["session", "cell", "session"]
