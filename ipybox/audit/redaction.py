@@ -35,7 +35,7 @@ _NAMES = frozenset(
 _PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("set", "cookie")})
 
 _NAME = (
-    r"(?:password|passwd|passphrase|passcode|secret|token(?!s)|authorization|credential|cookie|api[_-]?key"
+    r"(?:password|passwd|passphrase|passcode|secret(?!ar)|token(?!s|iz)|authorization|credential|cookie|api[_-]?key"
     r"|access[_-]?key|private[_-]?key)"
 )
 #: `password = "…"`, `"api_key": '…'`, `headers["Authorization"] = f"…"`: the name stays, the text goes.
@@ -51,9 +51,11 @@ _UNQUOTED = re.compile(
 _SHAPES = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
     r"|(?<![\w-])(?:"
-    r"sk-[\w-]{16,}|(?:sk|rk)_(?:live|test)_\w{10,}|gh[opsur]_\w{20,}|github_pat_\w{20,}|gl[a-z]{2,5}-[\w-]{16,}"
-    r"|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)|AIza[\w-]{30,}|ya29\.[\w-]{20,}|hf_\w{20,}"
-    r"|npm_\w{30,}|pypi-[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
+    r"sk-[\w-]{16,}|(?:sk|rk)_(?:live|test)_\w{10,}|github_pat_\w{20,}|gl(?:pat|dt|rt|ptt|soat)-[\w-]{16,}"
+    # Names in code have no digits so often.
+    r"|(?:gh[opsur]|hf|npm)_(?=[A-Za-z]{0,40}\d)\w{20,}"
+    r"|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
+    r"|pypi-[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
     r")",
     re.DOTALL,
 )
@@ -61,7 +63,8 @@ _SHAPES = re.compile(
 _SHORTEST_SHAPE = 14
 _SCHEME = re.compile(r"\b(bearer|basic|token)\s{1,4}(?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}=*", re.IGNORECASE)
 _USER = re.compile(r"(://[^\s/@:\"']{0,200}:)[^\s/@\"']+(?=@)")
-_PLACEHOLDERS = re.compile(r"\$\{\w+\}|\$\w+|\b(?:bearer|basic|token)\b|\s", re.IGNORECASE)
+#: What says where a secret comes from, and not what it is.
+_PLACEHOLDER = re.compile(r"(?:(?:bearer|basic|token)\s)?\s{0,8}(?:\$\{\w{1,200}\}){0,8}", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
@@ -152,7 +155,7 @@ class _Walk:
         """Returns what is written of a secret: nothing, unless it is only where it comes from, or is none at all."""
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, str) and len(value) <= MAX_TEXT and not _PLACEHOLDERS.sub("", value):
+        if isinstance(value, str) and _PLACEHOLDER.fullmatch(value):
             return value
         return REDACTED
 
@@ -171,6 +174,6 @@ def _without_patterns(text: str) -> str:
 
 def _assigned(match: re.Match[str]) -> str:
     name, long_quote, long_text, long_end, quote, text, end = match.groups()
-    if not _PLACEHOLDERS.sub("", long_text or text or ""):
+    if _PLACEHOLDER.fullmatch(long_text or text or ""):
         return match[0]
     return f"{name}{long_quote or quote}{REDACTED}{end if long_end is None else long_end}"

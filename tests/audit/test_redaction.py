@@ -37,7 +37,10 @@ def redactor() -> Redactor:
         ("API_KEY=abc make", "API_KEY=[redacted] make"),
         ("https://h/x?access_token=abc&n=1", "https://h/x?access_token=[redacted]&n=1"),
         ('"Authorization": "Bearer ${GITHUB}"', '"Authorization": "Bearer ${GITHUB}"'),
+        ("password = '$ecret'", "password = '[redacted]'"),
+        ("password = ''", "password = ''"),
         ("token = get_token()", "token = get_token()"),
+        ("tokenizer = 'bert-base'", "tokenizer = 'bert-base'"),
         ("max_tokens = 100", "max_tokens = 100"),
         # What looks like a key
         (f"x = '{KEY}'", "x = '[redacted]'"),
@@ -49,6 +52,10 @@ def redactor() -> Redactor:
         ("https://user:pa55@example.org/x", "https://user:[redacted]@example.org/x"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY----- x", "[redacted] x"),
         ("-----BEGIN PRIVATE KEY-----\nabc", "[redacted]"),
+        (
+            "global-configuration-of-files hf_hub_download_all_files",
+            "global-configuration-of-files hf_hub_download_all_files",
+        ),
         ("risk-and-reward-of-disk-encryption", "risk-and-reward-of-disk-encryption"),
     ],
 )

@@ -31,7 +31,8 @@ def asked(tmp_path: Path) -> Options:
 def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TOKEN", "s3cret")
     given = ["--workspace", str(tmp_path), "--memory-limit=2G", "-e", "TOKEN", "--cpu-seconds=5", "--log-level", "INFO"]
-    given += ["--allowed-dir", ".", "--allowed-dir=data", "--images=link", "--resources=always", "--instructions=brief"]
+    given += ["--allowed-dir", ".", "--allowed-dir=data", "--images=link", "--resources=always"]
+    given += ["--instructions=brief", "--audit=hash"]
     alone = options(parser().parse_args(given))
     assert alone == options(whole_parser().parse_args(["docker", *given]))
     assert alone == Options(
@@ -41,8 +42,7 @@ def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatc
         memory_limit=2 << 30,
         passed_on=[
             *("--allowed-dir=.", "--allowed-dir=data", "--images=link", "--resources=always"),
-            "--instructions=brief",
-            *("--cpu-seconds=5.0", "--log-level=INFO"),
+            *("--instructions=brief", "--audit=hash", "--cpu-seconds=5.0", "--log-level=INFO"),
         ],
     )
 
