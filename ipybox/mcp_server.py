@@ -239,6 +239,7 @@ class MCPServer:
 
         Returns what the code printed and displayed. Images are shown and saved.
         """
+        resources = self._knows_resources(context.request_context)
         try:
             async with progress_of(context) as progress, self._sessions.use(session) as executor:
                 if self._cells is None:
@@ -246,14 +247,10 @@ class MCPServer:
                 else:
                     result = await self._cells.run(executor, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
-            return await self._answers.of_failure(
-                exc, max_output_chars, resources=self._knows_resources(context.request_context)
-            )
+            return await self._answers.of_failure(exc, max_output_chars, resources=resources)
         if isinstance(result, InputRequiredResult):
             return result
-        return await self._answers.of(
-            result, max_output_chars, resources=self._knows_resources(context.request_context)
-        )
+        return await self._answers.of(result, max_output_chars, resources=resources)
 
     async def install_package(
         self,
