@@ -199,6 +199,17 @@ class CodeExecutor:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    async def prepare(self) -> None:
+        """Lets the gateway process start by itself, so that `start` takes less time later.
+
+        Raises:
+            OSError, SandboxError: If it can't be started.
+        """
+        async with self._lifecycle:
+            if self._state is _State.NEW:
+                self._resources.push_async_callback(self._runtime.discard)
+                await self._runtime.prepare()
+
     async def start(self) -> None:
         """Starts kernel gateway, tool server and kernel; returns when code can be executed.
 
@@ -222,14 +233,14 @@ class CodeExecutor:
             self._state = _State.STARTED
 
     async def stop(self) -> None:
-        """Stops all that `start` has started; code that is being executed fails. Stopping twice does nothing."""
+        """Stops all that was started; code that is being executed fails. Stopping twice does nothing."""
         async with self._lifecycle:  # what is being started is stopped, too
-            if self._state is not _State.STARTED:
-                return
-            self._state = _State.STOPPED
+            was_started = self._state is _State.STARTED
+            self._state = _State.STOPPED if was_started else self._state
             await self._resources.aclose()
-            self._trail.session("stop")
-            self._trail.close()
+            if was_started:
+                self._trail.session("stop")
+                self._trail.close()
 
     async def reset(self) -> None:
         """Replaces the kernel by a fresh one and stops the MCP servers, which start again at their next call.

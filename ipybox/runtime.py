@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from ipybox.kernel_mgr.link import AcceptedSocket
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.loading import loading
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.server import ToolServer
@@ -60,13 +61,31 @@ class Runtime:
         assert self._tool_server is not None
         return self._tool_server
 
+    async def prepare(self) -> None:
+        """Lets the gateway process start by itself, which takes its time, for whoever comes first.
+
+        Raises:
+            OSError, SandboxError: If it can't be started.
+        """
+        async with self._entrance:
+            if self._users == 0 and self.gateway.port is None and not self.gateway.spawned:
+                self.gateway = self._new_gateway(self._accept_guest)
+                await self.gateway.spawn()
+
+    async def discard(self) -> None:
+        """Ends what `prepare` has started, if nobody has come."""
+        async with self._entrance:
+            if self._users == 0:
+                await self._stop_gateway()
+
     async def _start(self) -> None:
         async with AsyncExitStack() as resources:
             # Importing aiohttp takes about as long as the gateway process needs to start.
             loading = asyncio.create_task(asyncio.to_thread(_load_components))
             resources.push_async_callback(asyncio.wait, [loading])
             resources.push_async_callback(self._stop_gateway)
-            self.gateway = self._new_gateway(self._accept_guest)
+            if not self.gateway.spawned:
+                self.gateway = self._new_gateway(self._accept_guest)
             await self.gateway.start()
             await loading
             self._tool_server = await resources.enter_async_context(self._new_tool_server())
@@ -108,5 +127,6 @@ class Runtime:
 
 def _load_components() -> None:
     """Imports what a start needs beyond the gateway process; not the MCP SDK, which no start needs."""
-    for module in ("kernel_mgr.client", "tool_exec.server"):
-        import_module(f"ipybox.{module}")
+    with loading():
+        for module in ("kernel_mgr.client", "tool_exec.server"):
+            import_module(f"ipybox.{module}")

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from ipybox.code_exec import CodeExecutor
-from ipybox.errors import CodeExecutionError
+from ipybox.errors import CodeExecutionError, IpyboxError
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,14 @@ class Sessions:
     def names(self) -> list[str]:
         """The names of the sessions that there are, the default one first."""
         return [DEFAULT_SESSION, *(name for name in self._starts if name != DEFAULT_SESSION)]
+
+    async def prepare(self) -> None:
+        """Lets the process of the default session start by itself. If it can't, the session's start says why."""
+        try:
+            self._default = self._default or self._new_executor()
+            await self._default.prepare()
+        except (IpyboxError, OSError, ValueError) as exc:
+            logger.debug("the default session can't be prepared: %s", exc)
 
     def start(self) -> None:
         """Starts the default session in the background, if it is not there."""
@@ -98,6 +106,8 @@ class Sessions:
         self._stopped = True
         starts, self._starts = self._starts, {}
         await asyncio.gather(*map(_end, starts.values()))
+        if self._default is not None:  # it may only have been prepared
+            await self._default.stop()
 
     def _ensure_start(self, name: str) -> asyncio.Task[CodeExecutor]:
         start = self._starts.get(name)

@@ -77,7 +77,14 @@ def test_line_that_is_too_long_is_skipped() -> None:
 
 
 def test_server_goes_on_after_a_line_that_is_too_long(tmp_path: Path) -> None:
-    refused, answered = serve(tmp_path, b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * MAX_LINE + b'"}\n', PING)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command(tmp_path), stdin=pipe, stdout=pipe) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * MAX_LINE + b'"}\n' + PING)
+        server.stdin.flush()
+        refused, answered = (json.loads(server.stdout.readline()) for _ in range(2))
+        server.stdin.close()
     assert refused["error"]["code"] == INVALID_REQUEST
     assert answered == {"jsonrpc": "2.0", "id": "honest", "result": {}}
 
@@ -87,9 +94,14 @@ def test_last_line_needs_no_end(tmp_path: Path) -> None:
     assert answer["id"] == "honest"
 
 
+def command(workspace: Path) -> list[str]:
+    return [sys.executable, "-m", "ipybox.mcp_server", "--workspace", str(workspace)]
+
+
 def serve(workspace: Path, *lines: bytes) -> Sequence[dict[str, Any]]:
     """Returns what a server answers until stdin ends."""
-    command = [sys.executable, "-m", "ipybox.mcp_server", "--workspace", str(workspace)]
-    done = subprocess.run(command, input=b"".join(lines), capture_output=True, timeout=60, check=True, env=os.environ)
+    done = subprocess.run(
+        command(workspace), input=b"".join(lines), capture_output=True, timeout=60, check=True, env=os.environ
+    )
     assert done.stderr == b""
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -17,19 +17,23 @@ import warnings
 from pathlib import Path
 from typing import Any, cast
 
+from ipybox.loading import loading
+
 # jsonschema imports these for its checks of formats, if they are there. None is needed here; one takes 1.4 s to compile
 # a grammar, the others 0.1 s together.
 for unneeded in ("fqdn", "isoduration", "rfc3986_validator", "rfc3987_syntax", "uri_template", "webcolors"):
     sys.modules[unneeded] = None  # type: ignore[assignment]
 
-from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
-from tornado.httpserver import HTTPServer
-from tornado.ioloop import IOLoop
-from tornado.iostream import IOStream
-from traitlets.config import Config
+with loading():
+    from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
+    from tornado.httpserver import HTTPServer
+    from tornado.ioloop import IOLoop
+    from tornado.iostream import IOStream
+    from traitlets.config import Config
 
-from ipybox.guest import kernels
-from ipybox.guest.kernels import GuestKernelManager
+    from ipybox.guest import kernels
+    from ipybox.guest.kernels import GuestKernelManager
+
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, MAX_FDS, READY
 from ipybox.guest.rlimits import adopt_orphans
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE

@@ -119,6 +119,7 @@ class KernelGateway:
         #: Kernels that cells have run in, by their ids, and what to call when the cell's CPU time is over.
         self._cells: dict[str, Callable[[str], object] | None] = {}
         self._process: asyncio.subprocess.Process | None = None
+        self._started = False
         self._link: Link | None = None
         self._private_dir: Path | None = None
         self._token_file: Path | None = None
@@ -145,6 +146,28 @@ class KernelGateway:
 
         return Endpoint("kernel-gateway", token=self.token, dial=self.connect)
 
+    @property
+    def spawned(self) -> bool:
+        """Whether `start` has to wait for the process only."""
+        return self._process is not None and not self._started
+
+    async def spawn(self) -> None:
+        """Starts the gateway process, but does not wait until it answers; `start` goes on from there.
+
+        Not for a gateway with a port, whose token is made by `start`.
+
+        Raises:
+            RuntimeError: If the process is there.
+            OSError, SandboxError: If it can't be started.
+        """
+        if self._process is not None:
+            raise RuntimeError("the kernel gateway is already running")
+        try:
+            await self._spawn()
+        except BaseException:
+            await asyncio.shield(self.stop())
+            raise
+
     async def start(self) -> None:
         """Starts the gateway process and returns when it answers requests.
 
@@ -154,15 +177,17 @@ class KernelGateway:
             GatewayError: If the process ends or does not answer; the message has its last lines of output.
             SandboxError: If what the sandbox needs is not there, or it can't start. Nothing ran without it.
         """
-        if self._process is not None:
+        if self._started:
             raise RuntimeError("the kernel gateway is already running")
         listener = listen(self.host, self.port) if self.port is not None else None
         try:
             if listener is not None:
                 self._publish(listener)
-            await self._spawn()
+            if not self.spawned:
+                await self._spawn()
             await self._until_ready()
             self._watch_limits()
+            self._started = True
         except BaseException:
             if listener is not None:
                 listener.close()
@@ -189,6 +214,7 @@ class KernelGateway:
         if self._process is not None:
             await self._end_process(self._process, timeout)
             self._process = None
+        self._started = False
         await self._tasks.cancel()
         if self._private_dir is not None:
             shutil.rmtree(self._private_dir, ignore_errors=True)

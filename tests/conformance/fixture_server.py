@@ -65,8 +65,8 @@ ENUMS = {
 class FixtureServer(MCPServer):
     """Our server with more tools."""
 
-    def __init__(self, workspace: Path):
-        super().__init__(workspace)
+    async def _load(self) -> mcpserver.MCPServer[Any]:
+        server = await super()._load()
         for tool in (
             test_simple_text,
             test_image_content,
@@ -80,8 +80,9 @@ class FixtureServer(MCPServer):
             test_elicitation_sep1034_defaults,
             test_elicitation_sep1330_enums,
         ):
-            self._server.tool(description=tool.__name__, structured_output=False)(tool)
-        self._server.middleware.append(add_schema_tool)
+            server.tool(description=tool.__name__, structured_output=False)(tool)
+        server.middleware.append(add_schema_tool)
+        return server
 
 
 async def add_schema_tool(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
