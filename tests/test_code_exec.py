@@ -151,6 +151,38 @@ for i in range(100):
     assert {path.parent for path in result.images} == {workspace / "pictures"}
 
 
+async def test_output_that_waits_for_the_gateway_is_not_dropped(tmp_path: Path, mode: Mode, fifo: Fifo):
+    def is_kernel(pid: int) -> bool:
+        return b"ipybox.guest.kernel" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    go = tmp_path / "go"
+    code = f"""
+import time
+from pathlib import Path
+def tell(line):
+    with open({str(fifo.path)!r}, "w") as file:
+        file.write(line)
+tell("begun\\n")
+while not Path({str(go)!r}).exists():
+    time.sleep(0.01)
+for i in range(3000):
+    display(i)
+tell("displayed\\n")
+"""
+    others = servers.descendants()
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
+        task = asyncio.create_task(executor.execute(code, timeout=WAIT))
+        await fifo.until("begun")
+        (gateway,) = {servers.parent(pid) for pid in servers.descendants() - others if is_kernel(pid)}
+        os.kill(gateway, signal.SIGSTOP)
+        try:
+            go.touch()
+            await fifo.until("displayed")
+        finally:
+            os.kill(gateway, signal.SIGCONT)
+        assert (await task).text == "\n".join(map(str, range(3000)))
+
+
 async def test_a_thousand_displays_and_alternating_writes_are_not_dropped(executor: CodeExecutor):
     code = """
 import sys

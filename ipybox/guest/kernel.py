@@ -39,6 +39,18 @@ class PrivateIOPubThread(IOPubThread):
             cast(Any, super())._really_send(msg, *args, **kwargs)
 
 
+class GuestKernelApp(IPKernelApp):
+    """Publishes all output, however far its reader is behind: ZeroMQ would drop messages from the 1,000th on.
+
+    https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
+    """
+
+    def init_iopub(self, context: Any) -> None:
+        """Opens the socket for output."""
+        context.sndhwm = 0
+        cast(Any, super()).init_iopub(context)
+
+
 def pack_json(message: object) -> bytes:
     """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode."""
     try:
@@ -54,7 +66,7 @@ def kernel_config() -> Config:
     config.InteractiveShell.colors = "nocolor"
     config.HistoryManager.enabled = False
     config.Session.packer = "ipybox.guest.kernel.pack_json"
-    config.IPKernelApp.log_level = "ERROR"
+    config.GuestKernelApp.log_level = "ERROR"
     return config
 
 
@@ -79,7 +91,7 @@ def main() -> None:
     # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
-    app: Any = IPKernelApp.instance(config=kernel_config())  # its methods are not annotated
+    app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.initialize(["-f", connection_file])
     wake_at_signals(cast(Any, IOLoop.current()).asyncio_loop)
     app.start()

@@ -103,6 +103,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
+        # Output waits here, too, instead of being dropped.
+        cast(Any, self).context.rcvhwm = 0
 
     def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
         """Returns the command line of our kernel, whatever the kernel spec says.
