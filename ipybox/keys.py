@@ -5,6 +5,8 @@ import secrets
 from functools import cache
 from pathlib import Path
 
+from ipybox.private_file import create_private
+
 KEY_BYTES = 32
 
 
@@ -18,7 +20,7 @@ def lasting_key(path: Path) -> bytes:
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with create_private(new, "wb") as file:
         file.write(secrets.token_bytes(KEY_BYTES))
     try:
         os.link(new, path)  # atomic, and keeps the key of whoever was first

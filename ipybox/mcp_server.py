@@ -17,7 +17,7 @@ from ipybox.docker.options import Approval, AuditOption
 from ipybox.instructions import Instructions
 from ipybox.loading import loading
 from ipybox.mcp_host import Host
-from ipybox.sandbox.settings import load_settings
+from ipybox.sandbox.settings import SandboxSettings, load_settings
 from ipybox.sessions import MAX_SESSIONS
 
 if TYPE_CHECKING:
@@ -187,7 +187,9 @@ class MCPServer:
         return self._tools.server
 
 
-def _files(workspace: Path, allowed_dirs: Sequence[Path | str], settings: Any) -> "Workspace":
+def _files(
+    workspace: Path, allowed_dirs: Sequence[Path | str], settings: Callable[[], SandboxSettings] | None
+) -> "Workspace":
     from ipybox.transfer.workspace import Workspace
 
     return Workspace(workspace, allowed_dirs, settings=settings)

@@ -81,13 +81,13 @@ class Runtime:
     async def _start(self) -> None:
         async with AsyncExitStack() as resources:
             # Importing aiohttp takes about as long as the gateway process needs to start.
-            loading = asyncio.create_task(asyncio.to_thread(_load_components))
-            resources.push_async_callback(asyncio.wait, [loading])
+            components = asyncio.create_task(asyncio.to_thread(_load_components))
+            resources.push_async_callback(asyncio.wait, [components])
             resources.push_async_callback(self._stop_gateway)
             if not self.gateway.spawned:
                 self.gateway = self._new_gateway(self._accept_guest)
             await self.gateway.start()
-            await loading
+            await components
             self._tool_server = await resources.enter_async_context(self._new_tool_server())
             resources.callback(self._forget_tool_server)
             self._resources = resources.pop_all()

@@ -14,6 +14,8 @@ from typing import Literal
 
 from jupyter_core.paths import jupyter_runtime_dir
 
+from ipybox.private_file import create_private
+
 Kind = Literal["kernel-gateway", "mcp-server", "tool-server"]
 
 
@@ -34,7 +36,7 @@ def publish_token(kind: Kind, port: int, token: str) -> Path:
     new = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with create_private(new) as file:
         json.dump({"token": token, "pid": os.getpid()}, file)
     new.replace(path)
     return path

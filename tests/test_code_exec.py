@@ -19,6 +19,7 @@ from ipybox.sandbox.servers import start_beside
 from tests import servers
 from tests.conftest import Fifo, Mode
 from tests.servers import WAIT
+from tests.test_lifecycle import command_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -152,9 +153,6 @@ for i in range(100):
 
 
 async def test_output_that_waits_for_the_gateway_is_not_dropped(tmp_path: Path, mode: Mode, fifo: Fifo):
-    def is_kernel(pid: int) -> bool:
-        return b"ipybox.guest.kernel" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
     go = tmp_path / "go"
     code = f"""
 import time
@@ -173,7 +171,8 @@ tell("displayed\\n")
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
         task = asyncio.create_task(executor.execute(code, timeout=WAIT))
         await fifo.until("begun")
-        (gateway,) = {servers.parent(pid) for pid in servers.descendants() - others if is_kernel(pid)}
+        (kernel,) = (pid for pid in servers.descendants() - others if "ipybox.guest.kernel" in command_of(pid))
+        gateway = servers.parent(kernel)
         os.kill(gateway, signal.SIGSTOP)
         try:
             go.touch()

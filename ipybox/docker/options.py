@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ipybox.docker.errors import DockerError
+from ipybox.instructions import Instructions
 from ipybox.kernel_mgr.limits import MIN_MEMORY, format_bytes, parse_bytes
 from ipybox.sandbox.settings import PROFILES
 
@@ -25,7 +26,7 @@ MEMORY_BESIDE_CODE = 1 << 30
 #: How images are returned, to whom resources are announced, and how much an agent is told.
 IMAGES = ("link", "inline", "both")
 RESOURCES = ("auto", "always")
-INSTRUCTIONS = ("full", "brief")
+INSTRUCTIONS: tuple[Instructions, ...] = get_args(Instructions)
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 

@@ -24,6 +24,7 @@ from ipybox.guest.protocol import ENVIRONMENT_FILE
 from ipybox.kernel_mgr.limits import Limits, format_bytes
 from ipybox.kernel_mgr.link import AcceptedSocket, Link
 from ipybox.listen import listen
+from ipybox.private_file import create_private
 from ipybox.sandbox.settings import load_settings
 from ipybox.tasks import TaskSet
 
@@ -354,7 +355,7 @@ class KernelGateway:
                 environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
         environment |= self._env | {"IPYTHONDIR": str(guest_dir / "ipython")}
         file = guest_dir / ENVIRONMENT_FILE
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+        with create_private(file) as opened:
             json.dump(environment, opened)
 
     def _gateway_environment(self, guest_dir: Path) -> dict[str, str]:

@@ -26,6 +26,7 @@ from mcp.shared.auth_utils import resource_url_from_server_url
 from pydantic import BaseModel, ValidationError
 
 from ipybox.oauth.params import OAuthParams
+from ipybox.private_file import create_private
 from ipybox.state import state_dir
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class GrantFile:
         self._make_directory()
         new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
         try:
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with create_private(new) as file:
                 file.write(grant.model_dump_json(exclude_none=True))
                 file.flush()
                 os.fsync(file.fileno())

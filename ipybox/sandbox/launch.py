@@ -22,6 +22,7 @@ from typing import Any
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.errors import SandboxError
+from ipybox.private_file import create_private
 from ipybox.sandbox import guard
 from ipybox.sandbox.policy import OPENABLE, Policy
 from ipybox.sandbox.preflight import require_sandbox, srt_programs
@@ -179,7 +180,7 @@ def write_settings(
         "network": network,
         "enableWeakerNestedSandbox": settings.weaker_nested_sandbox,
     }
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+    with create_private(file) as opened:
         json.dump(content, opened, indent=1)
 
 

