@@ -170,6 +170,7 @@ class CodeExecutor:
                 working_dir=working_dir,
                 on_tool_connection=on_tool_connection,
                 limits=limits,
+                prespawn=True,
             )
 
         self._runtime = Runtime(new_gateway, self._new_tool_server)
@@ -200,7 +201,7 @@ class CodeExecutor:
         await self.stop()
 
     async def prepare(self) -> None:
-        """Lets the gateway process start by itself, so that `start` takes less time later.
+        """Lets the gateway process and its first kernel start by themselves, so that `start` takes less time later.
 
         Raises:
             OSError, SandboxError: If it can't be started.

@@ -2,7 +2,7 @@
 
 It wires nothing itself: a `Host` holds sessions, each with a `CodeExecutor`, and `Tools` offer them. Clients give up on
 servers that are slow to answer, so the default session starts only after the first request was answered, and a cell
-that comes early waits for it. Its process starts by itself before, while the SDK is loaded.
+that comes early waits for it. Its process and kernel start by themselves before, while the SDK is loaded.
 """
 
 import asyncio

@@ -62,7 +62,7 @@ class Runtime:
         return self._tool_server
 
     async def prepare(self) -> None:
-        """Lets the gateway process start by itself, which takes its time, for whoever comes first.
+        """Lets gateway process and first kernel start by themselves, which takes their time, for whoever comes first.
 
         Raises:
             OSError, SandboxError: If it can't be started.

@@ -51,7 +51,7 @@ class Sessions:
         return [DEFAULT_SESSION, *(name for name in self._starts if name != DEFAULT_SESSION)]
 
     async def prepare(self) -> None:
-        """Lets the process of the default session start by itself. If it can't, the session's start says why."""
+        """Lets process and kernel of the default session start by themselves. If they can't, its start says why."""
         try:
             self._default = self._default or self._new_executor()
             await self._default.prepare()

@@ -49,6 +49,7 @@ class GuestGatewayApp(KernelGatewayApp):
     """A kernel gateway whose connections come from the host over the link."""
 
     link: socket.socket
+    prespawn: bool
 
     def init_webapp(self) -> None:
         """Sets up the handlers; unlike the gateway's default, they check the Host header of each request."""
@@ -64,6 +65,9 @@ class GuestGatewayApp(KernelGatewayApp):
         self.http_server = HTTPServer(self.web_app)
         IOLoop.current().add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
         self.link.sendall(READY)
+        if self.prespawn:
+            loop: Any = IOLoop.current()
+            loop.add_callback(cast(Any, self.kernel_manager).prespawn)
 
     def _take_connections(self, _fd: int, _events: int) -> None:
         try:
@@ -146,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="ipybox.guest.gateway")
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
+    parser.add_argument("--prespawn", action="store_true", help="start a kernel for the first request")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
     parser.add_argument("--confine", action="store_true", help="give up what code in a sandbox has no use for")
     parser.add_argument("--writable", nargs="*", default=[], help="with --confine: all that can still be written")
@@ -180,7 +185,7 @@ def main() -> None:
     # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
     warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
     app = GuestGatewayApp()
-    app.link = link
+    app.link, app.prespawn = link, arguments.prespawn
     app.runtime_dir = runtime_dir
     app.update_config(gateway_config(runtime_dir, arguments.log_level))
     run: Any = app  # its methods are not annotated

@@ -161,8 +161,20 @@ class GuestKernels(SeedingMappingKernelManager):
     has been idle; nobody asks for that here.
     """
 
+    _prespawned: asyncio.Task[str] | None = None
+
+    def prespawn(self) -> None:
+        """Starts a kernel, which the first request gets that asks for no variables or directory of its own."""
+        self._prespawned = asyncio.create_task(cast(Any, super()).start_kernel())
+
+    async def _start(self, **kwargs: Any) -> str:
+        if self._prespawned is not None and not kwargs.get("env") and not kwargs.get("path"):
+            prespawned, self._prespawned = self._prespawned, None
+            return await prespawned
+        return await cast(Any, super()).start_kernel(**kwargs)
+
     def _get_start_kernel(self) -> Callable[..., Any]:
-        return _start_kernel.get(None) or cast(Any, super()).start_kernel
+        return _start_kernel.get(None) or self._start
 
     def _set_start_kernel(self, start: Callable[..., Any]) -> None:
         _start_kernel.set(start)

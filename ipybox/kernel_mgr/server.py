@@ -78,6 +78,8 @@ class KernelGateway:
             None, kernels have no such address, unless `env` holds one.
         limits: What the kernels and all that they start may use together. What exceeds memory or processes is killed.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings.
+        prespawn: Whether the gateway starts a kernel by itself, before anybody asks for one. The first client gets it
+            that wants no variables of its own.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -98,6 +100,7 @@ class KernelGateway:
         on_tool_connection: AcceptedSocket | None = None,
         limits: Limits | None = None,
         allowed_domains: Sequence[str] = (),
+        prespawn: bool = False,
     ):
         if sandbox_config is not None and not sandbox:
             raise ValueError("there is a sandbox_config, but no sandbox is asked for: pass sandbox=True, too")
@@ -113,6 +116,7 @@ class KernelGateway:
         self._env = dict(env or {})
         self._working_dir = working_dir
         self._on_tool_connection = on_tool_connection
+        self._prespawn = prespawn
         self._limits = limits or Limits()
         self._watch: LimitWatch | None = None
         #: What was said of the limit that a kernel was killed for, by its id.
@@ -302,6 +306,8 @@ class KernelGateway:
         command = [str(_interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
         if self._on_tool_connection is not None:
             command.append("--tools")
+        if self._prespawn:
+            command.append("--prespawn")
         if self._limits.memory is not None:
             command += ["--memory-limit", str(self._limits.memory)]
         if self._limits.processes is not None:

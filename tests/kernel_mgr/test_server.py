@@ -6,7 +6,7 @@ import signal
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -286,6 +286,28 @@ async def test_a_process_that_was_started_ahead_ends_also_if_nobody_comes(tmp_pa
     assert spawned
     await executor.stop()
     assert await servers.until_dead(spawned, GRACE if mode.sandbox else 0) == set()
+
+
+async def test_the_first_client_without_variables_gets_the_kernel_that_was_there_before(tmp_path: Path, mode: Mode):
+    async with AsyncExitStack() as resources:
+        gateway = KernelGateway(port=None, working_dir=tmp_path, sandbox=mode.sandbox, prespawn=True)
+        endpoint = (await resources.enter_async_context(gateway)).endpoint
+        session = await resources.enter_async_context(endpoint.session())
+
+        async def kernel_ids() -> list[str]:
+            async with session.get("/api/kernels") as response:
+                # While a kernel starts, Jupyter's answer may be an error.
+                return [kernel["id"] for kernel in await response.json()] if response.ok else []
+
+        async with asyncio.timeout(WAIT):
+            while not (prespawned := await kernel_ids()):
+                pass
+        clients = [KernelClient(endpoint=endpoint, images_dir=tmp_path, env=env) for env in ({"KERNEL_X": "1"}, {}, {})]
+        other, first, second = [await resources.enter_async_context(client) for client in clients]
+
+        assert prespawned == [first.kernel_id]
+        assert sorted(await kernel_ids()) == sorted(client.kernel_id for client in (other, first, second))
+        assert (await first.execute("1 + 1")).text == "2"
 
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
