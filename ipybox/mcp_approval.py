@@ -29,7 +29,8 @@ _ONCE = "only this call"
 _SCOPES: dict[str, Scope] = {"always for this tool": "tool", "always for this server": "server"}
 _REFUSALS: dict[Literal["decline", "cancel"], str] = {
     "decline": "the user declined it",
-    "cancel": "nobody answered the question; where no person can, allow the call by a rule in a file, `--approve FILE`",
+    "cancel": "the question was dismissed without an answer; where no person can give one, allow the call by a rule "
+    "in a file, `--approve FILE`",
 }
 
 _NOBODY_TO_ASK = (
@@ -41,7 +42,9 @@ _NOBODY_TO_ASK = (
 class Approver:
     """Decides on tool calls: by a policy, and where that says so by asking.
 
-    Each client is asked one question after the other, as an answer may make others needless.
+    Each client is asked one question after the other, as an answer may make others needless. The first question about
+    a tool is to be accepted or declined, which is one key in clients that draw no form for that; those that follow once
+    it was accepted have the choice of allowing it for good.
 
     Args:
         policy: What is asked; it learns answers that hold for more than one call.
@@ -52,6 +55,8 @@ class Approver:
         self.policy = policy
         self._timeout = timeout
         self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
+        #: Servers with the names of their tools.
+        self._accepted: set[tuple[str, str]] = set()
 
     async def decide(self, request: ApprovalRequest, ask: Ask | None, client: object = None) -> None:
         """Accepts or rejects a call; without anybody to ask, it is rejected. The client is what `client_of` returns."""
@@ -70,13 +75,16 @@ class Approver:
         decision = self.policy.decide_on(request)
         if decision.effect == "allow":  # by an answer that has come meanwhile
             return await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
-        answer = await ask(question(decision, self.policy))
+        tool = (decision.call.server, decision.call.tool)
+        has_choice = tool in self._accepted and decision.can_be_remembered
+        answer = await ask(question(decision, self.policy, has_choice=has_choice))
         if answer.action != "accept":
             by = "user" if answer.action == "decline" else "nobody"
             return await request.reject(_REFUSALS[answer.action], by=by)
         scope = _SCOPES.get(str((answer.content or {}).get("scope")))
-        if scope is not None and decision.can_be_remembered:
+        if scope is not None and has_choice:
             self.policy.remember(decision, scope)
+        self._accepted.add(tool)
         return await request.accept(by="user")
 
 
@@ -102,8 +110,8 @@ def client_of(context: Context[Any, Any]) -> object:
     return None if context.headers is None else context.headers.get("mcp-session-id", object())
 
 
-def question(decision: Decision, policy: Policy) -> ElicitRequestFormParams:
-    """Returns the form that shows a call."""
+def question(decision: Decision, policy: Policy, *, has_choice: bool) -> ElicitRequestFormParams:
+    """Returns the form that shows a call, with the choice of allowing more than that or without."""
     call = decision.call
     lines = [
         f"Code calls the tool {_cut(escaped(call.tool))} of the MCP server {_cut(escaped(call.server))}",
@@ -111,7 +119,7 @@ def question(decision: Decision, policy: Policy) -> ElicitRequestFormParams:
     ]
     if policy.file is not None:
         lines.append(f"It is asked about because of {escaped(decision.reason)}")
-    return ElicitRequestFormParams(message="\n".join(lines), requested_schema=_schema(decision, policy))
+    return ElicitRequestFormParams(message="\n".join(lines), requested_schema=_schema(policy, has_choice))
 
 
 def _arguments(arguments: Mapping[str, Any]) -> list[str]:
@@ -134,8 +142,8 @@ def _cut(text: str) -> str:
     return f"{text[:half]} [... {missing:,} characters are not shown ...] {text[-half:]}"
 
 
-def _schema(decision: Decision, policy: Policy) -> dict[str, Any]:
-    if not decision.can_be_remembered:
+def _schema(policy: Policy, has_choice: bool) -> dict[str, Any]:
+    if not has_choice:
         return {"type": "object", "properties": {}}
     kept = "for this session" if policy.file is None else f"in {policy.file.name}"
     scope = {

@@ -88,23 +88,26 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
     async with client_of(workspace, "--approve", "ask", *mode.options, user=user, era=era) as client:
         assert await run(client, CALL) == "hello"
         assert "call of scripted.echo was rejected: the user declined it" in await run(client, CALL)
-        assert "rejected: nobody answered the question; where no person can, allow" in await run(client, CALL)
+        assert "rejected: the question was dismissed without an answer; where" in await run(client, CALL)
         assert await run(client, CALL) == "hello"
 
         shown = 'Code calls the tool echo of the MCP server scripted\n  text: "hello"'
         assert [form.message for form in user.forms] == [shown] * 4
+        first, *others = (form.requested_schema["properties"] for form in user.forms)
+        assert first == {}
         choices = ["only this call", "always for this tool", "always for this server"]
-        assert user.forms[0].requested_schema["properties"]["scope"]["enum"] == choices
+        assert [properties["scope"]["enum"] for properties in others] == [choices] * 3
 
         # Answers that hold for more than one call; calls at once are asked about one by one.
-        user.answers += [accept(), accept("always for this tool"), decline, accept("always for this server")]
+        for_server = accept("always for this server")
+        user.answers += [accept(), accept("always for this tool"), decline, for_server, for_server]
         user.forms.clear()
         assert await run(client, CALLS) == "a b c"
         assert len(user.forms) == 2, "the third call is allowed by the answer to the second"
         assert "scripted.count was rejected" in await run(client, other)
-        assert "rejected" not in await run(client, other)
-        assert "rejected" not in await run(client, other)
-    assert len(user.forms) == 4
+        for _ in range(3):
+            assert "rejected" not in await run(client, other)
+    assert len(user.forms) == 5, "an answer that was not among the choices is good for one call"
 
 
 POLICY = """\
@@ -121,7 +124,7 @@ rules:
 async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_change_it(workspace: Path, mode: Mode):
     file = workspace / "ipybox.yaml"
     file.write_text(POLICY)
-    user = User(accept("always for this tool"))
+    user = User(accept(), accept("always for this tool"))
     options = ("--approve", str(file), *mode.options)
     async with client_of(workspace, *options, user=user, era="legacy") as client:
         assert await run(client, CALL) == "hello"
@@ -130,7 +133,8 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
         )
         assert user.forms == []
 
-        assert await run(client, CALL.replace("hello", "other")) == "other"
+        for _ in range(2):
+            assert await run(client, CALL.replace("hello", "other")) == "other"
 
         learned = POLICY + (
             '  - server: "scripted"  # remembered from an answer\n    tool: "echo"\n    effect: "allow"\n'
@@ -142,7 +146,7 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
         if mode.sandbox:
             assert "refused to write ipybox.yaml" in await run(client, "open('ipybox.yaml', 'a').write('x')")
             assert file.read_text() == learned
-    assert len(user.forms) == 1
+    assert len(user.forms) == 2
 
 
 async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Path):
@@ -213,7 +217,7 @@ def test_question_shows_what_would_be_obeyed_as_escapes_and_says_what_it_leaves_
     arguments = {f"argument{number}": number for number in range(25)}
     arguments = {"text": "\x1b[2J\u202e\n\U000e0001é", "long": "a" * 1000 + "the end", "\x07": 1, **arguments}
 
-    form = question(decision(policy, arguments), policy)
+    form = question(decision(policy, arguments), policy, has_choice=True)
 
     head, text, long, bell, *others, rest = form.message.split("\n")
     assert head == "Code calls the tool write of the MCP server fs"
@@ -225,11 +229,23 @@ def test_question_shows_what_would_be_obeyed_as_escapes_and_says_what_it_leaves_
     assert form.message.replace("\n", "").isprintable()
 
 
-def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than_one_call():
-    policy = Policy()
-    form = question(decision(policy, {}, tool="*\x1b"), policy)
-    assert form.message == "Code calls the tool *\\u001b of the MCP server fs\n  without arguments"
-    assert form.requested_schema == {"type": "object", "properties": {}}
+async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than_one_call():
+    forms: list[ElicitRequestFormParams] = []
+
+    async def accepting(form: ElicitRequestFormParams) -> ElicitResult:
+        forms.append(form)
+        return accept("always for this tool")
+
+    async def respond(_: object) -> None:
+        pass
+
+    approver = Approver(Policy())
+    for _ in range(3):
+        await approver.decide(ApprovalRequest("fs", "*\x1b", {}, respond), accepting)
+
+    message = "Code calls the tool *\\u001b of the MCP server fs\n  without arguments"
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    assert [(form.message, form.requested_schema) for form in forms] == [(message, schema)] * 3
 
 
 async def test_question_that_expires_is_withdrawn_and_makes_room_for_the_next():

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
 from tests.claude.cli import Home
-from tests.claude.terminal import DOWN, ENTER, terminal
+from tests.claude.terminal import DOWN, ENTER, ESCAPE, terminal
 
 CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
 
@@ -34,29 +34,35 @@ def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspa
         (result,) = request.results
         assert result.is_error
         assert result.text.endswith("call of scripted.echo was rejected: the user declined it")
+        return call(request)
+
+    def was_dismissed(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert result.is_error
+        assert "the question was dismissed without an answer" in result.text
         return [text("All answered.")]
 
     with (
-        serve([[tool("WaitForMcpServers")], call, has_run, has_failed]) as api,
+        serve([[tool("WaitForMcpServers")], call, has_run, has_failed, was_dismissed]) as api,
         terminal(home, workspace, *options(workspace), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
-        for last_key, answered in ((), "Calling ipybox 2 times"), ((DOWN,), "All answered."):
-            screen.until(
-                "Code calls the tool echo of the MCP server scripted", 'text: "hello"', "❯ ✔ Allow: ▸ only this call"
-            )
-            screen.type(DOWN)
-            screen.until("❯ Accept")
-            for key in last_key:
-                screen.type(key)
-                screen.until("❯ Decline")
-            screen.type(ENTER)
-            screen.until(answered)
+        shown = ("Code calls the tool echo of the MCP server scripted", 'text: "hello"')
+        screen.until(*shown, "❯ Accept")
+        screen.type(ENTER)
+        screen.until("Calling ipybox 2 times", *shown, "❯ ✔ Allow: ▸ only this call")
+        for key, chosen in (DOWN, "❯ Accept"), (DOWN, "❯ Decline"):
+            screen.type(key)
+            screen.until(chosen)
+        screen.type(ENTER)
+        screen.until("Calling ipybox 3 times", *shown, "❯ ✔ Allow: ▸ only this call")
+        screen.type(ESCAPE)
+        screen.until("All answered.")
 
 
 def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspace: Path):
     def has_failed(request: Request) -> list[Block]:
         (result,) = request.results
-        assert "call of scripted.echo was rejected: nobody answered the question; where no person can," in result.text
+        assert "scripted.echo was rejected: the question was dismissed without an answer; where no" in result.text
         assert "`--approve FILE`" in result.text
         return [text("Nobody there.")]
 
