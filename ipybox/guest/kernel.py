@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from ipykernel import kernelapp
 from ipykernel.iostream import IOPubThread
+from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import json_packer
@@ -37,6 +38,19 @@ class PrivateIOPubThread(IOPubThread):
     def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         if self._is_master_process():
             cast(Any, super())._really_send(msg, *args, **kwargs)
+
+
+class GuestKernel(IPythonKernel):
+    """Replies to each execution, also to one that is interrupted just before its code runs or after."""
+
+    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Executes a cell; ipykernel itself would leave out the reply, and the cell would never end."""
+        try:
+            await cast(Any, super()).execute_request(stream, ident, parent)
+        except KeyboardInterrupt:
+            name = "KeyboardInterrupt"
+            error = {"status": "error", "ename": name, "evalue": "", "traceback": [name]}
+            cast(Any, self.session).send(stream, "execute_reply", error, parent, ident=ident)
 
 
 class GuestKernelApp(IPKernelApp):
@@ -67,6 +81,7 @@ def kernel_config() -> Config:
     config.HistoryManager.enabled = False
     config.Session.packer = "ipybox.guest.kernel.pack_json"
     config.GuestKernelApp.log_level = "ERROR"
+    config.GuestKernelApp.kernel_class = GuestKernel
     return config
 
 

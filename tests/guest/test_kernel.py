@@ -29,6 +29,21 @@ async def failure(executor: CodeExecutor, code: str) -> CodeExecutionError:
     return error.value
 
 
+async def test_an_interrupt_just_before_the_code_runs_ends_the_cell_and_nothing_else(executor: CodeExecutor):
+    interrupts = """
+import os, signal
+def interrupt(lines):
+    if lines == ["'marked'\\n"]:
+        os.kill(os.getpid(), signal.SIGINT)
+    return lines
+get_ipython().input_transformers_cleanup.append(interrupt)
+"""
+    await executor.execute(interrupts)
+    assert str(await failure(executor, "'marked'")) == "KeyboardInterrupt"
+    assert await text(executor, "interrupt.__name__") == "'interrupt'"
+    await executor.execute("get_ipython().input_transformers_cleanup.remove(interrupt)")
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
