@@ -13,17 +13,19 @@ import sys
 import warnings
 from typing import Any, cast
 
-from ipykernel import kernelapp
-from ipykernel.iostream import IOPubThread
-from ipykernel.ipkernel import IPythonKernel
-from ipykernel.kernelapp import IPKernelApp
-from jupyter_client.jsonutil import json_default
-from jupyter_client.session import json_packer
-from tornado.ioloop import IOLoop
-from traitlets.config import Config
-
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.rlimits import limit_process
+from ipybox.loading import loading
+
+with loading():
+    from ipykernel import kernelapp
+    from ipykernel.iostream import IOPubThread
+    from ipykernel.ipkernel import IPythonKernel
+    from ipykernel.kernelapp import IPKernelApp
+    from jupyter_client.jsonutil import json_default
+    from jupyter_client.session import json_packer
+    from tornado.ioloop import IOLoop
+    from traitlets.config import Config
 
 
 class PrivateIOPubThread(IOPubThread):
