@@ -8,7 +8,6 @@ that comes early waits for it. Its process and kernel start by themselves before
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -171,10 +170,7 @@ class MCPServer:
     async def _load(self) -> "mcpserver.MCPServer[Any]":
         """Returns the SDK's server, with the tools."""
         with loading():
-            # The process of a session needs less time than the SDK, and slows it down: it starts when part of that is
-            # loaded, so that both are there at about the same time.
-            import_module("mcp_types")
-            await self._host.sessions.prepare()
+            await self._host.sessions.prepare()  # what that starts needs about as long as the SDK
             from ipybox.mcp_tools import Tools
 
         self._tools = Tools(
