@@ -63,10 +63,10 @@ class GuestGatewayApp(KernelGatewayApp):
     def init_http_server(self) -> None:
         """Makes the HTTP server, which listens nowhere, and starts to take connections from the link."""
         self.http_server = HTTPServer(self.web_app)
-        IOLoop.current().add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
+        loop: Any = IOLoop.current()
+        loop.add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
         self.link.sendall(READY)
         if self.prespawn:
-            loop: Any = IOLoop.current()
             loop.add_callback(cast(Any, self.kernel_manager).prespawn)
 
     def _take_connections(self, _fd: int, _events: int) -> None:

@@ -84,16 +84,8 @@ async def report(workspace: Path, *program: str) -> Report:
     """Runs the suite against a server, through a proxy as it can't send a token."""
     with serving(workspace, program=program) as server:
         async with forwarding(server.url, server.token) as url:
-            command = [
-                *suite.program(suite.RELEASE),
-                "server",
-                "--url",
-                url,
-                "--suite",
-                "all",
-                "-o",
-                str(workspace / "report"),
-            ]
+            options = ["--url", url, "--suite", "all", "-o", str(workspace / "report")]
+            command = [*suite.program(suite.RELEASE), "server", *options]
             await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60, check=False)
     return Report(workspace / "report")
 
