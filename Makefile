@@ -9,9 +9,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: .venv/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
 
-# Half of the tests run kernels in a sandbox, whose programs are the system's: what is missing is shown beforehand.
+# Half of the tests run kernels in a sandbox, whose programs are the system's: what is missing is shown beforehand. The
+# doctor looks from elsewhere, as ipybox runs no program of the directory that it is started in.
 test: .venv/dev.stamp .npm/dev.stamp
-	@export PATH="$(NODE_BIN):$$PATH"; needed=$$($(BIN)/ipybox doctor --sandbox) || echo "$$needed"
+	@export PATH="$(NODE_BIN):$$PATH"; needed=$$(cd /dev && $(CURDIR)/$(BIN)/ipybox doctor --sandbox) || echo "$$needed"
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
 
 # MCP's own suite, which is part of the tests.

@@ -4,7 +4,12 @@ Names are resolved on first use (PEP 562), so that `import ipybox` costs next to
 the MCP SDK nor aiohttp nor the code generator.
 """
 
-from importlib import import_module
+import sys
+
+# With `python -m ipybox`, Python searches the working directory first, where a repository may have modules of any name.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and {"ipybox", "ipybox.mcp_server"} & {*sys.orig_argv}:
+    del sys.path[0]
+
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,7 +39,9 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
+    from ipybox.workspace.imports import import_installed
+
+    value = getattr(import_installed(_MODULES[name]), name)
     globals()[name] = value
     return value
 

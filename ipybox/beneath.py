@@ -115,6 +115,26 @@ class Directory:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
 
+    def read(self, name: str, limit: int) -> bytes:
+        """Returns what is in a regular file, without waiting for anything.
+
+        Raises:
+            OSError: It is something else, such as a link or a pipe, or has more bytes than `limit`.
+        """
+        path = self._path(name)
+        with _naming(path):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
+                with open(fd, "rb", closefd=False) as file:
+                    content = file.read(limit + 1)
+            finally:
+                os.close(fd)
+            if len(content) > limit:
+                raise OSError(errno.EFBIG, f"larger than {limit} bytes")
+        return content
+
     def names(self) -> list[str]:
         """Returns the names of all that is there."""
         return os.listdir(self.fd)

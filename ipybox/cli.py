@@ -6,29 +6,37 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dotenv import load_dotenv
-
 from ipybox.docker import options as docker_options
 from ipybox.errors import AuditError, IpyboxError, PolicyError, SandboxError
 from ipybox.kernel_mgr.limits import Limits, parse_bytes
+from ipybox.printable import PrintableFormatter, printable
 from ipybox.sandbox.preflight import require_sandbox
-from ipybox.sandbox.settings import PROFILES, load_settings
-from ipybox.state import make_state_dir_in, state_dir
+from ipybox.sandbox.settings import PROFILES
+from ipybox.workspace.imports import guard_imports
+from ipybox.workspace.programs import host_path
+from ipybox.workspace.trust import TrustStore
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
+    from ipybox.docker.options import Approval
     from ipybox.mcp_http import Listening
     from ipybox.mcp_server import MCPServer
+    from ipybox.sandbox.settings import SandboxSettings
+    from ipybox.tool_exec.approval.policy import Policy
+
+logger = logging.getLogger(__name__)
 
 #: A variable KERNEL_ENV_X becomes X in the kernel.
 KERNEL_PREFIX = "KERNEL_ENV_"
 
 #: Options that would be good for nothing before the command `docker`.
-NOT_IN_DOCKER = ("tool_server_port", "kernel_gateway_port", "transport", "host", "port")
+NOT_IN_DOCKER = ("tool_server_port", "kernel_gateway_port", "transport", "host", "port", "trusted")
 
 #: The variable with the token for HTTP, if not any is good enough.
 TOKEN_VARIABLE = "IPYBOX_TOKEN"
@@ -76,9 +84,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--kernel-gateway-port", type=int, help="port of the kernel gateway (default: none)")
     sandbox = arguments.add_argument_group("sandbox")
     sandbox.add_argument("--sandbox", action="store_true", help="run code inside Anthropic's sandbox-runtime (srt)")
-    settings = sandbox.add_mutually_exclusive_group()
-    settings.add_argument("--sandbox-config", type=Path, metavar="FILE", help="settings in the format of srt")
-    settings.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="settings that are built in")
+    docker_options.add_sandbox_settings(sandbox)
     sandbox.add_argument(
         "--allow-domain",
         action="extend",
@@ -92,6 +98,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="serve even if the sandbox can't start now, the rules of --approve are wrong, or the audit log can't be "
         "written: calls say why, run nothing, and try again",
+    )
+    sandbox.add_argument(
+        "--trusted",
+        action="append",
+        metavar="SHA256",
+        help="hash of a file of the workspace to trust, which `ipybox docker` passes to its container; repeatable",
     )
     limits = arguments.add_argument_group("limits", "what the code may use, with all that it starts")
     limits.add_argument(
@@ -115,6 +127,17 @@ def parser() -> argparse.ArgumentParser:
     tools = commands.add_parser("tools", help="list or search a workspace's tools, or show the interface of one")
     tools.add_argument("query", nargs="*", help="words to search for, a category, or a tool, as github.list_commits")
     commands.add_parser("check", help="verify a workspace's saved code actions and output parsers, in a kernel")
+    trust = commands.add_parser(
+        "trust",
+        help="show what files of a workspace open beyond your own settings, and trust them",
+        argument_default=argparse.SUPPRESS,
+    )
+    trust.add_argument("file", nargs="*", type=Path, help="files (default: sandbox-config.json and ipybox.yaml)")
+    trust.add_argument("--workspace", type=Path, help="the workspace (default: .)")
+    trust.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="your own profile (default: default)")
+    trust.add_argument("--yes", action="store_true", help="trust without a question")
+    trust.add_argument("--list", action="store_true", help="list what is trusted")
+    trust.add_argument("--revoke", action="store_true", help="no longer trust the files, or all files")
     commands.add_parser(
         "docker",
         help="serve from a container that sees nothing of this machine but the workspace",
@@ -139,20 +162,29 @@ def _memory(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     arguments = parser().parse_args(argv)
-    logging.basicConfig(
-        level=arguments.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=arguments.log_level, handlers=[handler])
     # These say at INFO and ERROR what ipybox reports itself, URLs with their secrets included.
     for library in ("httpx2", "mcp"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
+    path = os.environ.get("PATH", os.defpath)
+    if arguments.command != "demo":  # which has a workspace of its own
+        _distrust(arguments.workspace)
     if arguments.command == "doctor":
         from ipybox.doctor import doctor
 
         sys.exit(doctor(sandbox=arguments.sandbox, docker=arguments.docker))
     if arguments.command == "docker":
         _docker(arguments)
+    workspace: Path = arguments.workspace.resolve()
+    if not workspace.is_dir():
+        sys.exit(f"ipybox: the workspace {workspace} is not a directory")
+    if arguments.command == "trust":
+        sys.exit(_trust(arguments, workspace))
+    store = TrustStore(workspace, arguments.trusted or ())
     try:
-        confinement = _confinement(arguments)
+        confinement = _confinement(arguments, store)
     except (SandboxError, ValueError) as exc:
         sys.exit(f"ipybox: {exc}")
     if arguments.command == "demo":
@@ -160,9 +192,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         sys.exit(asyncio.run(_until_signal(demo(arguments.directory, confinement))))
 
-    workspace: Path = arguments.workspace.resolve()
-    if not workspace.is_dir():
-        sys.exit(f"ipybox: the workspace {workspace} is not a directory")
     if arguments.command == "tools":
         from ipybox.codeact import tools
 
@@ -173,15 +202,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.transport != "http" and (arguments.host, arguments.port) != (None, None):
         sys.exit("ipybox: --host and --port say where HTTP is served, but it is not asked for: add --transport http")
     try:
-        approve = _approval(arguments, workspace)
-        load_dotenv(workspace / ".env")
+        approve = _approval(arguments, store)
         os.chdir(workspace)
-        if state_dir().is_relative_to(workspace):  # as in a container, where only the workspace lasts
-            make_state_dir_in(workspace)
         _check_audit(arguments, workspace)
     except (AuditError, PolicyError) as exc:
         sys.exit(f"ipybox: {exc}")
-    asyncio.run(_serve(arguments, workspace, confinement | {"approve": approve}))
+    asyncio.run(_serve(arguments, workspace, path, confinement | {"approve": approve}))
+
+
+def _distrust(workspace: Path) -> None:
+    """Has this process, and all that it starts, take no module or program from the workspace."""
+    places = WritablePlaces(workspace.resolve())
+    guard_imports(places)
+    os.environ["PATH"] = host_path(places)
 
 
 def _docker(arguments: argparse.Namespace) -> NoReturn:
@@ -194,7 +227,20 @@ def _docker(arguments: argparse.Namespace) -> NoReturn:
     run(arguments)
 
 
-def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
+def _trust(arguments: argparse.Namespace, workspace: Path) -> int:
+    """Lists, adds or removes what a person trusts in a workspace, and returns the exit status."""
+    from ipybox.workspace import trust_command
+
+    files: list[Path] = arguments.file if "file" in arguments else []
+    if "list" in arguments:
+        return trust_command.show(workspace)
+    if "revoke" in arguments:
+        return trust_command.revoke(workspace, files)
+    profile = arguments.sandbox_profile or "default"
+    return trust_command.trust(workspace, files, profile=profile, yes="yes" in arguments)
+
+
+def _confinement(arguments: argparse.Namespace, store: TrustStore) -> dict[str, Any]:
     """Returns sandbox and limits as `CodeExecutor` takes them, after a look at whether they are possible.
 
     A client of the server would learn only at the first cell that they are not, as with --late-checks. Those are
@@ -205,41 +251,58 @@ def _confinement(arguments: argparse.Namespace) -> dict[str, Any]:
         ValueError: If a limit is too low.
     """
     sandbox: bool = arguments.sandbox
-    config: Path | str | None = arguments.sandbox_config or arguments.sandbox_profile
-    domains: list[str] = arguments.allow_domain
-    if (config is not None or domains) and not sandbox:
+    given = (arguments.sandbox_config, arguments.sandbox_profile, arguments.workspace_config, arguments.allow_domain)
+    if any(given) and not sandbox:
         raise SandboxError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
-    if isinstance(config, Path):
-        config = config.resolve()
+    settings = cache(partial(_sandbox_settings, arguments, store))
     if sandbox and not arguments.late_checks:
-        load_settings(config, domains)
+        settings()
         require_sandbox()
     memory, cpu_seconds, processes = arguments.memory_limit, arguments.cpu_seconds, arguments.process_limit
     Limits(memory=memory or None, cpu_seconds=cpu_seconds, processes=processes)
     return {
         "sandbox": sandbox,
-        "sandbox_config": config,
-        "allowed_domains": domains,
+        "sandbox_config": settings if sandbox else None,
         "memory_limit": memory,
         "cpu_seconds": cpu_seconds,
         "process_limit": processes,
     }
 
 
-def _approval(arguments: argparse.Namespace, workspace: Path) -> docker_options.Approval:
+def _sandbox_settings(arguments: argparse.Namespace, store: TrustStore) -> "SandboxSettings":
+    from ipybox.workspace.config import sandbox_settings
+
+    return sandbox_settings(
+        store,
+        profile=arguments.sandbox_profile or "default",
+        allowed_domains=arguments.allow_domain,
+        file=arguments.sandbox_config,
+        discover=arguments.workspace_config,
+    )
+
+
+def _approval(arguments: argparse.Namespace, store: TrustStore) -> "Approval | Callable[[], Policy]":
     """Returns how tool calls are approved, after a look at the rules if they are in a file.
 
     Raises:
         PolicyError: If they are wrong, and not only calls are to say so.
     """
-    approve: docker_options.Approval = arguments.approve
+    approve: Approval = arguments.approve
     if not isinstance(approve, Path):
         return approve
+    policy = cache(partial(_policy, Path(os.path.abspath(approve.expanduser())), store))
     if not arguments.late_checks:
-        from ipybox.tool_exec.approval.policy import Policy
+        policy()
+    return policy
 
-        Policy.load(approve, workspace)
-    return approve.expanduser().resolve()
+
+def _policy(file: Path, store: TrustStore) -> "Policy":
+    from ipybox.workspace.config import approval_policy
+
+    policy = approval_policy(store, file)
+    if policy.untrusted is not None:
+        logger.warning("%s", policy.untrusted)
+    return policy
 
 
 def _check_audit(arguments: argparse.Namespace, workspace: Path) -> None:
@@ -254,10 +317,12 @@ def _check_audit(arguments: argparse.Namespace, workspace: Path) -> None:
         LogFile(workspace).check()
 
 
-async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[str, Any]) -> None:
+async def _serve(arguments: argparse.Namespace, workspace: Path, path: str, options: dict[str, Any]) -> None:
     from ipybox.mcp_server import MCPServer
     from ipybox.sessions import MAX_SESSIONS
+    from ipybox.workspace.env_file import read_env_file
 
+    variables = read_env_file(workspace)
     try:
         server = MCPServer(
             workspace,
@@ -265,7 +330,8 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, options: dict[s
             tool_server_port=arguments.tool_server_port,
             kernel_gateway_host=arguments.kernel_gateway_host,
             kernel_gateway_port=arguments.kernel_gateway_port,
-            kernel_env=kernel_env(os.environ),
+            kernel_env={"PATH": path} | kernel_env({**variables, **os.environ}),
+            variables=variables,
             log_level=arguments.log_level,
             allowed_dirs=arguments.allowed_dir or (),
             images=arguments.images or "both",
@@ -312,7 +378,6 @@ def _tell(listener: "Listening") -> None:
 async def _check(workspace: Path, confinement: dict[str, Any]) -> int:
     """Prints what the check says, and returns the exit status."""
     from ipybox.codeact.host import check_in_kernel
-    from ipybox.printable import printable
 
     try:
         said = await check_in_kernel(workspace, **confinement)

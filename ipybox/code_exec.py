@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, aclosing
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ipybox.audit.steps import Cell
+from ipybox.acceptor import AcceptedSocket
 from ipybox.audit.trail import Trail
 from ipybox.backlog import Backlog
 from ipybox.deadline import Deadline, Turn
@@ -23,23 +23,24 @@ from ipybox.errors import (
     CodeExecutionError,
     ExecutionCancelledError,
     ExecutionError,
+    ExecutionTimeoutError,
     GatewayError,
     KernelDiedError,
     SandboxError,
 )
 from ipybox.kernel_mgr.limits import Limits, default_memory_limit
-from ipybox.kernel_mgr.link import AcceptedSocket
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.output import ExecutionOutput
 from ipybox.runtime import Runtime
-from ipybox.sandbox.settings import load_settings
+from ipybox.sandbox.settings import SandboxConfig, load_settings
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import Audit, Detail
-    from ipybox.kernel_mgr.client import ExecutionResult, KernelClient
-    from ipybox.tool_exec.approval.client import ApprovalRequest
+    from ipybox.kernel_mgr.client import KernelClient
+    from ipybox.tool_exec.approval.client import ApprovalCallback, ApprovalRequest
     from ipybox.tool_exec.approval.policy import Policy
     from ipybox.tool_exec.server import ToolServer
     from ipybox.transfer.workspace import Transferred, Workspace
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATE_LOST = (
-    "[ipybox] The kernel had died. This ran in a fresh one: variables, imports and definitions of earlier cells are "
-    "lost."
+    "The kernel had died and was replaced by a new one: variables, imports and definitions of earlier cells are lost."
 )
 
 CANCELLED = "the execution was cancelled"
@@ -68,9 +68,11 @@ class CodeExecutionChunk:
 
     Attributes:
         text: The text of this part.
+        notice: Whether it is a notice of ipybox, about output that is missing here, and no output of the code.
     """
 
     text: str
+    notice: bool = False
 
 
 class _State(enum.Enum):
@@ -94,9 +96,11 @@ class CodeExecutor:
         images_dir: Directory for images that code displays; `images` in the working directory by default.
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for never.
         connect_timeout: Seconds that an MCP server has to start and answer.
-        sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime.
+        sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. From the first start on, this process
+            imports no module from places that code can write, such as the working directory.
         sandbox_config: A settings file for the sandbox, in the format of srt, or the name of a profile: `default` or
-            `workspace` (`ipybox.sandbox.settings.load_settings`).
+            `workspace` (`ipybox.sandbox.settings.load_settings`). A file is believed, wherever it is, and read only
+            once, when the executor is made.
         log_level: Logging level of the gateway process.
         working_dir: The kernel's working directory, by default that of this process.
         memory_limit: Bytes of memory for the kernel and all that it starts together. By default, there is no limit,
@@ -105,10 +109,12 @@ class CodeExecutor:
         process_limit: Processes that there may be at once, the kernel included; None for no limit.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, such as
             `example.org`, `*.example.org` or `example.org:443`.
-        approval_policy: Rules for tool calls, or their file: what they allow runs, what they deny fails. The others
-            are accepted or rejected as without.
+        approval_policy: Rules for tool calls, or their file: what they allow runs, what they deny fails. What they
+            ask about is for the consumer of `stream`, or the approver of `execute`.
         audit: What is written to the audit log of the working directory: code and arguments of tool calls without
             secrets (`full`), or only their hashes (`hash`). Or the log itself, which others may write to, too.
+        variables: Values of `${VAR}` placeholders in the parameters of MCP servers, for those that are not in the
+            environment of this process.
 
     Raises:
         AuditError: If the audit log can't be written.
@@ -129,7 +135,7 @@ class CodeExecutor:
         approval_timeout: float | None = 60,
         connect_timeout: float = 30,
         sandbox: bool = False,
-        sandbox_config: Path | str | None = None,
+        sandbox_config: SandboxConfig | None = None,
         log_level: str = "WARNING",
         *,
         working_dir: Path | None = None,
@@ -139,6 +145,7 @@ class CodeExecutor:
         allowed_domains: Sequence[str] = (),
         approval_policy: "Policy | Path | str | None" = None,
         audit: "Audit | Detail | None" = None,
+        variables: Mapping[str, str] | None = None,
     ):
         self._tool_server_address = (tool_server_host, tool_server_port)
         self._approval_timeout = approval_timeout
@@ -146,10 +153,11 @@ class CodeExecutor:
         workspace = working_dir or Path.cwd()
         self._workspace = workspace.resolve()
         self._policy = _policy(approval_policy, self._workspace)
-        self._trail = Trail(_audit(audit, self._workspace, kernel_env or {}), "default")
+        self._trail = Trail(_audit(audit, self._workspace, {**(variables or {}), **(kernel_env or {})}), "default")
         #: The workspace, if what runs there must get no further.
         self._sandboxed = self._workspace if sandbox else None
-        self._settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
+        self._settings = cache(partial(load_settings, sandbox_config, allowed_domains)) if sandbox else None
+        self._variables = variables
         self._images_dir = images_dir if images_dir is not None else workspace / "images"
         self._guest_token = new_token()
         limits = Limits(
@@ -163,7 +171,7 @@ class CodeExecutor:
                 kernel_gateway_host,
                 kernel_gateway_port,
                 sandbox=sandbox,
-                sandbox_config=sandbox_config,
+                sandbox_config=self._settings or sandbox_config,
                 allowed_domains=allowed_domains,
                 log_level=log_level,
                 env={TOKEN_VARIABLE: self._guest_token} | (kernel_env or {}),
@@ -189,9 +197,11 @@ class CodeExecutor:
         self._client: KernelClient | None = None
         #: That which the last code was executed in.
         self._kernel_id = ""
-        self._on_approval: Callable[[ApprovalRequest], Awaitable[None]] | None = None
+        self._on_approval: ApprovalCallback | None = None
         #: That of the code that is being executed.
         self._deadline: Deadline | None = None
+        #: Notices of this session, which come with its next result, whether it is a success, an error or a timeout.
+        self._notices: list[str] = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -229,6 +239,8 @@ class CodeExecutor:
                 self._reset_mcp_servers = await self._start_tool_side(resources)
                 resources.push_async_callback(self._disconnect)
                 await self._connect()
+                if self._policy is not None and self._policy.untrusted is not None:
+                    self._notices.append(self._policy.untrusted)
                 self._trail.session("start", sandbox=self._sandboxed is not None)
                 self._resources = resources.pop_all()
             self._state = _State.STARTED
@@ -285,23 +297,30 @@ class CodeExecutor:
         self._deadline.expire(CANCELLED)
         return True
 
-    async def execute(self, code: str, timeout: float | None = 120) -> CodeExecutionResult:
-        """Executes code and returns its result. All tool calls that it makes are accepted, if no policy denies them.
+    async def execute(
+        self, code: str, timeout: float | None = 120, *, approver: "ApprovalCallback | None" = None
+    ) -> CodeExecutionResult:
+        """Executes code and returns its result.
 
         Args:
             code: The code of one cell.
             timeout: Seconds until the execution is interrupted, its wait for an earlier one included; None for
                 no limit.
+            approver: Accepts or rejects each tool call that no policy decides on; it is cancelled when the request
+                expires. By default all are accepted if there is no policy, and rejected if there is one.
 
         Raises:
             AuditError: If the audit log can't be written; the code did not run.
-            CodeExecutionError: If the code raises, or its kernel dies; the message has the traceback.
+            CodeExecutionError: If the code raises, or its kernel dies; the message has the traceback, `notices` what
+                the sandbox refused.
             ExecutionCancelledError: If it was cancelled by `cancel`.
             TimeoutError: If the time is over; the message says what became of the kernel. If the code ran, it is an
                 `ExecutionTimeoutError`, which has what was put out until then, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
         """
-        async with aclosing(self._run(code, Deadline(timeout), _accept)) as items:
+        if approver is None:
+            approver = _accept if self._policy is None else _reject
+        async with aclosing(self._run(code, Deadline(timeout), approver)) as items:
             async for item in items:
                 if not isinstance(item, str):
                     return item
@@ -319,8 +338,8 @@ class CodeExecutor:
             code: The code of one cell.
             timeout: Seconds until the execution is interrupted, waits for approval and for an earlier execution
                 included; None for no limit.
-            chunks: Whether to yield output as it arrives, too. A consumer that is far too slow gets it with gaps,
-                which are told.
+            chunks: Whether to yield output as it arrives, too. A consumer that is far too slow gets it with gaps, each
+                with a notice.
 
         Raises:
             AuditError: If the audit log can't be written; the code did not run.
@@ -352,7 +371,7 @@ class CodeExecutor:
         try:
             while (event := await events.get()) is not None:
                 if left_out := events.take_left_out():
-                    yield CodeExecutionChunk(f"\n[ipybox] {left_out:,} characters were left out here.\n")
+                    yield CodeExecutionChunk(f"\n[ipybox] {left_out:,} characters were left out here.\n", notice=True)
                 yield CodeExecutionChunk(event) if isinstance(event, str) else event
             await running
         finally:
@@ -397,7 +416,7 @@ class CodeExecutor:
         return Workspace(self._workspace, settings=self._settings)
 
     async def _run(
-        self, code: str, deadline: Deadline, on_approval: "Callable[[ApprovalRequest], Awaitable[None]]"
+        self, code: str, deadline: Deadline, on_approval: "ApprovalCallback"
     ) -> "AsyncGenerator[str | CodeExecutionResult]":
         self._check_running()
         async with self._turn.take(deadline):
@@ -405,7 +424,7 @@ class CodeExecutor:
             with self._trail.cell(code) as cell:
                 self._deadline = deadline
                 try:
-                    notice = await self._revive()
+                    await self._revive()
                     assert self._client is not None
                     if deadline.reason is CANCELLED:
                         raise ExecutionCancelledError(f"{CANCELLED}: it had not begun")
@@ -414,44 +433,47 @@ class CodeExecutor:
                     with self._gateway.cell(self._kernel_id, deadline.expire):
                         async with aclosing(self._client.stream(code, deadline)) as items:
                             async for item in items:
-                                yield item if isinstance(item, str) else self._result(item, notice, cell)
+                                if not isinstance(item, str):
+                                    cell.succeed(item.text)
+                                    item = self._noticed(item)
+                                yield item
                 except ExecutionError as exc:
                     self._check_running()
-                    raise CodeExecutionError(self._describe(exc), exc.output) from None
+                    raise CodeExecutionError(self._describe(exc), self._noticed(exc.output, str(exc))) from None
+                except ExecutionTimeoutError as exc:
+                    error = ExecutionCancelledError if deadline.reason is CANCELLED else ExecutionTimeoutError
+                    raise error(str(exc), self._noticed(exc.output)) from None
                 except TimeoutError as exc:
                     if deadline.reason is not CANCELLED:
                         raise
-                    raise ExecutionCancelledError(str(exc), getattr(exc, "output", None)) from None
+                    raise ExecutionCancelledError(str(exc)) from None
                 finally:
                     self._on_approval = self._deadline = None
 
-    def _result(self, result: "ExecutionResult", notice: str | None, cell: Cell) -> CodeExecutionResult:
-        cell.succeed(result.text)
-        lines = [notice, result.text, *self._explain(result.text or "")]
-        told = [line for line in lines if line is not None]
-        text = "\n".join(told) if told else None
-        return CodeExecutionResult(text, result.images, result.image_data, result.files)
+    def _noticed(self, output: ExecutionOutput | None, error: str = "") -> CodeExecutionResult:
+        """Returns an output with all notices: of the session, about the output, and what it tells of refusals."""
+        output = output or ExecutionOutput(None, [])
+        text = output.text or ""
+        explained = self._gateway.explain(f"{text}\n{error}" if error else text)
+        self._trail.denied("sandbox", explained)
+        notices = [*self._notices, *output.notices, *explained]
+        self._notices.clear()
+        return CodeExecutionResult(output.text, output.images, output.image_data, output.files, notices)
 
     def _describe(self, exc: ExecutionError) -> str:
-        """Returns the message of an error, with what ipybox has to do with it."""
+        """Returns the message of an error: if its kernel was ended by a limit, that says so."""
         if isinstance(exc, KernelDiedError) and self._kernel_id in self._gateway.exceeded:
             exceeded = self._gateway.exceeded.pop(self._kernel_id)
             self._trail.denied("limit", [exceeded])
             return exceeded
-        return "\n".join([str(exc), *self._explain(f"{exc.text or ''}\n{exc}")])
+        return str(exc)
 
-    def _explain(self, text: str) -> list[str]:
-        """Returns what the sandbox has refused, as far as an output tells."""
-        explained = self._gateway.explain(text)
-        self._trail.denied("sandbox", explained)
-        return explained
-
-    async def _revive(self) -> str | None:
-        """Gives the executor a kernel again if it has lost it; returns what to tell then."""
+    async def _revive(self) -> None:
+        """Gives the executor a kernel again if it has lost it, and notes that."""
         async with self._lifecycle:  # a reset that is under way brings one
             self._check_running()
         if self._client is not None and self._client.alive:
-            return None
+            return
         logger.warning("the kernel has died: starting a fresh one")
         self._trail.session("restart")
         reason = self._gateway.exceeded.get(self._kernel_id)
@@ -459,7 +481,7 @@ class CodeExecutor:
             await self._renew_kernel()
         except (GatewayError, SandboxError, OSError) as exc:
             raise CodeExecutionError(f"the kernel had died, and a fresh one can't be started: {exc}") from exc
-        return STATE_LOST if reason is None else f"{STATE_LOST}\n[ipybox] It died because {reason}."
+        self._notices.append(STATE_LOST if reason is None else f"{STATE_LOST} It died because {reason}.")
 
     async def _renew_kernel(self) -> None:
         async with self._lifecycle:
@@ -498,12 +520,15 @@ class CodeExecutor:
             guest_token=self._guest_token,
             approver=self._decide,
             trail=self._trail,
+            places=WritablePlaces(self._workspace, self._settings and self._settings()),
+            variables=self._variables,
         )
 
     async def _connect(self) -> None:
         from ipybox.kernel_mgr.client import KernelClient
 
         self._gateway = self._runtime.gateway
+        self._notices += self._gateway.notices
         env = {TOKEN_VARIABLE: self._guest_token} if self._is_sibling else None
         client = KernelClient(
             images_dir=self._images_dir, endpoint=self._gateway.endpoint, beneath=self._sandboxed, env=env
@@ -539,13 +564,19 @@ async def _accept(request: "ApprovalRequest") -> None:
     await request.accept(by="auto")
 
 
-def _audit(given: "Audit | Detail | None", workspace: Path, secrets: Mapping[str, str]) -> "Audit | None":
+async def _reject(request: "ApprovalRequest") -> None:
+    await request.reject(
+        "the approval policy asks about it, and `execute` asks nobody: use `stream`, or pass an `approver`", by="nobody"
+    )
+
+
+def _audit(given: "Audit | Detail | None", workspace: Path, variables: Mapping[str, str]) -> "Audit | None":
     if given is None:
         return None
     from ipybox.audit.audit import Audit
 
     audit = Audit(workspace, given) if isinstance(given, str) else given
-    audit.know(secrets)
+    audit.know(variables)
     audit.open()
     return audit
 

@@ -17,10 +17,12 @@ from typing import Any
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
+from rich.text import Text
 from rich.tree import Tree
 
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor, generate_mcp_sources
 from ipybox.errors import MCPServerError
+from ipybox.printable import printable
 
 COMMITS = [
     ("2026-01-05", "Add the parser", {"parser.py": 40}),
@@ -129,7 +131,8 @@ def _servers(workspace: Path) -> dict[str, dict[str, Any]]:
     }
     installed, npx = shutil.which("mcp-server-filesystem"), shutil.which("npx")
     if installed:
-        servers["filesystem"] = {"command": installed, "args": ["."], "cwd": str(workspace)}
+        script = os.path.realpath(installed)
+        servers["filesystem"] = {"command": "node", "args": [script, "."], "cwd": str(workspace)}
     elif npx:
         package = "@modelcontextprotocol/server-filesystem"
         servers["filesystem"] = {"command": npx, "args": ["-y", package, "."], "cwd": str(workspace)}
@@ -175,7 +178,8 @@ def _show_packages(console: Console, workspace: Path, packages: dict[str, list[s
     console.print(tree)
     module = workspace / "mcptools" / "git" / "git_show.py"
     title = str(module.relative_to(workspace))
-    console.print(Panel(Syntax(module.read_text(), "python", background_color="default", word_wrap=True), title=title))
+    text = printable(module.read_text(), lines=True)
+    console.print(Panel(Syntax(text, "python", background_color="default", word_wrap=True), title=title))
 
 
 async def _run(console: Console, executor: CodeExecutor, code: str) -> CodeExecutionResult:
@@ -185,10 +189,12 @@ async def _run(console: Console, executor: CodeExecutor, code: str) -> CodeExecu
         match item:
             case ApprovalRequest():
                 call = str(item)
-                console.print("[yellow]approve[/]", call if len(call) < 110 else f"{call[:107]}...", markup=True)
+                console.print(Text("approve", "yellow"), Text(call if len(call) < 110 else f"{call[:107]}..."))
                 await item.accept()
             case CodeExecutionChunk(text):
                 console.print(text, end="", markup=False)
             case CodeExecutionResult():
+                for notice in item.notices:
+                    console.print(f"[ipybox] {notice}", markup=False)
                 return item
     raise AssertionError("unreachable: a stream ends with its result")

@@ -9,9 +9,9 @@ Standard library only, with all that it imports: a plugin's hook runs it before 
 import json
 import platform
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,7 +34,10 @@ from ipybox.sandbox.preflight import (
     requirements,
     together,
 )
-from ipybox.sandbox.settings import load_settings
+from ipybox.sandbox.settings import PROFILES, SandboxSettings
+from ipybox.workspace.config import sandbox_settings, untrusted_path
+from ipybox.workspace.scratch import ScratchDirectory
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, policy_notice, read_untrusted
 
 #: What can be asked for; "other" is what people often want beside it.
 Mode = Literal["plain", "sandbox", "docker", "other"]
@@ -75,10 +78,47 @@ def problems(*, sandbox: bool = False, docker: bool = False) -> list[str]:
     return [str(finding) for findings in found.values() for finding in findings if finding.problem is not None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PluginWorkspace:
+    """The workspace of a plugin's session, and what the user has set.
+
+    Attributes:
+        path: The workspace.
+        profile: The profile of the sandbox.
+        policy: The file with rules for tool calls, if there is one.
+        program: What runs `ipybox trust` for this plugin.
+    """
+
+    path: Path
+    profile: str = "default"
+    policy: Path | None = None
+    program: Sequence[str] = ()
+
+    def sandbox_settings(self) -> SandboxSettings:
+        """Returns the settings of the plugin's sandbox.
+
+        Raises:
+            SandboxError: If `sandbox-config.json` of the workspace is wrong.
+        """
+        profile = self.profile if self.profile in PROFILES else "default"  # the server's start says what is wrong
+        return sandbox_settings(TrustStore(self.path), profile=profile, discover=True, program=self.program)
+
+    def policy_notices(self) -> list[str]:
+        """Returns what the session should know of the rules for tool calls."""
+        if self.policy is None or untrusted_path(self.policy, PROFILES["default"], self.path) is None:
+            return []
+        store = TrustStore(self.path)
+        with suppress(OSError):  # calls say what is wrong
+            if not store.trusts(self.policy, read_untrusted(self.policy, self.path)):
+                return [policy_notice(self.policy, store, self.program)]
+        return []
+
+
 def session_notice(
-    mode: Literal["plain", "sandbox", "docker"], plugin: str, *, sandbox_config: Path | None = None
+    mode: Literal["plain", "sandbox", "docker"], plugin: str, workspace: PluginWorkspace | None = None
 ) -> str | None:
-    """Returns two lines for the session of a plugin: what is wrong, and what to do. None if all is well.
+    """Returns lines for the session of a plugin: two on what is wrong and what to do, and one for each file of the
+    workspace that is not trusted. None if all is well.
 
     Takes some milliseconds if something is missing, and as long as the programs need to tell that they work if nothing
     is.
@@ -86,11 +126,24 @@ def session_notice(
     Args:
         mode: How the plugin runs code.
         plugin: The plugin's name.
-        sandbox_config: The settings of the plugin's sandbox, if it has some.
+        workspace: The workspace.
     """
-    wrong = [finding for finding in _needed(mode, sandbox_config) if finding.problem is not None]
-    if not wrong:
-        return None
+    settings, notices = PROFILES["default"], list[str]()
+    findings: list[Finding] = []
+    if workspace is not None:
+        try:
+            settings = workspace.sandbox_settings() if mode == "sandbox" else settings
+        except SandboxError as exc:
+            file = workspace.path / SANDBOX_CONFIG
+            findings.append(Finding("settings", str(file), str(exc), f"correct {file}"))
+        notices = [*settings.notices, *workspace.policy_notices()]
+    findings += _needed(mode, settings.weaker_nested_sandbox)
+    wrong = [finding for finding in findings if finding.problem is not None]
+    lines = [*(_complaint(wrong, plugin) if wrong else ()), *(f"Tell the user: {notice}" for notice in notices)]
+    return "\n".join(map(printable, lines)) or None
+
+
+def _complaint(wrong: Sequence[Finding], plugin: str) -> Sequence[str]:
     missing = [finding.what for finding in wrong if finding.found is None]
     reasons = [f"{_enumerated(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
     reasons += [finding.problem for finding in wrong if finding.problem is not None and finding.found is not None]
@@ -98,11 +151,10 @@ def session_notice(
     commands = together(remedy for remedy in remedies if isinstance(remedy, Install))
     words = dict.fromkeys(remedy for remedy in remedies if isinstance(remedy, str))
     todo = "; ".join([*(f"run {command}" for command in commands), *words])
-    lines = (
+    return (
         f"{plugin} can't run code here: {'; '.join(reasons)}.",
         f"Tell the user what to do: {todo}. Then try again; {plugin} can also be reconnected with /mcp.",
     )
-    return "\n".join(map(printable, lines))
 
 
 def asked_modes(sandbox: bool, docker: bool) -> list[Mode]:
@@ -135,18 +187,13 @@ def examine_modes(modes: Collection[Mode], *, try_sandbox: bool) -> dict[Mode, l
     return found
 
 
-def _needed(mode: Literal["plain", "sandbox", "docker"], sandbox_config: Path | None) -> list[Finding]:
+def _needed(mode: Literal["plain", "sandbox", "docker"], weaker_nested: bool) -> list[Finding]:
     """Returns what a plugin needs: of the programs only whether they are there, as long as one is not."""
     if mode == "docker":
         return _docker()
     findings = [*_python(), *_environments()]
     if mode == "plain":
         return findings
-    try:
-        weaker_nested = load_settings(sandbox_config).weaker_nested_sandbox
-    except SandboxError as exc:
-        findings.append(Finding("settings", str(sandbox_config), str(exc), f"correct {sandbox_config}"))
-        weaker_nested = False
     quick = requirements()
     if any(finding.problem for finding in quick):
         return [*findings, *quick]
@@ -182,14 +229,14 @@ def _sandbox() -> list[Finding]:
     if any(finding.problem for finding in requirements()):
         return []
     srt = require_sandbox()
-    with tempfile.TemporaryDirectory(prefix="ipybox-") as directory:
-        inside, outside = Path(directory, "workspace", "inside"), Path(directory, "outside")
+    with ScratchDirectory(sockets=True) as scratch:
+        inside, outside = scratch.path / "workspace" / "inside", scratch.path / "outside"
         inside.parent.mkdir()
-        settings = Path(directory, "settings.json")
+        settings = scratch.path / "settings.json"
         settings.write_text(json.dumps(_settings(inside.parent)))
         command = [str(srt), "--settings", str(settings), "bash", "-c", TRIAL]
         # Sockets that srt names by its process id are no one else's there.
-        outcome = probe(command, timeout=SANDBOX_TIMEOUT, cwd=inside.parent, env={"TMPDIR": directory})
+        outcome = probe(command, timeout=SANDBOX_TIMEOUT, cwd=inside.parent, env={"TMPDIR": str(scratch.path)})
         ran, escaped = inside.exists(), outside.exists()
     if outcome.failure:
         problem, remedy = f"srt can't start a sandbox, it {outcome.failure}", "see what else is wrong here"

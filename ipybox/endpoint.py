@@ -62,19 +62,27 @@ class Endpoint:
         talks to as little: no redirection is followed, as it would make us send requests wherever a guest wants, and
         nothing is decompressed. Read answers by `read_answer`.
         """
-        token = self.token
-        if token is None and self.dial is None and self.port is not None:
-            token = find_token(self.kind, self.port)
         tracing = aiohttp.TraceConfig()
+        tracing.on_request_start.append(self._authorize)
         tracing.on_request_redirect.append(_refuse_redirection)  # `ws_connect` has no parameter for that
         return aiohttp.ClientSession(
             self.url,
             connector=SocketConnector(self.dial) if self.dial is not None else None,
-            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"token {token}"} if token else {}),
+            headers={"Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
             trace_configs=[tracing],
         )
+
+    async def _authorize(
+        self, _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestStartParams
+    ) -> None:
+        """Adds the token to a request, looked up each time: a component that was restarted has another one."""
+        token = self.token
+        if token is None and self.dial is None and self.port is not None:
+            token = find_token(self.kind, self.port)
+        if token is not None:
+            params.headers["Authorization"] = f"token {token}"
 
 
 async def read_answer(response: aiohttp.ClientResponse) -> bytes:

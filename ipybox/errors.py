@@ -18,16 +18,26 @@
     └── ExecutionTimeoutError      the time of an execution was over while its code ran
 
 Bad arguments raise ValueError, calls in the wrong state RuntimeError, exceeded times TimeoutError.
-This module imports nothing of ipybox, so that both sides of the trust boundary can use it.
+Messages have parts of servers, code and files: their texts are such as people may read (`ipybox.printable`).
+This module imports nothing else of ipybox, so that both sides of the trust boundary can use it.
 """
 
 from typing import TYPE_CHECKING
+
+from ipybox.printable import printable
 
 if TYPE_CHECKING:
     from ipybox.output import ExecutionOutput
 
 
-class IpyboxError(Exception):
+class _Readable(Exception):
+    """What people may read as it is."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), lines=True)
+
+
+class IpyboxError(_Readable):
     """Base of all exceptions defined by ipybox."""
 
 
@@ -35,18 +45,25 @@ class AuditError(IpyboxError):
     """The audit log can't be written; the message says why. What was to be recorded was not done."""
 
 
-class _WithOutput(Exception):
+class _WithOutput(_Readable):
     """An execution that did not end well."""
 
     def __init__(self, message: str, output: "ExecutionOutput | None" = None):
         super().__init__(message)
         #: What the cell had put out before; None if it did not get that far.
         self.output = output
+        for notice in self.notices:
+            self.add_note(f"[ipybox] {notice}")
 
     @property
     def text(self) -> str | None:
         """What the cell had printed and displayed before."""
         return None if self.output is None else self.output.text
+
+    @property
+    def notices(self) -> list[str]:
+        """What ipybox has to say about it: see `ExecutionOutput`. They are notes of the exception, too."""
+        return [] if self.output is None else self.output.notices
 
 
 class ExecutionError(_WithOutput, IpyboxError):

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ValidationError
 
-from ipybox.printable import escaped
+from ipybox.printable import printable
 from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.policy import Decision, Policy, Scope
 
@@ -61,7 +61,8 @@ class Approver:
     async def decide(self, request: ApprovalRequest, ask: Ask | None, client: object = None) -> None:
         """Accepts or rejects a call; without anybody to ask, it is rejected. The client is what `client_of` returns."""
         if ask is None:
-            return await request.reject(_NOBODY_TO_ASK, by="nobody")
+            notice = "" if self.policy.untrusted is None else f". {self.policy.untrusted}"
+            return await request.reject(f"{_NOBODY_TO_ASK}{notice}", by="nobody")
         turn = self._turns.setdefault(client, asyncio.Lock())
         try:
             async with asyncio.timeout(self._timeout), turn:
@@ -69,7 +70,7 @@ class Approver:
         except TimeoutError:
             return None  # the tool server has its own clock, and has let the call fail
         except (MCPError, ValidationError) as exc:
-            return await request.reject(f"the client failed to ask its user: {escaped(str(exc))}", by="nobody")
+            return await request.reject(f"the client failed to ask its user: {printable(str(exc))}", by="nobody")
 
     async def _ask(self, request: ApprovalRequest, ask: Ask) -> None:
         decision = self.policy.decide_on(request)
@@ -114,11 +115,11 @@ def question(decision: Decision, policy: Policy, *, has_choice: bool) -> ElicitR
     """Returns the form that shows a call, with the choice of allowing more than that or without."""
     call = decision.call
     lines = [
-        f"Code calls the tool {_cut(escaped(call.tool))} of the MCP server {_cut(escaped(call.server))}",
+        f"Code calls the tool {_cut(printable(call.tool))} of the MCP server {_cut(printable(call.server))}",
         *_arguments(call.arguments),
     ]
-    if policy.file is not None:
-        lines.append(f"It is asked about because of {escaped(decision.reason)}")
+    if policy.file is not None or policy.untrusted is not None:
+        lines.append(f"It is asked about because of {printable(decision.reason)}")
     return ElicitRequestFormParams(message="\n".join(lines), requested_schema=_schema(policy, has_choice))
 
 
@@ -127,7 +128,7 @@ def _arguments(arguments: Mapping[str, Any]) -> list[str]:
         return ["  without arguments"]
     lines: list[str] = []
     for name, value in list(arguments.items())[:MAX_ARGUMENTS]:
-        lines.append(f"  {_cut(escaped(name))}: {_cut(escaped(json.dumps(value, ensure_ascii=False)))}")
+        lines.append(f"  {_cut(printable(name))}: {_cut(printable(json.dumps(value, ensure_ascii=False)))}")
     if len(arguments) > MAX_ARGUMENTS:
         lines.append(f"  [... {len(arguments) - MAX_ARGUMENTS} more arguments are not shown ...]")
     return lines
@@ -145,7 +146,7 @@ def _cut(text: str) -> str:
 def _schema(policy: Policy, has_choice: bool) -> dict[str, Any]:
     if not has_choice:
         return {"type": "object", "properties": {}}
-    kept = "for this session" if policy.file is None else f"in {policy.file.name}"
+    kept = "for this session" if policy.file is None else f"in {printable(policy.file.name)}"
     scope = {
         "type": "string",
         "title": "Allow",

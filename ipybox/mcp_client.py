@@ -12,7 +12,8 @@ server within `mcp_guard.EXIT_GRACE + TERM_GRACE`, the SDK escalates if even tha
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -25,6 +26,7 @@ from pydantic import ValidationError
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_connection import Connection
 from ipybox.mcp_params import parse_params
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.oauth.authenticator import SignIn
@@ -50,12 +52,15 @@ class MCPClient:
         server_params: `{"command", "args"?, "env"?, "cwd"?}` for a stdio server, which is started, or
             `{"url", "headers"?, "type"?, "oauth"?}`. A URL with `/mcp` in its path means Streamable HTTP, one with
             `/sse` SSE; `type` ("http" or "sse") overrides. `${NAME}` in any value is replaced by the
-            environment variable when the client is entered.
+            environment variable when the client is entered, or by its value in `variables`.
         connect_timeout: Seconds until the server must have answered, its start included.
         sign_in: Shows a person the URL at which to sign in, when a remote server asks for that (OAuth), and may then
             wait for as long as that takes. Without, sign-ins that are kept are used, and renewed silently.
         elicit: Answers a server's question to a person. What an accepted form leaves out gets the default that the
             question has for it. Without, servers are told that there is nobody to ask.
+        variables: Values of placeholders that the environment does not have.
+        places: The places that code can write, from which a stdio server takes nothing; by default the working
+            directory.
 
     Raises:
         ValueError: The parameters have a wrong shape; the message names the key.
@@ -71,19 +76,21 @@ class MCPClient:
         *,
         sign_in: "SignIn | None" = None,
         elicit: Elicit | None = None,
+        variables: Mapping[str, str] | None = None,
+        places: WritablePlaces | None = None,
     ):
         parse_params(server_params)
         self._server_params = server_params
         self._connect_timeout = connect_timeout
         self._sign_in = sign_in
         self._elicit = None if elicit is None else partial(_with_defaults, elicit)
+        self._places = places
+        self._variables = ChainMap(os.environ, dict(variables or {}))
         self._owner: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._error: Exception | None = None
         self._connection: Connection | None = None
         self._client: Client | None = None
-        self._learning = asyncio.Lock()
-        self._learned = False
 
     async def __aenter__(self) -> Self:
         if self._owner is not None:
@@ -153,7 +160,6 @@ class MCPClient:
             tools += page.tools
             cursor = page.next_cursor
             if not cursor:
-                self._learned = True
                 return tools
             if cursor in cursors:
                 raise MCPServerError(connection.complain("tools/list comes back to the same page"))
@@ -168,8 +174,6 @@ class MCPClient:
             MCPConnectionLost: The connection ended before the answer came.
         """
         client, _ = self._established()
-        if not self._learned:
-            await self._learn_tools()
         return await self._request(client.call_tool(tool_name, tool_args))
 
     async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
@@ -196,7 +200,9 @@ class MCPClient:
 
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> Connection | None:
         """Connect, and stay until the connection ends; return it if there never was one."""
-        connection = Connection(self._server_params, os.environ, self._connect_timeout, deadline, self._sign_in)
+        connection = Connection(
+            self._server_params, self._variables, self._connect_timeout, deadline, self._sign_in, self._places
+        )
         self._connection = connection
         failure: Exception | None = None
         with connection.scope:
@@ -207,6 +213,7 @@ class MCPClient:
                     cache=None,
                     elicitation_callback=self._elicit,
                 ) as client:
+                    client.session.validate_tool_result = _leave_unchecked
                     connection.establish()
                     self._client = client
                     self._settled.set()
@@ -229,27 +236,10 @@ class MCPClient:
             raise ToolRunnerError(connection.redact(exc.message) or f"MCP error {exc.code}") from exc
         except ValidationError as exc:
             raise ToolRunnerError(connection.redact(f"the server's answer is not valid MCP: {exc}")) from exc
-        except RuntimeError as exc:  # the SDK's, for an answer that doesn't fit the tool's schema
+        except RuntimeError as exc:  # the SDK's, as for questions without end
             if connection.ended.is_set():
                 raise await self._loss() from exc
             raise ToolRunnerError(connection.redact(str(exc))) from exc
-
-    async def _learn_tools(self) -> None:
-        """List the tools before the first call, because the SDK checks results against their schemas.
-
-        By itself it lists one page after the call, and does so again after every call of a tool that is on
-        another page.
-        """
-        async with self._learning:
-            if self._learned:
-                return
-            try:
-                await self.list_tools()
-            except MCPConnectionLost:
-                raise
-            except MCPServerError:
-                logger.debug("results of tools can't be checked", exc_info=True)
-            self._learned = True
 
     async def _loss(self) -> MCPConnectionLost:
         _, connection = self._established()
@@ -262,6 +252,14 @@ class MCPClient:
         if self._client is None or self._connection is None:
             raise RuntimeError("the MCPClient is not entered")
         return self._client, self._connection
+
+
+async def _leave_unchecked(name: str, result: mcp_types.CallToolResult) -> None:
+    """Takes the place of the SDK's check of a result against the tool's output schema.
+
+    The server chooses both: a pattern such as `^(a+)+$`, references or unique items could keep the event loop busy for
+    years. The `Result` of a generated module checks the types in the kernel, where a cell's timeout ends the check.
+    """
 
 
 async def _with_defaults(

@@ -15,9 +15,7 @@ import asyncio
 import logging
 import math
 import os
-import shutil
 import socket
-import sys
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -27,17 +25,26 @@ import anyio
 import httpx2
 from mcp.client import Transport
 from mcp.client.sse import sse_client
-from mcp.client.stdio import StdioServerParameters, get_default_environment, stdio_client
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 from pydantic import ValidationError
 
 from ipybox import mcp_guard
+from ipybox.audit.redaction import Redactor
+from ipybox.bounded_json import MAX_MESSAGE_BYTES
 from ipybox.errors import MCPServerError
 from ipybox.mcp_params import RemoteServer, StdioServer, parse_params, public_url
+from ipybox.mcp_secrets import literal_secrets
+from ipybox.mcp_transport import stdio_transport
 from ipybox.mcp_watch import LINE_LENGTH, ObservedHTTPClient, StderrTail, WatchedStream
+from ipybox.printable import printable
+from ipybox.remote_http import Reach, bounded
 from ipybox.vars import substitute, variables
+from ipybox.workspace.programs import interpreter
+from ipybox.workspace.stdio_servers import harden
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.oauth.authenticator import Authenticator, SignIn
@@ -48,10 +55,6 @@ logger = logging.getLogger(__name__)
 _STDERR_TIMEOUT = 0.5
 _LABEL_LENGTH = 200
 _WRITE_TIMEOUT = 30.0
-# The SDK's default, 1 MiB, is less than many an image.
-_MAX_EVENT_BYTES = 256 * 2**20
-# Shorter values are no secrets, and taking them out would garble the text.
-_SECRET_LENGTH = 4
 
 
 class Connection:
@@ -63,6 +66,7 @@ class Connection:
         connect_timeout: Seconds until a remote server must accept a connection, for messages, too.
         deadline: When the server must have answered, on anyio's clock.
         sign_in: Shows a person where to sign in to a remote server; None if nobody is to be asked.
+        places: The places that code can write, from which a stdio server takes nothing.
 
     Raises:
         MissingVariableError: A placeholder has no value in `env`.
@@ -76,8 +80,12 @@ class Connection:
         connect_timeout: float,
         deadline: float,
         sign_in: "SignIn | None" = None,
+        places: WritablePlaces | None = None,
     ):
-        self.label = _label(parse_params(server_params))
+        self._redactor = Redactor()
+        self._redactor.know({name: env[name] for name in variables(server_params) if name in env})
+        self._redactor.hide(secret.value for secret in literal_secrets(server_params))
+        self.label = _label(parse_params(server_params), self._redactor)
         self.server = parse_params(substitute(server_params, env))
         #: Set as soon as the connection is known to be gone.
         self.ended = asyncio.Event()
@@ -92,6 +100,7 @@ class Connection:
         #: Whether we ended it.
         self.deliberate = False
         self._connect_timeout = connect_timeout
+        self._places = places or WritablePlaces(Path.cwd())
         self._limits = {self.scope}
         self._sign_in = sign_in
         self._auth: Authenticator | None = None
@@ -101,9 +110,6 @@ class Connection:
         self._http_status: int | None = None
         self._session_denied = False
         self._stderr: StderrTail | None = None
-        # Longest first: a value may contain another.
-        values = {name: env[name] for name in variables(server_params) if len(env[name]) >= _SECRET_LENGTH}
-        self._secrets = sorted(values.items(), key=lambda item: -len(item[1]))
 
     @property
     def probes(self) -> bool:
@@ -129,12 +135,11 @@ class Connection:
         """Return the transport for the SDK's client; it starts the server when entered.
 
         Raises:
-            MCPServerError: The command of a stdio server does not exist.
+            MCPServerError: The command of a stdio server does not exist, or lies where code can write.
         """
         server = self.server
         if isinstance(server, StdioServer):
-            self._check_command(server)
-            return self._stdio(server)
+            return self._stdio(self._hardened(server))
         return self._sse(server) if server.kind == "sse" else self._http(server)
 
     def end(self, cause: str | None = None, *, deliberate: bool = False) -> None:
@@ -207,20 +212,25 @@ class Connection:
         return self.redact(f"{self.label}: {problem}")
 
     def redact(self, text: str) -> str:
-        """Put the placeholders back in where their values appear in a text."""
-        for name, value in self._secrets:
-            text = text.replace(value, f"${{{name}}}")
-        for value in self._auth.secrets if self._auth is not None else ():
-            text = text.replace(value, "[a secret]") if len(value) >= _SECRET_LENGTH else text
-        return text
+        """Put the placeholders back in where their values appear in a text, and take out other secrets."""
+        if self._auth is not None:
+            self._redactor.hide(self._auth.secrets)
+        return self._redactor.known(text)
 
     def _stream_failed(self, item: Exception) -> None:
         """Note an error that the transport found in the stream and went on after."""
         if isinstance(item, ValidationError):
-            if self._noise is None:
-                self._noise = str(item.errors()[0]["input"])[:LINE_LENGTH]
+            self._note_noise(str(item.errors()[0]["input"]))
         else:
             self._stream_error = self._plain(item)
+
+    def _note_noise(self, text: str) -> None:
+        if self._noise is None:
+            self._noise = text[:LINE_LENGTH]
+
+    def _refuse(self, why: str) -> None:
+        """Ends the connection to a server of which no more is read."""
+        self.end(why, deliberate=True)
 
     def _post_answered(self, response: httpx2.Response) -> None:
         """Note the status with which the server took a message, where the SDK would lose it."""
@@ -242,17 +252,15 @@ class Connection:
 
     @asynccontextmanager
     async def _stdio(self, server: StdioServer) -> AsyncGenerator[tuple[Any, Any]]:
-        command = ["-I", "-S", mcp_guard.__file__, "--", server.command, *server.args]
-        params = StdioServerParameters(
-            command=sys.executable,
-            args=command,
-            env=server.env,
-            cwd=server.cwd,
-            # A stray byte on stdout is noise, no reason to fall over.
-            encoding_error_handler="replace",
-        )
         with StderrTail(self._log) as self._stderr:
-            async with stdio_client(params, errlog=self._stderr.writer) as (read, write):
+            async with stdio_transport(
+                [str(interpreter()), "-I", "-S", mcp_guard.__file__, "--", server.command, *server.args],
+                env=get_default_environment() | server.env,
+                cwd=server.cwd,
+                stderr=self._stderr.writer,
+                on_noise=self._note_noise,
+                on_excess=self._refuse,
+            ) as (read, write):
                 self._stderr.writer.close()
                 try:
                     yield self._watched(read), write
@@ -266,7 +274,8 @@ class Connection:
     async def _http(self, server: RemoteServer) -> AsyncGenerator[tuple[Any, Any]]:
         async with (
             self._http_client(server) as client,
-            streamable_http_client(server.url, http_client=client, max_sse_event_size=_MAX_EVENT_BYTES) as (
+            # The SDK's default, 1 MiB, is less than many an image.
+            streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
                 read,
                 write,
             ),
@@ -282,11 +291,12 @@ class Connection:
             yield self._watched(read), write
 
     def _http_client(self, server: RemoteServer) -> httpx2.AsyncClient:
+        reach = Reach(server.url, trusted=server.oauth.issuer if server.oauth is not None else None)
         if not server.has_credentials:
             # What it imports is for remote servers only.
             from ipybox.oauth.authenticator import Authenticator
 
-            self._auth = Authenticator(server, self._sign_in, self.waiting)
+            self._auth = Authenticator(server, self._sign_in, self.waiting, reach)
         # No limit on reading: how long a tool may take is the caller's business, and an idle event stream
         # is none of ours.
         timeout = httpx2.Timeout(None, connect=self._connect_timeout, write=_WRITE_TIMEOUT)
@@ -294,6 +304,7 @@ class Connection:
             server.headers,
             timeout,
             self._auth,
+            bounded(reach, is_server=True, on_excess=self._refuse),
             on_answer=self._post_answered,
             on_failure=lambda exc: self.end(self._plain(exc)),
         )
@@ -301,15 +312,17 @@ class Connection:
     def _watched(self, stream: Any) -> WatchedStream:
         return WatchedStream(stream, on_end=self.end, on_error=self._stream_failed)
 
-    def _check_command(self, server: StdioServer) -> None:
-        cwd = server.cwd or "."
-        if not Path(cwd).is_dir():
-            raise MCPServerError(self.redact(f"can't start {self.label}: no such directory: {cwd}"))
-        env = get_default_environment() | server.env
-        # A path is relative to the server's directory, a bare name is looked up on the server's PATH.
-        command = str(Path(cwd, server.command)) if os.sep in server.command else server.command
-        if shutil.which(command, path=env.get("PATH", os.defpath)) is None:
+    def _hardened(self, server: StdioServer) -> StdioServer:
+        """Returns the server as it is started: by a program that exists, taking nothing from what code can write."""
+        if server.cwd is not None and not Path(server.cwd).is_dir():
+            raise MCPServerError(self.redact(f"can't start {self.label}: no such directory: {server.cwd}"))
+        try:
+            hardened = harden(server, self._places)
+        except MCPServerError as exc:
+            raise MCPServerError(self.redact(f"can't start {self.label}: {exc}")) from None
+        if not os.access(hardened.command, os.X_OK):
             raise MCPServerError(self.redact(f"can't start {self.label}: command not found: {server.command}"))
+        return hardened
 
     def _reason(self) -> str:
         if self._cause is not None:
@@ -345,14 +358,14 @@ class Connection:
 
     def _log(self, line: str) -> None:
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s: %s", self.label, self.redact(line))
+            logger.debug("%s", printable(self.complain(line)))
 
 
-def _label(server: StdioServer | RemoteServer) -> str:
+def _label(server: StdioServer | RemoteServer, redactor: Redactor) -> str:
     if isinstance(server, StdioServer):
-        line = " ".join(" ".join([server.command, *server.args]).split())
+        line = redactor.known(" ".join(" ".join([server.command, *server.args]).split()))
         return f"`{line}`" if len(line) <= _LABEL_LENGTH else f"`{line[:_LABEL_LENGTH]}…`"
-    return public_url(server.url)
+    return redactor.known(public_url(server.url))
 
 
 def _leaf(exc: BaseException) -> BaseException:

@@ -3,7 +3,7 @@
 Nothing here needs the SDK, so that a session's process starts while the SDK is loaded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from ipybox.code_exec import CodeExecutor
 from ipybox.docker.options import Approval, AuditOption
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.sessions import Sessions
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import Audit
@@ -29,6 +30,7 @@ class Host:
         max_sessions: How many sessions there can be at once.
         approve: How tool calls are approved.
         audit: What is written to the audit log.
+        variables: Values of placeholders that the environment does not have.
 
     Raises:
         ValueError: If there could be no session.
@@ -41,18 +43,18 @@ class Host:
         settings: Callable[[], SandboxSettings] | None,
         *,
         max_sessions: int,
-        approve: Approval,
+        approve: "Approval | Callable[[], Policy]",
         audit: AuditOption,
+        variables: Mapping[str, str] | None = None,
     ):
         self.workspace = workspace
-        #: The workspace, if what runs there must get no further.
-        self.beneath = workspace if settings else None
+        self.variables = variables
         self.sessions = Sessions(self._new_executor, max_sessions)
         #: What executes cells whose tool calls somebody is asked about; None if nobody is.
         self.cells: AskingCells | None = None
         self._make_executor = make_executor
         self._settings = settings
-        self._approve: Approval = approve
+        self._approve: Approval | Callable[[], Policy] = approve
         self._audit_option: AuditOption = audit
         self._audit: Audit | None = None
         self._packages: PackageInstaller | None = None
@@ -64,6 +66,14 @@ class Host:
         await self.sessions.stop()
         if self._audit is not None:
             self._audit.close()
+
+    def places(self) -> WritablePlaces:
+        """Returns the places that code can write.
+
+        Raises:
+            SandboxError: If the settings of the sandbox are wrong.
+        """
+        return WritablePlaces(self.workspace, self._settings and self._settings())
 
     def packages(self) -> "PackageInstaller":
         """Returns what installs packages.
@@ -92,6 +102,7 @@ class Host:
             from ipybox.audit.audit import Audit
 
             audit = Audit(self.workspace, self._audit_option)
+            audit.know(self.variables or {})
             audit.open()
             self._audit = audit
         return self._audit
@@ -105,7 +116,11 @@ class Host:
         from ipybox.mcp_cells import AskingCells
         from ipybox.tool_exec.approval.policy import Policy
 
-        ask = self._approve == "ask"
-        policy = Policy(source="--approve ask") if ask else Policy.load(self._approve, self.workspace)
+        if self._approve == "ask":
+            policy = Policy(source="--approve ask")
+        elif callable(self._approve):
+            policy = self._approve()
+        else:
+            policy = Policy.load(self._approve, self.workspace)
         self.cells = AskingCells(Approver(policy))
         return policy

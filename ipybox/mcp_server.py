@@ -6,8 +6,8 @@ that comes early waits for it. Its process and kernel start by themselves before
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ from ipybox.docker.options import Approval, AuditOption
 from ipybox.instructions import Instructions
 from ipybox.loading import loading
 from ipybox.mcp_host import Host
-from ipybox.sandbox.settings import SandboxSettings, load_settings
+from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
 from ipybox.sessions import MAX_SESSIONS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ipybox.mcp_http import Listening
     from ipybox.mcp_tools import Tools
     from ipybox.outputs.answer import Images
+    from ipybox.tool_exec.approval.policy import Policy
     from ipybox.transfer.workspace import Workspace
 
 #: The port for Streamable HTTP if nobody says otherwise.
@@ -42,7 +43,8 @@ class MCPServer:
         kernel_gateway_port: Port of the kernel gateway, by default none.
         kernel_env: Environment variables for the kernel.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime.
-        sandbox_config: A settings file for the sandbox, or the name of a profile.
+        sandbox_config: A settings file for the sandbox, or the name of a profile. A file is believed, wherever it is,
+            and read once.
         log_level: Logging level of the gateway process.
         memory_limit: Bytes of memory; see `CodeExecutor`, as for the other limits.
         cpu_seconds: CPU time of one cell.
@@ -56,9 +58,12 @@ class MCPServer:
             tools of its own for that, which cost context; without them, the model reads the files.
         instructions: How much an agent is told of the use: all (`full`), or what one needs that has the codeact skill.
         max_sessions: How many sessions there can be at once, the default one included.
-        approve: Whether tool calls are accepted (`auto`), the user of the client is asked (`ask`), or a policy says so.
+        approve: Whether tool calls are accepted (`auto`), the user of the client is asked (`ask`), or a policy says so:
+            its file, which is believed and read once, or a function that returns it.
         audit: What is written to the workspace's audit log: code and arguments of tool calls without secrets (`full`),
             only their hashes (`hash`), or nothing at all (`off`).
+        variables: Values of `${VAR}` placeholders in the parameters of MCP servers, for those that are not in the
+            environment, such as those of a `.env` file.
 
     Raises:
         ValueError: If an allowed directory is none, or can't be allowed, or there could be no session.
@@ -74,7 +79,7 @@ class MCPServer:
         kernel_gateway_port: int | None = None,
         kernel_env: dict[str, str] | None = None,
         sandbox: bool = False,
-        sandbox_config: Path | str | None = None,
+        sandbox_config: SandboxConfig | None = None,
         log_level: str = "WARNING",
         memory_limit: int | None = None,
         cpu_seconds: float | None = None,
@@ -85,11 +90,12 @@ class MCPServer:
         resources: bool = False,
         instructions: Instructions = "full",
         max_sessions: int = MAX_SESSIONS,
-        approve: Approval = "auto",
+        approve: "Approval | Callable[[], Policy]" = "auto",
         audit: AuditOption = "full",
+        variables: Mapping[str, str] | None = None,
     ):
         workspace = (workspace or Path.cwd()).resolve()
-        settings = partial(load_settings, sandbox_config, allowed_domains) if sandbox else None
+        settings = cache(partial(load_settings, sandbox_config, allowed_domains)) if sandbox else None
         make_executor = partial(
             CodeExecutor,
             tool_server_host,
@@ -98,15 +104,24 @@ class MCPServer:
             kernel_gateway_port,
             kernel_env=kernel_env,
             sandbox=sandbox,
-            sandbox_config=sandbox_config,
+            sandbox_config=settings or sandbox_config,
             log_level=log_level,
             working_dir=workspace,
             memory_limit=memory_limit,
             cpu_seconds=cpu_seconds,
             process_limit=process_limit,
             allowed_domains=allowed_domains,
+            variables=variables,
         )
-        self._host = Host(workspace, make_executor, settings, max_sessions=max_sessions, approve=approve, audit=audit)
+        self._host = Host(
+            workspace,
+            make_executor,
+            settings,
+            max_sessions=max_sessions,
+            approve=approve,
+            audit=audit,
+            variables=variables,
+        )
         self._files = _files(workspace, allowed_dirs, settings) if allowed_dirs else None
         self._images: Images = images
         self._resources = resources

@@ -22,6 +22,7 @@ from ipybox.mcp_registration import Registrations
 from ipybox.outputs.answer import Answers, Images
 from ipybox.outputs.resources import OutputServer
 from ipybox.outputs.store import OutputStore
+from ipybox.printable import printable
 from ipybox.progress import Progress, progress_of
 from ipybox.sessions import DEFAULT_SESSION
 
@@ -202,7 +203,8 @@ class Tools:
             server_name,
             server_params,
             self._host.workspace / TOOLS_DIR,
-            beneath=self._host.beneath,
+            places=self._host.places(),
+            variables=self._host.variables,
             sign_in=sign_in,
             audit=self._host.opened_audit(),
         )
@@ -262,8 +264,8 @@ async def _execute(executor: CodeExecutor, code: str, timeout: float, progress: 
 
 
 def _success(text: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=text)])
+    return CallToolResult(content=[TextContent(text=printable(text, lines=True))])
 
 
 def _failure(text: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+    return CallToolResult(content=[TextContent(text=printable(text, lines=True))], is_error=True)

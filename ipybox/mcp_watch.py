@@ -145,10 +145,11 @@ class ObservedHTTPClient(httpx2.AsyncClient):
         headers: dict[str, str],
         timeout: httpx2.Timeout,
         auth: httpx2.Auth | None,
+        hooks: dict[str, list[Callable[..., Any]]],
         on_answer: Callable[[httpx2.Response], None],
         on_failure: Callable[[Exception], None],
     ):
-        super().__init__(headers=headers, timeout=timeout, auth=auth)
+        super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
         self._on_answer = on_answer
         self._on_failure = on_failure
 

@@ -1,6 +1,7 @@
 """Files that only the same user can read, from their first byte on."""
 
 import os
+import secrets
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -12,3 +13,21 @@ def create_private(path: Path, mode: Literal["w", "wb"] = "w") -> IO[Any]:
         OSError: If it can't be created, or something is there.
     """
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), mode)
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Writes a file with mode 0600, in place of one that may be there: readers see the one or the other, and whole.
+
+    Raises:
+        OSError: If it can't be written; what is there stays.
+    """
+    new = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    try:
+        with create_private(new) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise

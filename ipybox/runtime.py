@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
-from ipybox.kernel_mgr.link import AcceptedSocket
+from ipybox.acceptor import AcceptedSocket
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.loading import loading
 

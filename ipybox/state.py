@@ -6,13 +6,37 @@ from contextlib import suppress
 from pathlib import Path
 
 from ipybox.beneath import open_directory
-from ipybox.sandbox.guard import STATE_DIR
+from ipybox.workspace.names import STATE_DIR
 
 
 def state_dir() -> Path:
     """Returns ipybox's directory in the user's state directory (XDG); it may not exist yet."""
-    state_home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state_home) / "ipybox"
+    # The specification has relative paths ignored; they would mean the workspace.
+    state_home = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (state_home if state_home.is_absolute() else Path.home() / ".local" / "state") / "ipybox"
+
+
+def empty_directory() -> Path:
+    """Returns a directory that holds nothing, for programs that believe what is in their working directory.
+
+    It is emptied again before each use; only root could write it meanwhile.
+    """
+    directory = state_dir() / "empty"
+    directory.mkdir(mode=0o500, parents=True, exist_ok=True)
+    with open_directory(directory) as empty:
+        for name in empty.names():
+            os.fchmod(empty.fd, 0o700)
+            empty.remove(name)
+        os.fchmod(empty.fd, 0o500)
+    return directory
+
+
+def scratch_root() -> Path:
+    """Returns the directory of the host's scratch directories (`ipybox.workspace.scratch`); it may not exist yet.
+
+    It is not in the state directory, as the sandbox opens parts of it, which nothing may do in that one.
+    """
+    return state_dir().with_name("ipybox-scratch")
 
 
 def workspace_state_dir(workspace: Path) -> Path:

@@ -43,7 +43,7 @@ APPROVE = {
     "type": "string",
     "title": "Approval of tool calls",
     "description": "auto to accept those that code makes, ask to be asked about each, or a file with rules, such as "
-    "ipybox.yaml in the workspace",
+    "ipybox.yaml in the workspace: one there can only deny until you trust it with `ipybox trust`",
     "required": False,
 }
 AUDIT = {
@@ -57,8 +57,8 @@ SANDBOX_OPTIONS = {
     "sandbox_profile": {
         "type": "string",
         "title": "Sandbox profile",
-        "description": "default, or workspace to hide the home directory as well; "
-        "a sandbox-config.json in the workspace takes its place",
+        "description": "default, or workspace to hide the home directory as well; a sandbox-config.json in the "
+        "workspace can restrict it, and open more once you trust it with `ipybox trust`",
         "required": False,
     },
     "allowed_domains": {

@@ -2,7 +2,8 @@
 
     python giving_server.py
 
-`give` returns its argument `result` as it is; so does `give_structured`, which has an output schema.
+`give` returns its argument `result` as it is; so do `give_structured`, which has an output schema, and `give_hostile`,
+with whose output schema a result of the right types can't be compared in a lifetime.
 """
 
 import json
@@ -16,6 +17,19 @@ TOOLS: list[dict[str, Any]] = [
         "name": "give_structured",
         "inputSchema": SCHEMA,
         "outputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    },
+    {
+        "name": "give_hostile",
+        "inputSchema": SCHEMA,
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "text": {"type": "string", "pattern": "^(a+)+$"},
+                "items": {"type": "array", "uniqueItems": True},
+                "remote": {"$ref": "http://127.0.0.1:9/schema.json"},
+                "endless": {"$ref": "#/properties/endless"},
+            },
+        },
     },
 ]
 

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 FLAGS = sys.argv[1:]
-TOOLS = ["echo", "pid", "env", "refuse", "fail", "block", "crash", "last_words", "chatter", "many_blocks"]
+TOOLS = ["echo", "pid", "env", "refuse", "fail", "block", "crash", "last_words", "chatter", "many_blocks", "big"]
 
 # What results of 2026-07-28 must have; earlier clients ignore it.
 HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
@@ -65,6 +65,9 @@ def call(id_: Any, name: str, args: dict[str, Any]) -> None:
             image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
             content = [*text("one")["content"], image, *text("two")["content"]]
             send({"id": id_, "result": {"content": content if args.get("text") else [image]}})
+        case "big":
+            numbers = {"numbers": [0] * args.get("values", 0)}
+            send({"id": id_, "result": {**text("x" * args.get("size", 0)), "structuredContent": numbers}})
         case _:
             send({"id": id_, "error": {"code": -32602, "message": f"Unknown tool: {name}"}})
 

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from ipybox.tool_exec.seal import seal
+from ipybox.tool_exec.seal import mac_of, seal
+from ipybox.workspace.registrations import locked_registration
 
 ROOT = Path(__file__).parent.parent
 NODE_MODULES = ROOT / ".npm" / "node_modules"
@@ -60,9 +61,17 @@ def register(workspace: Path, /, **params: dict[str, Any]) -> None:
     """Put a module `registered` into a workspace, with a `ToolRunner` for each server as generated packages have it."""
     lines = ["from ipybox.tool_exec.client import ToolRunner"]
     for name, server_params in params.items():
-        sealed = seal(name, server_params, workspace / "mcptools")
+        sealed = registered(name, server_params, workspace / "mcptools")
         lines.append(f"{name} = ToolRunner.from_env({name!r}, {server_params!r}, seal={sealed!r})")
     (workspace / "registered.py").write_text("\n".join(lines))
+
+
+def registered(name: str, server_params: dict[str, Any], root_dir: Path) -> str:
+    """Returns the seal of a server that is registered from now on, with no package."""
+    sealed = seal(name, server_params, root_dir)
+    with locked_registration(root_dir.resolve() / name) as registration:
+        registration.write(b"", None, mac_of(sealed))
+    return sealed
 
 
 def python(code: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`CodeExecutor(approval_policy=…)`: rules decide on tool calls of a real kernel, outside of it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -52,13 +53,52 @@ async def test_allowed_calls_run_denied_ones_fail_with_their_rule_and_others_rea
         with pytest.raises(CodeExecutionError, match=r"call of scripted\.echo was rejected: not on Sundays$"):
             await asked(executor, "other", "not on Sundays")
 
-        assert (await executor.execute(call("other"))).text == "other"
+        assert (await executor.execute(call("allowed"))).text == "allowed"
         with pytest.raises(CodeExecutionError, match=f"{denied}$"):
             await executor.execute(call("denied"))
         in_background = (
             f"import threading; t = threading.Thread(target=lambda: exec({call('denied')!r})); t.start(); t.join()"
         )
         assert "denied by ipybox.yaml:5" in ((await executor.execute(in_background)).text or "")
+
+
+async def test_execute_rejects_what_the_policy_asks_about_unless_its_approver_accepts_it(tmp_path: Path, mode: Mode):
+    servers.register(tmp_path, scripted=servers.scripted())
+    seen: list[str] = []
+
+    async def approve(request: ApprovalRequest) -> None:
+        seen.append(str(request))
+        await (request.accept() if request.tool_args["text"] == "wanted" else request.reject("not wanted"))
+
+    policy = Policy(POLICY, tmp_path)
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, approval_policy=policy) as executor:
+        with pytest.raises(CodeExecutionError, match=r"was rejected: .* use `stream`, or pass an `approver`$"):
+            await executor.execute(call("other"))
+        assert (await executor.execute(call("wanted"), approver=approve)).text == "wanted"
+        with pytest.raises(CodeExecutionError, match=r"was rejected: not wanted$"):
+            await executor.execute(call("other"), approver=approve)
+        assert (await executor.execute(call("allowed"), approver=approve)).text == "allowed"
+        with pytest.raises(CodeExecutionError, match="denied by policy:5"):
+            await executor.execute(call("denied"), approver=approve)
+
+    assert seen == ["scripted.echo(text='wanted')", "scripted.echo(text='other')"]
+
+
+async def test_an_approver_that_takes_too_long_is_cancelled_and_the_call_fails(tmp_path: Path):
+    servers.register(tmp_path, scripted=servers.scripted())
+    cancelled = asyncio.Event()
+
+    async def approve(_: ApprovalRequest) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with CodeExecutor(working_dir=tmp_path, approval_timeout=0.2) as executor:
+        with pytest.raises(CodeExecutionError, match=r"was not approved: the approval request expired after 0\.2 s$"):
+            await executor.execute(call("other"), approver=approve)
+        assert cancelled.is_set()
+        assert (await executor.execute(call("other"))).text == "other"
 
 
 async def test_policy_may_be_made_by_the_application(tmp_path: Path):

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ipybox.cli import kernel_env, parser
-from ipybox.sandbox.guard import STATE_DIR
+from ipybox.workspace.names import STATE_DIR
 from tests.conftest import Mode
 from tests.servers import NODE_MODULES, ROOT
 

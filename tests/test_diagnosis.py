@@ -11,7 +11,8 @@ from typing import Literal
 import pytest
 
 from ipybox import diagnosis, doctor
-from ipybox.diagnosis import problems, session_notice
+from ipybox.diagnosis import PluginWorkspace, problems, session_notice
+from ipybox.workspace.trust import TrustStore
 from tests.sandbox.test_preflight import FORBIDDEN_BWRAP, NEEDED, package, replace
 from tests.servers import ROOT, WAIT
 
@@ -62,9 +63,9 @@ def sandbox(directory: Path) -> Path:
     return fill(directory)
 
 
-def notice(mode: Literal["plain", "sandbox", "docker"], config: Path | None = None) -> tuple[str, str]:
+def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None = None) -> tuple[str, str]:
     """Returns what is wrong, and what to do, of a notice."""
-    text = session_notice(mode, "codeact-x", sandbox_config=config)
+    text = session_notice(mode, "codeact-x", workspace and PluginWorkspace(path=workspace))
     assert text is not None
     wrong, todo = text.split("\n")
     assert wrong.startswith("codeact-x can't run code here: ")
@@ -110,7 +111,8 @@ def test_it_runs_before_anything_is_installed(tmp_path: Path):
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from ipybox.diagnosis import problems, session_notice
+from ipybox.diagnosis import PluginWorkspace, problems, session_notice
+from ipybox.workspace.trust import TrustStore
 print(len(problems(sandbox=True)))
 print(session_notice("sandbox", "codeact-sandbox"))
 """
@@ -195,7 +197,7 @@ def test_a_program_can_not_add_lines_to_a_notice(sandbox: Path):
 
     wrong, _ = notice("sandbox")
 
-    assert wrong == "rg is broken, it exits with 1: Error: ?[31mno."
+    assert wrong == "rg is broken, it exits with 1: Error: \\u001b[31mno."
 
 
 def test_settings_that_the_sandbox_would_refuse_are_told(sandbox: Path, tmp_path: Path):
@@ -203,10 +205,30 @@ def test_settings_that_the_sandbox_would_refuse_are_told(sandbox: Path, tmp_path
     config.write_text('{"netwrok": {}}')
     known = "'enableWeakerNestedSandbox', 'filesystem', 'network'"
 
-    wrong, todo = notice("sandbox", config)
+    wrong, todo = notice("sandbox", tmp_path)
 
     assert wrong == f"the sandbox settings {config} have an unknown key 'netwrok'; known here: {known}."
     assert todo == f"correct {config}"
+
+
+def test_files_that_are_not_trusted_are_told_until_they_are(sandbox: Path, tmp_path: Path):
+    settings, policy = tmp_path / "sandbox-config.json", tmp_path / "ipybox.yaml"
+    settings.write_text('{"filesystem": {"allowWrite": ["/"]}}')
+    policy.write_text("default: allow")
+    workspace = PluginWorkspace(path=tmp_path, profile="workspace", policy=policy, program=["/env/bin/ipybox"])
+
+    told = session_notice("sandbox", "codeact-x", workspace)
+    assert told is not None
+    about_settings, about_policy = told.split("\n")
+    assert about_settings.startswith("Tell the user: sandbox-config.json of the workspace is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path} --sandbox-profile=workspace`" in about_settings
+    assert about_policy.startswith("Tell the user: ipybox.yaml of the workspace is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path}`" in about_policy
+
+    TrustStore(tmp_path).trust(settings, settings.read_bytes(), "workspace")
+    assert session_notice("sandbox", "codeact-x", workspace) == about_policy
+    TrustStore(tmp_path).trust(policy, policy.read_bytes())
+    assert session_notice("sandbox", "codeact-x", workspace) is None
 
 
 def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):

@@ -48,8 +48,7 @@ class Inspector:
         return result["content"]
 
     async def execute(self, code: str) -> str:
-        content = await self.call("execute_ipython_cell", code=code)
-        return content[0]["text"]
+        return "\n".join(block["text"] for block in await self.call("execute_ipython_cell", code=code))
 
 
 def _call(tool: str, **arguments: str) -> list[str]:
@@ -95,7 +94,7 @@ async def test_session_over_http(tmp_path: Path, mode: Mode, fifo: Fifo):
 
 async def _pages(inspector: Inspector, cut: str) -> str:
     """Returns all of an output, page by page, as the cut and each page say."""
-    found = re.search(r"all of it: (ipybox://\S+),", cut)
+    found = re.search(r"The whole output: (ipybox://\S+),", cut)
     pages: list[str] = []
     while found is not None:
         page, *lines = (await inspector("--method", "resources/read", "--uri", found[1]))["contents"]

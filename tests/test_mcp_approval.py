@@ -19,6 +19,7 @@ from ipybox.mcp_approval import Approver, question
 from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.policy import Decision, Policy
 from ipybox.tool_exec.approval.protocol import Rejection
+from ipybox.workspace.trust import TrustStore
 from tests import servers
 from tests.conftest import Mode
 from tests.servers import WAIT
@@ -68,9 +69,8 @@ async def client_of(workspace: Path, *options: str, user: User | None, era: Era)
 async def run(client: Client, code: str, **arguments: Any) -> str:
     async with asyncio.timeout(2 * WAIT):
         result = await client.call_tool("execute_ipython_cell", {"code": code, **arguments})
-    (block,) = result.content
-    assert isinstance(block, TextContent)
-    return block.text
+    assert all(isinstance(block, TextContent) for block in result.content)
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
 @pytest.fixture
@@ -124,6 +124,7 @@ rules:
 async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_change_it(workspace: Path, mode: Mode):
     file = workspace / "ipybox.yaml"
     file.write_text(POLICY)
+    TrustStore(workspace).trust(file, file.read_bytes())
     user = User(accept(), accept("always for this tool"))
     options = ("--approve", str(file), *mode.options)
     async with client_of(workspace, *options, user=user, era="legacy") as client:
@@ -147,6 +148,22 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
             assert "refused to write ipybox.yaml" in await run(client, "open('ipybox.yaml', 'a').write('x')")
             assert file.read_text() == learned
     assert len(user.forms) == 2
+    # The file that ipybox has changed is trusted as well.
+    async with client_of(workspace, *options, user=None, era="legacy") as client:
+        assert await run(client, CALL.replace("hello", "more")) == "more"
+
+
+async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
+    (workspace / "ipybox.yaml").write_text(POLICY)
+    user = User(accept())
+    async with client_of(workspace, "--approve", str(workspace / "ipybox.yaml"), user=user, era="legacy") as client:
+        said = await run(client, CALL)
+        assert said.startswith("hello\n")
+        assert "ipybox.yaml of the workspace is not trusted: it can only deny tool calls" in said
+        assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
+    assert [form.message.splitlines()[-1] for form in user.forms] == [
+        "It is asked about because of ipybox.yaml:4, which is not trusted"
+    ]
 
 
 async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Path):
@@ -190,8 +207,10 @@ async def test_client_that_goes_away_with_a_question_leaves_nothing_behind(works
         await asyncio.wait([call])
 
 
-async def test_policy_that_is_wrong_is_said_at_the_start_or_by_each_call(workspace: Path):
-    file = workspace / "ipybox.yaml"
+async def test_policy_that_is_wrong_is_said_at_the_start_or_by_each_call(
+    workspace: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    file = tmp_path_factory.mktemp("rules") / "ipybox.yaml"
     file.write_text("rules:\n- effect: permit\n  tool: x\n")
     said = "ipybox.yaml:2: 'effect' has to be allow, ask or deny, not 'permit'"
 

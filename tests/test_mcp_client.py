@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from ipybox.bounded_json import MAX_MESSAGE_BYTES, MAX_VALUES
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_client import MCPClient
+from ipybox.workspace.programs import host_path
+from ipybox.workspace.writable import WritablePlaces
 from tests import servers
 from tests.servers import WAIT
 
@@ -110,17 +113,30 @@ async def test_a_paginator_that_never_ends_is_an_error(pages: Any, message: str,
             await client.list_tools()
 
 
-async def test_tools_are_listed_once_for_checking_results_whatever_page_they_are_on(
-    caplog: pytest.LogCaptureFixture,
-):
+async def test_a_call_needs_no_list_of_the_tools_and_returns_what_the_server_gave(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG, "ipybox")
     async with MCPClient(servers.paged(3), WAIT) as client:
-        for _ in range(5):
-            assert await client.run("tool_3_2", {}) == {"page": 3}
-        with pytest.raises(ToolRunnerError, match="Invalid structured content"):
-            await client.run("tool_3_2", {"wrong": True})
+        assert await client.run("tool_3_2", {}) == {"page": 3}
+        assert await client.run("tool_3_2", {"wrong": True}) == {"page": "not a number"}
 
-    assert len([message for message in caplog.messages if "tools/list" in message]) == 3
+    assert not [message for message in caplog.messages if "tools/list" in message]
+
+
+@pytest.mark.parametrize(
+    "structured",
+    [
+        pytest.param({"text": "a" * 60 + "!"}, id="pattern"),
+        pytest.param({"items": [*range(20_000), *map(str, range(20_000))]}, id="unique_items"),
+        pytest.param({"remote": 1}, id="reference_to_a_url"),
+        pytest.param({"endless": 1}, id="reference_without_end"),
+    ],
+)
+async def test_no_output_schema_of_a_server_holds_up_the_application(structured: dict[str, Any]):
+    params = {"command": sys.executable, "args": ["-S", str(servers.ROOT / "tests" / "giving_server.py")]}
+    async with asyncio.timeout(WAIT), MCPClient(params, WAIT) as client:
+        await client.list_tools()
+        args: dict[str, Any] = {"result": {"content": [], "structuredContent": structured}}
+        assert await client.run("give_hostile", args) == structured
 
 
 @pytest.mark.parametrize(
@@ -164,6 +180,37 @@ async def test_noise_on_stdout_is_ignored_when_the_server_answers():
         assert await client.run("echo", {"text": "hi"}) == "hi"
 
 
+async def test_a_result_of_40_mib_is_read_in_time():
+    async with asyncio.timeout(WAIT), MCPClient(servers.scripted()) as client:
+        result = await client.call("big", {"size": 40 << 20})
+
+    (block,) = result.content
+    assert block.model_dump()["text"] == "x" * (40 << 20)
+
+
+@pytest.mark.parametrize(
+    ("args", "limit"),
+    [
+        pytest.param({"size": MAX_MESSAGE_BYTES}, "134,217,728 bytes", id="bytes"),
+        pytest.param({"values": MAX_VALUES}, "3,000,000 values", id="values"),
+    ],
+)
+async def test_a_server_that_sends_too_much_is_stopped_and_the_calls_in_flight_say_why(
+    args: dict[str, int], limit: str
+):
+    params = servers.scripted()
+    lost = (
+        f"lost the connection to `{params['command']} -S {params['args'][1]}`: it sent a message of more than {limit}"
+    )
+    async with asyncio.timeout(WAIT), MCPClient(params) as client:
+        blocked = asyncio.create_task(client.run("block", {}))
+        assert await client.run("echo", {"text": "hi"}) == "hi"
+        for call in (client.run("big", args), blocked):
+            with pytest.raises(MCPConnectionLost, match=re.escape(lost)):
+                await call
+        assert client.closed
+
+
 async def test_a_server_that_writes_much_to_stderr_never_blocks_and_its_last_lines_are_kept(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ):
@@ -194,7 +241,7 @@ async def test_a_server_gets_the_default_environment_and_its_own(monkeypatch: py
         env = json.loads(str(await client.run("env", {})))
 
     assert env["TOKEN"] == "Bearer s3cret-value"
-    assert env["PATH"] == os.environ["PATH"]
+    assert env["PATH"] == host_path(WritablePlaces(Path.cwd()))
     assert "SECRET_TOKEN" not in env
 
 

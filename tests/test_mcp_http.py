@@ -68,9 +68,7 @@ async def client_of(server: Server, era: Era = "auto", name: str = "test", **opt
 async def run(client: Client, code: str, session: str = "default", **arguments: Any) -> str:
     async with asyncio.timeout(2 * WAIT):
         result = await client.call_tool("execute_ipython_cell", {"code": code, "session": session, **arguments})
-    block = result.content[0]
-    assert isinstance(block, TextContent)
-    return block.text
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
 def message(method: str, era: Era = "auto", **params: Any) -> dict[str, Any]:

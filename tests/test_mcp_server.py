@@ -73,10 +73,10 @@ async def call(client: Client, tool: str, **arguments: Any) -> CallToolResult:
 
 
 def text_of(result: CallToolResult) -> str:
-    block, *images = result.content
-    assert isinstance(block, TextContent)
-    assert all(isinstance(image, ImageContent) for image in images)
-    return block.text
+    """The blocks of text, each on lines of its own; images come after them."""
+    texts = [block.text for block in result.content if isinstance(block, TextContent)]
+    assert all(isinstance(block, ImageContent) for block in result.content[len(texts) :])
+    return "\n".join(texts)
 
 
 async def output(client: Client, code: str, **arguments: Any) -> str:
@@ -137,9 +137,10 @@ async def test_long_output_is_cut_and_paged_through_by_resource(tmp_path: Path, 
     expected = "".join(f"Zeile für Zeile {i}\n" for i in range(100_000)).removesuffix("\n")
     async with client_of(tmp_path, *mode.options) as client:
         text = await output(client, code, max_output_chars=300)
-        head, where, tail = re.split(r"\n\[\.\.\. (.*) \.\.\.\]\n", text)
-        assert (head, tail) == (expected[:200], expected[-100:])
-        told = re.fullmatch(rf"{len(expected) - 300} characters left out; all of it: (\S+), file (\S+)", where)
+        text, _, where = text.rpartition("\n")
+        cut = f"\n[... {len(expected) - 300} characters left out ...]\n"
+        assert text == f"{expected[:200]}{cut}{expected[-100:]}"
+        told = re.fullmatch(r"\[ipybox\] The whole output: (\S+), file (\S+)", where)
         assert told is not None
         # In a container, the workspace has another path.
         assert (tmp_path / ".ipybox" / "outputs" / Path(told[2]).name).read_text() == expected
@@ -180,7 +181,7 @@ async def test_images_are_shown_and_files_named(tmp_path: Path, mode: Mode):
     table = "import pandas; display(pandas.DataFrame({'a': [1]}))"
     async with client_of(tmp_path, *mode.options) as client:
         result = await call(client, "execute_ipython_cell", code=f"{plot}\n{table}")
-        _, image = result.content
+        _, _, image = result.content
         assert isinstance(image, ImageContent)
         assert image.mime_type == "image/png"
         data = base64.b64decode(image.data)
@@ -189,7 +190,7 @@ async def test_images_are_shown_and_files_named(tmp_path: Path, mode: Mode):
         width, height = struct.unpack(">II", data[16:24])
         assert width == 1568
         assert 700 < height < 900
-        text = re.fullmatch(r" +a\n0 +1\n\nImages:\n- (.*)\n\nFiles in (.*): (.*\.html)", text_of(result))
+        text = re.fullmatch(r" +a\n0 +1\nImages:\n- (.*)\nFiles in (.*): (.*\.html)", text_of(result))
         assert text is not None
         saved = struct.unpack(">II", Path(text[1]).read_bytes()[16:24])
         assert saved > (width, height)
@@ -248,7 +249,9 @@ async def test_timeout_says_what_became_of_the_kernel_and_what_was_printed(tmp_p
         result = await call(client, "execute_ipython_cell", code=code, timeout=0.5, max_output_chars=150)
         assert result.is_error
         assert text_of(result).startswith(f"before\n{'y' * 93}\n[... ")
-        assert text_of(result).endswith(f"\n{fate[-50:]}")
+        failed, kept = text_of(result).rsplit("\n", 1)
+        assert failed.endswith(f"\n{fate[-50:]}")
+        assert kept.startswith("[ipybox] The whole output: ")
         assert await output(client, "x") == "1"
 
 

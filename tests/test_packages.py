@@ -9,13 +9,15 @@ import os
 import socket
 import sys
 import tarfile
+import tempfile
 import zipfile
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import distributions, requires
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -23,6 +25,7 @@ from packaging.requirements import Requirement
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.packages import InstallError, PackageInstaller, packages_dir
 from ipybox.packages.distributions import closure
+from ipybox.packages.pip import Pip, PipError, PipSettings
 from ipybox.packages.request import parse_request
 from ipybox.packages.store import PackageStore
 from ipybox.sandbox.settings import SandboxSettings, load_settings
@@ -34,7 +37,7 @@ INSTALL = 6 * WAIT
 
 #: A build backend that tries what it should not, and puts into the package what came of it.
 BACKEND = """
-import json, os, pathlib, zipfile
+import importlib, json, os, pathlib, urllib.request, zipfile
 
 def attempt(action):
     try:
@@ -42,10 +45,24 @@ def attempt(action):
     except OSError as exc:
         return type(exc).__name__
 
+def request(url, **proxies):
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    return opener.open(url, timeout=5).status
+
+def get_requires_for_build_wheel(config_settings=None):
+    return json.loads(pathlib.Path("plan.json").read_text())["dynamic"]
+
 def build_wheel(directory, config_settings=None, metadata_directory=None):
     plan = json.loads(pathlib.Path("plan.json").read_text())
     results = {"written": attempt(lambda: pathlib.Path(plan["marker"]).write_text("built"))}
     results["read"] = attempt(lambda: pathlib.Path(plan["secret"]).read_text())
+    results["environment"] = repr(dict(os.environ))
+    if plan["url"]:
+        proxy = os.environ.get("HTTP_PROXY", "")
+        results["direct"] = attempt(lambda: request(plan["url"]))
+        results["proxy"] = attempt(lambda: request(plan["url"], http=proxy))
+    for module in plan["imports"]:
+        results[module] = importlib.import_module(module).VERSION
     if plan["fifo"]:
         pathlib.Path(plan["fifo"]).open("w").write("building\\n")
         open(plan["fifo"] + ".never").read()
@@ -96,21 +113,34 @@ class Index:
                 archive.writestr(entry, text)
         return path
 
-    def source(self, name: str, version: str, *, secret: Path | None = None, fifo: Path | None = None) -> Path:
+    def source(self, name: str, version: str, **plan: Any) -> Path:
         path = self.directory / f"{name}-{version}.tar.gz"
         with tarfile.open(path, "w:gz") as archive:
-            for entry, text in self.project(name, version, secret, fifo).items():
+            for entry, text in self.project(name, version, **plan).items():
                 member = tarfile.TarInfo(f"{name}-{version}/{entry}")
                 member.size = len(text.encode())
                 archive.addfile(member, io.BytesIO(text.encode()))
         return path
 
-    def project(self, name: str, version: str, secret: Path | None = None, fifo: Path | None = None) -> dict[str, str]:
+    def project(
+        self,
+        name: str,
+        version: str,
+        *,
+        secret: Path | None = None,
+        fifo: Path | None = None,
+        url: str | None = None,
+        requires: Sequence[str] = (),
+        dynamic: Sequence[str] = (),
+        imports: Sequence[str] = (),
+    ) -> dict[str, str]:
+        """Returns the files of a project, whose build has these requirements and does what `BACKEND` says."""
         plan = {"name": name, "version": version, "marker": str(self.marker), "secret": str(secret or "/none")}
+        plan |= {"fifo": fifo and str(fifo), "url": url, "dynamic": dynamic, "imports": imports}
         return {
             "pyproject.toml": dedent(f"""\
                 [build-system]
-                requires = []
+                requires = {json.dumps(requires)}
                 build-backend = "backend"
                 backend-path = ["."]
                 [project]
@@ -118,7 +148,7 @@ class Index:
                 version = "{version}"
                 """),
             "backend.py": BACKEND,
-            "plan.json": json.dumps(plan | {"fifo": fifo and str(fifo)}),
+            "plan.json": json.dumps(plan),
             "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         }
 
@@ -343,6 +373,134 @@ async def test_source_is_built_in_the_sandbox_away_from_everything(index: Index,
     assert "SECRET" not in found["read"]
 
 
+async def test_build_sees_neither_the_home_nor_any_host_nor_passwords_of_the_index(
+    index: Index, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: SandboxSettings | None
+):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "notes.txt").write_text("PRIVATE")
+    monkeypatch.setenv("HOME", str(home))
+    async with served(index.directory) as port:
+        index.source("built", "1.0", secret=home / "notes.txt", url=f"http://127.0.0.1:{port}/built/")
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.delenv("PIP_FIND_LINKS")
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://user:passw0rd@127.0.0.1:{port}")
+        assert await install(place, "built", settings) == "Installed built-1.0"
+    found = results(place, "built")
+    plain = settings is None
+    assert (found["read"] == "PRIVATE") == plain
+    assert (found["direct"] == "200") == plain
+    assert plain or found["proxy"] != "200"
+    assert ("passw0rd" in found["environment"]) == plain
+
+
+async def test_build_reaches_the_hosts_that_the_settings_allow(
+    index: Index, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with served(index.directory) as port:
+        index.source("built", "1.0", url=f"http://127.0.0.1:{port}/built/")
+        assert await install(place, "built", load_settings(None, [f"127.0.0.1:{port}"])) == "Installed built-1.0"
+    assert results(place, "built")["proxy"] == "200"
+
+
+async def test_requirements_of_a_build_are_fetched_and_built_before(
+    index: Index, place: Path, settings: SandboxSettings | None
+):
+    index.wheel("static", "1.0", requires=["deep"])
+    index.wheel("deep", "3.0")
+    index.wheel("late", "4.0")
+    index.wheel("late", "5.0")
+    # Both are sources, and have requirements of their own.
+    index.wheel("tool", "1.0", {"tool.py": "VERSION = 'wheel'"})
+    index.source("tool_source", "2.0", requires=["tool"], imports=["tool"])
+    index.source("built", "1.0", requires=["static"], dynamic=["late<5", "tool-source"], imports=["deep", "late"])
+    assert await install(place, "built", settings) == "Installed built-1.0"
+    found = results(place, "built")
+    assert (found["deep"], found["late"]) == ("3.0", "4.0")
+    assert [name for name in tree(place) if name.endswith("/METADATA")] == ["built-1.0.dist-info/METADATA"]
+    assert index.marker.exists() == (settings is None)
+
+
+@pytest.mark.parametrize(
+    ("requires", "dynamic", "reason"),
+    [
+        (["absent>=2"], [], "No matching distribution found for absent>=2\nThe build of built requires that."),
+        ([], ["absent"], "No matching distribution found for absent\nThe build of built requires that."),
+        ([], ["built"], "built can't be built: that requires built itself"),
+    ],
+)
+async def test_build_whose_requirements_are_not_to_be_had_fails_with_the_reason(
+    index: Index, place: Path, requires: list[str], dynamic: list[str], reason: str
+):
+    index.source("built", "1.0", requires=requires, dynamic=dynamic)
+    assert reason in await failure(place, "built", load_settings())
+
+
+async def test_build_can_not_ask_for_more_requirements_without_end(index: Index, place: Path):
+    project = place / "project"
+    project.mkdir()
+    for name, content in index.project("built", "1.0").items():
+        (project / name).write_text(content)
+    more = """
+def get_requires_for_build_wheel(config_settings=None):
+    with open("../asked", "a+") as file:
+        file.write("x")
+        return [f"fresh{file.tell()}"]
+"""
+    (project / "backend.py").write_text(BACKEND + more)
+    for number in range(1, 10):
+        index.wheel(f"fresh{number}", "1.0")
+    assert "No matching distribution found for fresh4" in await failure(place, "./project", load_settings())
+
+
+@pytest.mark.parametrize("kind", ["option", "no list", "no text", "deep", "many", "link", "pipe"])
+def test_requirements_that_a_build_has_made_up_are_refused(tmp_path: Path, kind: str):
+    file = tmp_path / "requirements.json"
+    content: dict[str, str] = {
+        "option": '["--index-url=https://host.example"]',
+        "no list": "7",
+        "no text": "[[]]",
+        "deep": "[" * 100_000,
+        "many": json.dumps([f"fresh{number}" for number in range(1000)]),
+    }
+    if kind == "link":
+        (tmp_path / "secret").write_text('["fresh"]')
+        file.symlink_to(tmp_path / "secret")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_text(content[kind])
+    with pytest.raises(PipError):
+        Pip(tmp_path, tmp_path, PipSettings({}, [], []), "build").build_requirements()
+
+
+async def test_local_project_shows_its_build_only_itself_and_is_not_changed(index: Index, place: Path):
+    project = place / "project"
+    project.mkdir()
+    (place / "neighbor.txt").write_text("NEIGHBOR")
+    for name, content in index.project("built", "1.0", secret=place / "neighbor.txt").items():
+        (project / name).write_text(content)
+    (project / "backend.py").write_text(f"open('left', 'w').write('x')\n{BACKEND}")
+    before = sorted(path.name for path in project.iterdir())
+    assert await install(place, "./project", load_settings()) == "Installed built-1.0"
+    assert "NEIGHBOR" not in results(place, "built")["read"]
+    assert sorted(path.name for path in project.iterdir()) == before
+
+
+async def test_temporary_directory_in_the_workspace_is_not_used(
+    index: Index, place: Path, monkeypatch: pytest.MonkeyPatch, settings: SandboxSettings | None
+):
+    temporary = place / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    before = temporary.stat().st_mtime_ns
+    index.source("built", "1.0")
+    await install(place, "built", settings)
+    assert temporary.stat().st_mtime_ns == before, "something was made there"
+    assert str(temporary) not in results(place, "built")["environment"]
+
+
 async def test_sandbox_builds_what_the_index_on_a_loopback_port_has(
     index: Index, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -544,6 +702,12 @@ async def test_install_repairs_what_was_killed_between_two_generations(index: In
 
 async def test_package_of_the_real_index_is_installed(place: Path, settings: SandboxSettings | None):
     assert await install(place, "cowsay==6.1", settings) == "Installed cowsay-6.1"
+    assert "cowsay/__init__.py" in tree(place)
+
+
+async def test_source_of_the_real_index_is_built_with_setuptools(place: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PIP_NO_BINARY", "cowsay")
+    assert await install(place, "cowsay==6.1", load_settings()) == "Installed cowsay-6.1"
     assert "cowsay/__init__.py" in tree(place)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipybox import CodeExecutor, generate_mcp_sources
+from ipybox.workspace.writable import WritablePlaces
 from tests.conftest import Mode
 from tests.servers import ROOT
 
@@ -58,7 +59,7 @@ async def test_what_the_skill_shows_runs_as_it_stands(tmp_path: Path, mode: Mode
     find, act, check = blocks("SKILL.md")
     learn, type_, parser, prove_parser = blocks("references/output-parsers.md")
     api, impl, init, prove_tool = blocks("references/saving-codeacts.md")
-    await generate_mcp_sources("github", GITHUB, tmp_path / "mcptools", beneath=tmp_path if mode.sandbox else None)
+    await generate_mcp_sources("github", GITHUB, tmp_path / "mcptools", places=WritablePlaces(tmp_path))
     gentool = tmp_path / "gentools" / "github" / "commits_of_top_repos"
     gentool.mkdir(parents=True)
     (tmp_path / "mcpparse" / "github").mkdir(parents=True)

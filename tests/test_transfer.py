@@ -31,7 +31,10 @@ PROTECTED = (
     *(".mcp.json", ".claude/settings.json", ".vscode/tasks.json", "sandbox-config.json", "ipybox.yaml"),
     *(".bashrc", "sub/.gitconfig"),
 )
-SECRET = (".env", ".env.local", "a/.Env", ".ipybox/seal", ".envrc")
+SECRET = (
+    *(".env", ".env.local", "a/.Env", ".ipybox/seal", ".envrc", ".npmrc", "a/.mcp.json"),
+    ".claude/settings.local.json",
+)
 
 #: Ways to name a file that is outside.
 WAYS_OUT = {
@@ -338,7 +341,7 @@ def test_protected_names_are_not_written(path: str, workspace: Workspace, root: 
 
 
 def test_protected_names_are_so_in_any_case_and_in_each_allowed_directory(root: Path, outside: Path):
-    for path in (".GIT/config", "sub/.Mcp.json"):
+    for path in (".GIT/config", "sub/.VScode/tasks.json", "claude.MD"):
         with pytest.raises(PermissionError, match="can't be uploaded: it is protected"):
             Workspace(root, [outside]).upload(outside / path, b"new")
     assert names(outside) == ["file"]
@@ -365,6 +368,15 @@ def test_configuration_that_is_no_secret_is_read(workspace: Workspace, root: Pat
     (root / ".git/config").write_text("[core]")
 
     assert workspace.download(".git/config").data == b"[core]"
+
+
+def test_configuration_of_git_with_credentials_is_not_read(workspace: Workspace, root: Path):
+    (root / ".git").mkdir()
+    (root / ".git/config").write_text('[remote "origin"]\n\turl = https://me:secret@example.org/x\n')
+
+    with pytest.raises(PermissionError, match="it may hold secrets"):
+        workspace.download(".git/config")
+    assert b"secret" not in workspace.download(".").data
 
 
 def test_names_above_the_workspace_do_not_count(tmp_path: Path):
@@ -711,7 +723,7 @@ def test_what_is_left_out_is_told_in_few_words(workspace: Workspace, root: Path)
 
     left_out = workspace.download(".").transferred.left_out
     assert len(left_out) == TOLD + 1
-    assert left_out[0] == "0?? (a link)"
+    assert left_out[0] == r"0\u001b\u000a (a link)"
     assert left_out[-1] == "5 more"
 
 

@@ -7,17 +7,18 @@ already is counted while the log can't be written, and the next line says how mu
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from ipybox.audit.digests import digest, key_path
 from ipybox.audit.log import LogFile
-from ipybox.audit.redaction import Redactor, is_secret_name
+from ipybox.audit.redaction import Redactor, secrets_among
 from ipybox.errors import AuditError
 from ipybox.keys import lasting_key
 from ipybox.vars import variables
+from ipybox.workspace.env_file import read_env_file
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,8 @@ class Audit:
         workspace: The workspace.
         detail: `full` has code and arguments, without secrets and cut; `hash` has their keyed hashes only
             (`ipybox.audit.digests`).
-        secrets: Values that are taken out of all that is written, by the names that stand for them. What the
-            workspace's `.env` has is known anyway, as are variables of the environment with names such as `API_KEY`.
+        secrets: Values that are taken out of all that is written, by the names that stand for them. Those of the
+            workspace's `.env` and of the environment are known anyway, by their names or their looks.
         file: Where to write, by default the workspace's own log.
     """
 
@@ -54,8 +55,8 @@ class Audit:
         self._key: bytes | None = None
         self._full = detail == "full"
         self._redactor = Redactor()
-        self._redactor.know({name: value for name, value in os.environ.items() if is_secret_name(name)})
-        self._redactor.know({**_dotenv(workspace), **(secrets or {})})
+        self.know({**os.environ, **read_env_file(workspace)})
+        self._redactor.know(secrets or {})
         #: Lines that could not be written, and why, if that holds still.
         self._missing = 0
         self._failure: str | None = None
@@ -76,9 +77,13 @@ class Audit:
         """Closes the file, which is opened again for a later line."""
         self.file.close()
 
-    def know(self, secrets: Mapping[str, str]) -> None:
-        """Takes these values out of what is written from now on."""
-        self._redactor.know(secrets)
+    def know(self, variables: Mapping[str, str]) -> None:
+        """Takes those of the values that are secrets out of what is written from now on."""
+        self._redactor.know(secrets_among(variables))
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Takes these values out of what is written from now on, which no variables stand for."""
+        self._redactor.hide(values)
 
     def require(self) -> None:
         """Makes sure that lines can be written, as far as is known, before more happens.
@@ -137,14 +142,5 @@ class Audit:
         return self._redactor.value(value, MAX_ARGUMENTS)
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
-        """Takes the values out that the placeholders in a server's parameters stand for."""
-        self._redactor.know({name: os.environ[name] for name in variables(value) if name in os.environ})
-
-
-def _dotenv(workspace: Path) -> dict[str, str]:
-    file = workspace / ".env"
-    if not file.is_file():  # but perhaps a pipe, which would block
-        return {}
-    from dotenv import dotenv_values
-
-    return {name: value for name, value in dotenv_values(file).items() if value}
+        """Takes the secrets out that the placeholders in a server's parameters stand for."""
+        self.know({name: os.environ[name] for name in variables(value) if name in os.environ})

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ipybox.beneath import Directory, open_directory
 from ipybox.errors import AuditError
-from ipybox.sandbox.guard import STATE_DIR
 from ipybox.state import make_state_dir_in, workspace_state_dir
+from ipybox.workspace.names import STATE_DIR
 
 #: Bytes of a file after which a new one is begun, and how many full ones are kept.
 MAX_BYTES = 10 << 20

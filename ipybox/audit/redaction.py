@@ -6,7 +6,7 @@ follows is bounded or can't begin a match of its own.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, cast
 
@@ -32,6 +32,15 @@ _NAMES = frozenset(
         *("authorization", "credential", "credentials", "apikey", "accesskey", "privatekey"),
     )
 )
+#: Last words of names of variables that say so, too, and of those that say something about a secret.
+_ALSO = frozenset({"pass", "key", "auth", "pat", "dsn", "creds"})
+_ABOUT = frozenset(
+    (
+        *("host", "hostname", "url", "uri", "endpoint", "port", "path", "file", "dir", "directory"),
+        *("name", "id", "type", "ttl", "timeout", "expiry", "days", "limit", "length", "size", "count", "max", "min"),
+        *("region", "enabled"),
+    )
+)
 _PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("set", "cookie")})
 
 _NAME = (
@@ -44,9 +53,9 @@ _ASSIGNED = re.compile(
     r"(?:(\"\"\"|''')((?:\\.|(?!\2)[^\\])*)(\2|\Z)|([\"'])((?:\\.|(?!\5)[^\\\n])*)(\5|$))",
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
-#: `?token=…` in a URL, `API_KEY=…` in a shell.
+#: `?token=…` in a URL, `--api-key=…` and `API_KEY=…` in a shell.
 _UNQUOTED = re.compile(
-    rf"((?i:[?&][\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)[^\s\"'&;)$]+"
+    rf"((?i:(?:[?&]|(?<![\w-])--?)[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)[^\s\"'&;)$]+"
 )
 _SHAPES = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
@@ -63,6 +72,11 @@ _SHAPES = re.compile(
 _SHORTEST_SHAPE = 14
 _SCHEME = re.compile(r"\b(bearer|basic|token)\s{1,4}(?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}=*", re.IGNORECASE)
 _USER = re.compile(r"(://[^\s/@:\"']{0,200}:)[^\s/@\"']+(?=@)")
+#: What no word looks like: letters and digits in one piece.
+_RANDOM = re.compile(r"(?<![A-Za-z0-9+=])(?=[A-Za-z+=]*[0-9])(?=[0-9+=]*[A-Za-z])[A-Za-z0-9+=]{16,}")
+_WORDLIKE = re.compile(r"true|false|none|null|yes|no|on|off|\d{1,5}|\w+://.*", re.IGNORECASE)
+_PATH = re.compile(r"(?:~|\.{0,2})/[^/]+(?:/.*)?", re.DOTALL)
+_HOSTNAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)?")
 #: What says where a secret comes from, and not what it is.
 _PLACEHOLDER = re.compile(r"(?:(?:bearer|basic|token)\s)?\s{0,8}(?:\$\{\w{1,200}\}){0,8}", re.IGNORECASE)
 
@@ -73,16 +87,54 @@ def is_secret_name(name: str) -> bool:
     return not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Tells whether a variable's value is a secret, by its name or its looks.
+
+    A value that could be anything is not a secret: a word, a number, a path, a host, a URL without credentials.
+    """
+    if looks_secret(value):
+        return True
+    words = [word.lower() for word in _WORDS.findall(name[:200])]
+    if not words or words[-1] in _ABOUT or _WORDLIKE.fullmatch(value) or _PATH.fullmatch(value):
+        return False
+    return is_secret_name(name) or words[-1] in _ALSO or any(word.endswith(("password", "token")) for word in words)
+
+
+def looks_secret(value: str) -> bool:
+    """Tells whether a value is one of the known forms of keys, has one in it, or letters and digits without order."""
+    if has_known_form(value):
+        return True
+    return not _PATH.fullmatch(value) and not _HOSTNAME.fullmatch(value) and _RANDOM.search(value) is not None
+
+
+def has_known_form(value: str) -> bool:
+    """Tells whether a value is one of the known forms of keys and credentials, or has one in it."""
+    return _without_patterns(value) != value
+
+
+def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of the variables whose values are secrets."""
+    return {name: value for name, value in variables.items() if is_secret(name, value)}
+
+
 class Redactor:
     """Takes out secrets, of which it knows values by the names of their variables."""
 
     def __init__(self) -> None:
+        #: What stands in the place of each value.
         self._values: dict[str, str] = {}
         self._longest = 0
 
     def know(self, variables: Mapping[str, str]) -> None:
         """Takes these values out from now on, and puts `${NAME}` in their place."""
-        new = {value: name for name, value in variables.items() if len(value) >= MIN_SECRET}
+        self._add({value: f"${{{name}}}" for name, value in variables.items()})
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Takes these values out from now on, which no variables stand for."""
+        self._add(dict.fromkeys(values, REDACTED))
+
+    def _add(self, values: Mapping[str, str]) -> None:
+        new = {value: shown for value, shown in values.items() if len(value) >= MIN_SECRET}
         if new.keys() <= self._values.keys():
             return
         # Longest first: a value may contain another.
@@ -91,18 +143,21 @@ class Redactor:
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """Returns a text without secrets, cut to a number of characters, with what is missing."""
-        kept = text[: limit + max(_BEYOND, self._longest)]
-        for value, name in self._values.items():
-            if value not in kept:
-                continue
-            if len(value) >= MIN_ANYWHERE:
-                kept = kept.replace(value, f"${{{name}}}")
-            else:
-                kept = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"${{{name}}}", kept)
-        kept = _without_patterns(kept)
+        kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]))
         if len(kept) <= limit and len(text) <= limit:
             return kept
         return f"{kept[:limit]}[... cut, {len(text):,} characters in all ...]"
+
+    def known(self, text: str) -> str:
+        """Returns a text without the values that are known."""
+        for value, shown in self._values.items():
+            if value not in text:
+                continue
+            if len(value) >= MIN_ANYWHERE:
+                text = text.replace(value, shown)
+            else:
+                text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", shown, text)
+        return text
 
     def value(self, value: Any, limit: int = MAX_TEXT) -> Any:
         """Returns a JSON value without secrets, cut to about a number of characters, with what is missing."""
@@ -144,11 +199,13 @@ class _Walk:
 
     def _list(self, items: list[Any], depth: int) -> list[Any]:
         written: list[Any] = []
+        option = ""  # `--token` in a command line, whose value follows
         for item in items:
             if len(written) == MAX_ITEMS or self._left <= 0:
                 written.append(f"[... {len(items) - len(written):,} more ...]")
                 break
-            written.append(self.value(item, depth + 1))
+            written.append(self._secret(item) if is_secret_name(option) else self.value(item, depth + 1))
+            option = item if isinstance(item, str) and item.startswith("-") and "=" not in item else ""
         return written
 
     def _secret(self, value: Any) -> Any:

@@ -30,7 +30,7 @@ async def check_in_kernel(workspace: Path, **confinement: Any) -> str:
                 case ApprovalRequest():
                     await item.reject()  # a module that calls a tool when it is imported is told so
                 case CodeExecutionResult():
-                    said = item.text or ""
+                    said = "\n".join([item.text or "", *item.notices])
                 case _:
                     pass
     return said

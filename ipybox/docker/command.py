@@ -8,6 +8,7 @@ from ipybox.docker.errors import DockerError
 from ipybox.docker.launcher import launch
 from ipybox.docker.options import options
 from ipybox.docker.refusal import refuse
+from ipybox.printable import printable
 
 
 def run(namespace: argparse.Namespace) -> NoReturn:
@@ -19,6 +20,7 @@ def run(namespace: argparse.Namespace) -> NoReturn:
     try:
         launch(options(namespace))
     except DockerError as exc:
-        print(f"ipybox: {exc}", file=sys.stderr, flush=True)
-        refuse(str(exc))
+        reason = printable(str(exc), lines=True)
+        print(f"ipybox: {reason}", file=sys.stderr, flush=True)
+        refuse(reason)
         sys.exit(1)

@@ -1,16 +1,28 @@
-"""The container: what it may do, and what of the host it gets. Pure, but for a look at the workspace's owner."""
+"""The container: what it may do, and what of the host it gets.
+
+Two directories of the host are mounted: the workspace, and one for ipybox's keys, registrations and caches, which must
+outlast containers. It is not in the workspace: a repository may bring any file there, also keys that its author knows.
+Containers with and without a sandbox have different ones, because code without a sandbox can write its own.
+"""
 
 import csv
 import io
 import os
 import secrets
+from pathlib import Path
 
 from ipybox.docker.engine import Engine
 from ipybox.docker.errors import DockerError
 from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, Options
+from ipybox.state import workspace_state_dir
 
 #: Home of the container's user; like /tmp it ends with the container.
 HOME = "/home/ipybox"
+
+#: Where ipybox's state is in the container, see XDG_STATE_HOME in the Dockerfile.
+STATE = "/app/state"
+#: Scratch directories, with sockets, for which the file systems of Docker Desktop have no support.
+SCRATCH = f"{STATE}/ipybox-scratch"
 
 #: Processes and threads of the container together; some numerical libraries start a thread for each processor.
 PIDS_LIMIT = 1024
@@ -28,11 +40,13 @@ LABEL = "ipybox.workspace"
 def create_command(options: Options, engine: Engine) -> list[str]:
     """Returns the command that makes the container, and writes its id. With a sandbox, it reads `seccomp.profile`.
 
+    The directory for the container's state is created if need be.
+
     Once its stdin is at its end, or the client that is attached to it has gone, ipybox ends, and with it the container,
     which Docker then removes.
 
     Raises:
-        DockerError: If such a container can't have a sandbox.
+        DockerError: If such a container can't have a sandbox, or no directory for its state.
     """
     uid, gid = _user(options, engine)
     if options.sandbox and uid == 0:
@@ -52,6 +66,8 @@ def create_command(options: Options, engine: Engine) -> list[str]:
         *("--tmpfs", f"{HOME}:rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"),
         # Unlike --volume it does not make a directory that has gone meanwhile.
         *("--mount", _fields("type=bind", f"source={options.workspace}", f"target={WORKSPACE}")),
+        *("--mount", _fields("type=bind", f"source={_state(options, uid, gid)}", f"target={STATE}")),
+        *("--tmpfs", f"{SCRATCH}:rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"),
         *("--pids-limit", str(PIDS_LIMIT)),
         # As much with swap as without: there is none.
         *(("--memory", str(container), "--memory-swap", str(container)) if container else ()),
@@ -93,6 +109,18 @@ def _user(options: Options, engine: Engine) -> tuple[int, int]:
     # Root without capabilities can't write what is someone else's, and its files would be in the way there.
     owner = options.workspace.stat()
     return owner.st_uid, owner.st_gid
+
+
+def _state(options: Options, uid: int, gid: int) -> Path:
+    """Returns the directory of the host for the state of the workspace's containers, which belongs to their user."""
+    try:
+        directory = workspace_state_dir(options.workspace) / ("docker-sandbox" if options.sandbox else "docker")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(directory, uid, gid)
+    except OSError as exc:
+        raise DockerError(f"there is no directory for the container's state: {exc}") from exc
+    return directory
 
 
 def _permit_sandbox(engine: Engine) -> list[str]:

@@ -1,9 +1,11 @@
 """The options of `ipybox docker`: some are Docker's, the others are those of the ipybox in the container."""
 
 import argparse
+import hashlib
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,6 +14,7 @@ from ipybox.docker.errors import DockerError
 from ipybox.instructions import Instructions
 from ipybox.kernel_mgr.limits import MIN_MEMORY, format_bytes, parse_bytes
 from ipybox.sandbox.settings import PROFILES
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: Name of the image, unless the variable IPYBOX_IMAGE has another one; docker-build.sh reads it, too.
 IMAGE = "ipybox"
@@ -109,8 +112,7 @@ def parser(*, add_help: bool = True) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--sandbox", action="store_true", help="run code inside srt there, apart from the MCP servers and their secrets"
     )
-    arguments.add_argument("--sandbox-config", type=Path, metavar="FILE", help="settings for it, in the workspace")
-    arguments.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="settings for it that are built in")
+    add_sandbox_settings(arguments)
     arguments.add_argument(
         "--allow-domain",
         action="append",
@@ -150,6 +152,26 @@ def add_shared_options(arguments: argparse.ArgumentParser) -> None:
     )
 
 
+def add_sandbox_settings(arguments: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage] a parser or a group
+    """Adds the options for the settings of the sandbox, which are the same with and without Docker."""
+    arguments.add_argument(
+        "--sandbox-profile", choices=sorted(PROFILES), help="built-in settings of the sandbox (default: default)"
+    )
+    files = arguments.add_mutually_exclusive_group()
+    files.add_argument(
+        "--sandbox-config",
+        type=Path,
+        metavar="FILE",
+        help="settings in the format of srt, in place of those of the profile; a file in the workspace can only "
+        "restrict the profile until you trust it (ipybox trust)",
+    )
+    files.add_argument(
+        "--workspace-config",
+        action="store_true",
+        help="use sandbox-config.json in the workspace, if it exists, as --sandbox-config",
+    )
+
+
 def options(namespace: argparse.Namespace) -> Options:
     """Returns what a parsed command line asks for.
 
@@ -169,7 +191,7 @@ def options(namespace: argparse.Namespace) -> Options:
         raise DockerError("there are settings for the sandbox, but no sandbox is asked for: add --sandbox")
     allowed: list[str] | None = given.get("allowed_dir")
     passed_on += [f"--allowed-dir={directory}" for directory in (["."] if allowed is None else allowed)]
-    passed_on += _approval(given, workspace)
+    passed_on += [*_approval(given, workspace), *_trusted(given, workspace)]
     passed_on += [
         f"--{name.replace('_', '-')}={given[name]}"
         for name in (
@@ -206,6 +228,30 @@ def _approval(given: dict[str, Any], workspace: Path) -> list[str]:
     return [f"--approve={WORKSPACE}/{file.relative_to(workspace)}", "--late-checks"]
 
 
+def _trusted(given: dict[str, Any], workspace: Path) -> list[str]:
+    """Returns the arguments that say in the container which content of the workspace a person trusts.
+
+    The trust store is on the host; the container has one in the workspace only, which anybody may have written.
+    """
+    store = TrustStore(workspace)
+    profile = given.get("sandbox_profile") or "default"
+    files: list[tuple[Path, str]] = []
+    if given.get("sandbox_config") is not None:
+        files.append((Path(given["sandbox_config"]), profile))
+    if given.get("workspace_config"):
+        files.append((workspace / SANDBOX_CONFIG, profile))
+    if isinstance(approve := given.get("approve"), Path):
+        files.append((approve, ""))
+    arguments: list[str] = []
+    for file, compared_with in files:
+        place = file.expanduser().resolve()
+        with suppress(OSError):  # the container says what is wrong
+            data = read_untrusted(place, workspace)
+            if store.trusts(place, data, compared_with):
+                arguments.append(f"--trusted={hashlib.sha256(data).hexdigest()}")
+    return arguments
+
+
 def _sandbox_settings(given: dict[str, Any], workspace: Path) -> list[str]:
     """Returns the arguments that say in the container what the sandbox's settings are."""
     arguments: list[str] = []
@@ -214,6 +260,8 @@ def _sandbox_settings(given: dict[str, Any], workspace: Path) -> list[str]:
         if not file.is_relative_to(workspace):
             raise DockerError(f"the container does not see {file}: have the sandbox's settings in {workspace}")
         arguments.append(f"--sandbox-config={WORKSPACE}/{file.relative_to(workspace)}")
+    if given.get("workspace_config"):
+        arguments.append("--workspace-config")
     if (profile := given.get("sandbox_profile")) is not None:
         arguments.append(f"--sandbox-profile={profile}")
     if domains := given.get("allow_domain"):

@@ -106,6 +106,12 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         # Output waits here, too, instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
 
+    def _ip_default(self) -> str:
+        if self.transport != "ipc":
+            return super()._ip_default()
+        # Paths of sockets must be short (`ipybox.workspace.scratch`), and Jupyter's own name has 50 characters.
+        return os.path.join(os.path.dirname(self.connection_file), cast(Any, self).kernel_id[:8])
+
     def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
         """Returns the command line of our kernel, whatever the kernel spec says.
 

@@ -16,7 +16,7 @@ from importlib.machinery import (
 )
 from pathlib import Path
 
-from ipybox.sandbox.guard import STATE_DIR
+from ipybox.workspace.names import STATE_DIR
 
 
 def packages_dir(workspace: Path) -> Path:

@@ -24,6 +24,7 @@ from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.cell import Cell, MessageQueue
 from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.output import ExecutionOutput
+from ipybox.printable import printable
 
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
@@ -238,14 +239,14 @@ class KernelClient:
             yield await self._output(cell)
 
     async def _output(self, cell: Cell) -> ExecutionResult:
-        """Saves what the cell displayed, and returns all that it put out; its last line tells if that fails."""
-        text = cell.outputs.text()
+        """Saves what the cell displayed, and returns all that it put out; a notice tells if that fails."""
+        text, notices = cell.outputs.text(), cell.outputs.notices()
         try:
             saved = await asyncio.to_thread(cell.outputs.save, self._images_dir, beneath=self._beneath)
         except OSError as exc:
-            notice = f"[ipybox] What the cell displayed can't be saved in {self._images_dir}: {exc}"
-            return ExecutionResult(f"{text}\n{notice}" if text else notice, [])
-        return ExecutionResult(text, saved.images, saved.image_data, saved.files)
+            notices.append(f"What the cell displayed can't be saved in {self._images_dir}: {exc}")
+            return ExecutionResult(text, [], notices=notices)
+        return ExecutionResult(text, saved.images, saved.image_data, saved.files, notices)
 
     async def _start_cell(self, code: str) -> Cell:
         queue = MessageQueue()
@@ -433,7 +434,7 @@ class KernelClient:
             logger.log(
                 logging.DEBUG if self._misunderstood else logging.WARNING,
                 "ignored a message of the kernel gateway that can't be understood: %s",
-                exc,
+                printable(str(exc)),
             )
             self._misunderstood = True
             return True

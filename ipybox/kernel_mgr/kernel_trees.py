@@ -1,48 +1,92 @@
-"""Which kernel each of the processes below a gateway belongs to."""
+"""Which of the processes below a gateway are helpers, and which kernel each of the others belongs to.
+
+Code in a kernel can rename its processes, start them over and over, and leave its process tree. So no process is taken
+for what its command line says unless its place in the tree and its start time agree: the operating system's kernel
+reports both, and no process can change them. Nor does it matter when the first look takes place.
+"""
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
+from ipybox.kernel_mgr.limits import UNATTRIBUTED
 from ipybox.kernel_mgr.process_tree import ProcessTree
 
-#: The command line of a kernel has its id in the name of a file.
-KERNEL = re.compile(rb"\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
+#: The command line of the gateway. Those of the sandbox around it only end with it.
+GATEWAY = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.gateway\0")
+
+#: The command line of a kernel, which has its id in the name of a file.
+KERNEL = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
 
 
 class KernelTrees:
-    """Tells the processes of one kernel from those of another, daemons included.
+    """Tells helpers and the processes of each kernel apart, daemons included.
 
-    A process belongs to the kernel below which it was first seen. One that has left its kernel's tree before is
-    nobody's. This is about fairness between kernels that share a sandbox: those that want to can deceive it.
+    The gateway is the oldest process with its command line. Helpers are the gateway and all processes that are at least
+    as old: the sandbox around it. A kernel is a child of the gateway with a kernel's command line; of two that claim
+    the same id, the first one has it.
+
+    Other processes belong to the kernel that they are below, or else to the one below which they were first seen. A
+    process that left its kernel's tree before is unattributed: whose it is can't be known.
 
     Args:
-        tree: The processes below the gateway.
+        tree: The processes below the gateway, or the sandbox around it. The gateway must run.
     """
 
     def __init__(self, tree: ProcessTree):
         self._tree = tree
+        candidates = [pid for pid in tree.pids() if GATEWAY.match(tree.command(pid))]
+        # Without a gateway, no process but the root is a helper.
+        self._gateway = min(candidates, key=tree.start_time, default=tree.root)
+        self._gateway_started = tree.start_time(self._gateway)
+        self._started: dict[int, float] = {}
         self._owners: dict[int, str] = {}
+        self._kernels: dict[str, int] = {}
+        #: The gateway and the sandbox around it, at the last look.
+        self.helpers: set[int] = set()
 
     @property
     def kernels(self) -> set[str]:
         """The ids of the kernels that had processes at the last look."""
+        return self.owners - {UNATTRIBUTED}
+
+    @property
+    def owners(self) -> set[str]:
+        """The ids of these kernels, and `UNATTRIBUTED` if there were such processes."""
         return set(self._owners.values())
 
-    def look(self, parents: Mapping[int, int], helpers: Container[int]) -> None:
-        """Takes note of the processes that there are now, as `ProcessTree.parents` tells them; helpers are nobody's."""
-        owners: dict[int, str] = {}
+    def look(self, parents: Mapping[int, int]) -> None:
+        """Takes note of the processes that there are now, as `ProcessTree.parents` tells them."""
+        before, self._owners, self.helpers = self._owners, {}, set()
+        self._started = {pid: started for pid, started in self._started.items() if pid in parents}
+        self._kernels = {kernel: pid for kernel, pid in self._kernels.items() if pid in parents}
         for pid, parent in parents.items():
-            if pid not in helpers:
-                owner = self._owners.get(pid) or owners.get(parent) or self._kernel(pid)
-                if owner is not None:
-                    owners[pid] = owner
-        self._owners = owners
+            owner = self._owners.get(parent)
+            if owner:
+                if pid not in self._started:
+                    self._started[pid] = self._tree.start_time(pid)
+            else:
+                owner = self._find_owner(pid, parent, before)
+            if owner is None:
+                self.helpers.add(pid)
+            else:
+                self._owners[pid] = owner
 
-    def pids(self, kernel: str | None) -> list[int]:
-        """Returns the processes of a kernel, parents before children."""
-        return [pid for pid, owner in self._owners.items() if owner == kernel]
+    def pids(self, owner: str | None) -> list[int]:
+        """Returns the processes of a kernel, or the unattributed ones, parents before children."""
+        return [pid for pid, found in self._owners.items() if found == owner]
 
-    def _kernel(self, pid: int) -> str | None:
-        """Returns the id of the kernel that a process is, if it is one."""
-        match = KERNEL.search(self._tree.command(pid))
-        return None if match is None else match[1].decode()
+    def _find_owner(self, pid: int, parent: int, before: Mapping[int, str]) -> str | None:
+        """Returns the owner of a process that is below no process of a kernel; None if it is a helper."""
+        started = self._tree.start_time(pid)
+        if started <= self._gateway_started:
+            return None
+        # The system may have given the id of a process that ended to another one.
+        same = self._started.get(pid) == started
+        self._started[pid] = started
+        if same and (owner := before.get(pid)):
+            return owner
+        if parent == self._gateway and (match := KERNEL.match(self._tree.command(pid))):
+            kernel = match[1].decode()
+            if self._kernels.setdefault(kernel, pid) == pid:  # the first one that has the id, while it lives
+                return kernel
+        return UNATTRIBUTED

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Self
 
 from ipybox.kernel_mgr.kernel_trees import KernelTrees
-from ipybox.kernel_mgr.limits import Limits, format_bytes
+from ipybox.kernel_mgr.limits import UNATTRIBUTED, Limits, format_bytes
 from ipybox.kernel_mgr.process_tree import process_tree
 
 logger = logging.getLogger(__name__)
@@ -49,17 +49,18 @@ TERMINATE_GRACE = 1.0
 class LimitWatch:
     """Watches the processes below one process and kills all that were started when they exceed a limit.
 
-    The processes that are there at the start (the gateway and those of the sandbox) are not counted, and of their
-    memory only what it grows: start the watch before the first kernel. After a kill, the watch goes on.
+    The gateway and the sandbox around it are not counted, and of their memory only its growth. Start the watch when the
+    gateway answers; kernels may run already. After a kill, the watch goes on.
 
-    Kernels have the limits together: of several, that one is killed which uses most. CPU time is each one's own.
+    Kernels have the limits together: of several, the watch kills the one that uses most. Processes that left their
+    kernel unseen are like one kernel more: no other kernel is killed for what they use. CPU time is each one's own.
 
     Args:
-        pid: The gateway process, or the sandbox around it, which is a child of ours. Like all that are there at the
-            start, it is killed only if too much is used without the kernels, too.
+        pid: The gateway process, or the sandbox around it, which is a child of ours. It is killed only if too much is
+            used without the kernels, too.
         limits: What is allowed.
         on_exceeded: Called in the event loop, with a message for people and the id of the kernel that is about to be
-            killed; None for all.
+            killed: None for all, `UNATTRIBUTED` for what left its kernel unseen.
         on_cpu_exceeded: The same for the CPU time of a kernel's cell, once for each; nothing is killed then.
     """
 
@@ -75,7 +76,8 @@ class LimitWatch:
         self._on_cpu_exceeded = on_cpu_exceeded
         self._tree = process_tree(pid)
         self._trees = KernelTrees(self._tree)
-        self._helpers: dict[int, int] = {}
+        #: The private memory that each helper had at the start.
+        self._memory_before: dict[int, int] = {}
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -97,8 +99,8 @@ class LimitWatch:
         """
         if self._thread is not None:
             raise RuntimeError("the watch was started before")
-        pids = self._tree.pids()
-        self._helpers = {pid: self._tree.resident(pid).private for pid in pids}
+        pids = self._look_around()
+        self._memory_before = {pid: self._tree.resident(pid).private for pid in self._trees.helpers}
         self._tree.open_private_files(pids)
         self._thread = threading.Thread(
             target=self._run, args=(asyncio.get_running_loop(),), name="ipybox-limits", daemon=True
@@ -147,16 +149,15 @@ class LimitWatch:
     def _look_around(self) -> list[int]:
         """Returns the processes that there are, and takes note of whose they are."""
         parents = self._tree.parents()
-        self._trees.look(parents, self._helpers)
+        self._trees.look(parents)
         return list(parents)
 
     def _look(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> float:
         """Does what there is to do now and returns the seconds until the next look."""
-        self._helpers = {pid: memory for pid, memory in self._helpers.items() if pid in pids}
         pauses = [MAX_PAUSE, *self._check_cpu(pids, loop)]
         excess = None
         if (limit := self._limits.processes) is not None:
-            count = len(pids) - len(self._helpers)
+            count = len(pids) - len(self._trees.helpers)
             pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
             if count > limit:
                 excess = self._process_excess(count, limit)
@@ -166,45 +167,40 @@ class LimitWatch:
             if used > limit:
                 excess = self._memory_excess(used, limit)
         if excess is not None:
-            message, kernel = excess
-            _call(loop, self._report, self._on_exceeded, message, kernel)
-            self._kill(kernel)
+            text, kernel, share = excess
+            if not self._end(kernel, f"{text}: {_fate(kernel, share)}", loop) and kernel == UNATTRIBUTED:
+                # A kernel starts them faster than they are killed.
+                self._end(None, f"{text}: {_fate(None)}", loop)
         return max(min(pauses), MIN_PAUSE)
 
-    def _process_excess(self, count: int, limit: int) -> tuple[str, str | None]:
-        """Returns what is said, and which kernel is killed; None for all."""
+    def _process_excess(self, count: int, limit: int) -> tuple[str, str | None, str]:
+        """Returns what is too much, which kernel is killed (None for all), and what its share is."""
         kernel, own = self._largest(len)
-        if kernel is None:
-            whose, result = "the kernel and what it started were", "the kernel was killed"
-        else:
-            whose, result = "all kernels and what they started were", f"this one, which had {own} of them, was killed"
-        return f"{whose} {count} processes, more than process_limit={limit} allows: {result}", kernel
+        whose = "the kernel and what it started" if kernel is None else "all kernels and what they started"
+        text = f"{whose} were {count} processes, more than process_limit={limit} allows"
+        return text, kernel, f"had {own} of them"
 
-    def _memory_excess(self, used: int, limit: int) -> tuple[str, str | None]:
+    def _memory_excess(self, used: int, limit: int) -> tuple[str, str | None, str]:
         kernel, own = self._largest(self._tree.exact)
-        if kernel is None:
-            whose, result = "the kernel and its processes used", "the kernel was killed"
-        else:
-            whose = "all kernels and their processes used"
-            result = f"this one, which used {format_bytes(own)} of it, was killed"
-        return (
-            f"{whose} {format_bytes(used)} of memory, more than memory_limit={format_bytes(limit)} allows: {result}",
-            kernel,
-        )
+        whose = "the kernel and its processes" if kernel is None else "all kernels and their processes"
+        text = f"{whose} used {format_bytes(used)} of memory, more than memory_limit={format_bytes(limit)} allows"
+        return text, kernel, f"used {format_bytes(own)} of it"
 
     def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
-        """Returns which one of several kernels uses most, and how much; None if there is only one, or none does."""
-        kernels = self._trees.kernels
-        if len(kernels) < 2:
+        """Returns which one of several owners of processes uses most, and how much; None if there is only one."""
+        owners = self._trees.owners
+        if len(owners) < 2:
             return None, 0
-        own = {kernel: size(self._trees.pids(kernel)) for kernel in kernels}
+        own = {owner: size(self._trees.pids(owner)) for owner in owners}
         kernel = max(own, key=own.__getitem__)
         return kernel, own[kernel]
 
     def _memory(self, pids: list[int], limit: int) -> int:
         """Returns how much memory is used: at most, if that is within the limit, or else exactly."""
-        counted = [pid for pid in pids if pid not in self._helpers]
-        helpers = sum(max(0, self._tree.resident(pid).private - then) for pid, then in self._helpers.items())
+        counted = [pid for pid in pids if pid not in self._trees.helpers]
+        helpers = sum(
+            max(0, self._tree.resident(pid).private - self._memory_before.get(pid, 0)) for pid in self._trees.helpers
+        )
         bound = helpers + self._tree.hidden() + sum(self._tree.resident(pid).total for pid in counted)
         return bound if bound <= limit else helpers + self._tree.exact(counted)
 
@@ -213,9 +209,14 @@ class LimitWatch:
         for kernel, cell in tuple(self._cells.items()):
             if limit is None or cell.exceeded:
                 continue
-            # What left the tree of its kernel early can be counted only where it is clear whose it was.
-            alone = self._trees.kernels <= {kernel}
-            cell.note(self._tree.cpu(pids if alone else self._trees.pids(kernel), self._helpers), alone=alone)
+            # What left the tree of its kernel unseen can be counted only where it is clear whose it was.
+            kernels = self._trees.kernels
+            if kernels <= {kernel}:
+                whose, counted = None, pids
+            else:
+                whose = kernel if kernel in kernels else UNATTRIBUTED
+                counted = self._trees.pids(whose)
+            cell.note(self._tree.cpu(counted, self._trees.helpers), whose)
             if cell.used > limit:
                 cell.exceeded = True
                 message = (
@@ -236,10 +237,18 @@ class LimitWatch:
     def _doomed(self, kernel: str | None) -> set[int]:
         """Returns the processes of one kernel that there are now, or all but the helpers."""
         pids = self._look_around()
-        return set(pids) - set(self._helpers) if kernel is None else set(self._trees.pids(kernel))
+        return set(pids) - self._trees.helpers if kernel is None else set(self._trees.pids(kernel))
 
-    def _kill(self, kernel: str | None) -> None:
-        """Kills all processes of a kernel; or all but the helpers, and those, too, if that does not help."""
+    def _end(self, kernel: str | None, message: str, loop: asyncio.AbstractEventLoop) -> bool:
+        """Reports and kills a kernel, or all; returns whether nothing is left of it."""
+        _call(loop, self._report, self._on_exceeded, message, kernel)
+        return self._kill(kernel)
+
+    def _kill(self, kernel: str | None) -> bool:
+        """Kills all processes of a kernel; or all but the helpers, and those, too, if that does not help.
+
+        Returns whether nothing is left.
+        """
         stopped, all_found = self._stop_all(kernel)
         doomed = stopped
         deadline = time.monotonic() + KILL_TIMEOUT
@@ -254,6 +263,7 @@ class LimitWatch:
         # kernel is to have half of what is allowed, at least.
         if kernel is None and (doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit / 2)):
             self._end_root()
+        return not doomed
 
     def _end_root(self) -> None:
         """Ends all processes, of which the root gets a chance to clean up."""
@@ -283,15 +293,24 @@ class _CellTime:
     def __init__(self) -> None:
         self.used = 0.0
         self.exceeded = False
-        self._before = 0.0
-        self._alone: bool | None = None
+        self._before: float | None = None
+        self._whose: str | None = None
 
-    def note(self, total: float, *, alone: bool) -> None:
-        """Takes the CPU time of the kernel, or of all there is if it is alone."""
-        if alone is not self._alone:
-            self._before, self._alone = total - self.used, alone
+    def note(self, total: float, whose: str | None) -> None:
+        """Takes the CPU time of the processes of one owner, or of all if that is None."""
+        if self._before is None or whose != self._whose:
+            self._before, self._whose = total - self.used, whose
         # The sum dips while an ended child is not yet counted with its parent.
         self.used = max(self.used, total - self._before)
+
+
+def _fate(kernel: str | None, share: str = "") -> str:
+    """Returns what happens to a kernel, to all, or to what left its kernel."""
+    if kernel is None:
+        return "the kernel was killed"
+    if kernel == UNATTRIBUTED:
+        return f"processes that had left their kernel, which {share}, were killed"
+    return f"this one, which {share}, was killed"
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:

@@ -20,6 +20,9 @@ UNITS: Final = {
 #: The least memory with which a kernel starts and can do something.
 MIN_MEMORY = 128 << 20
 
+#: Stands for a kernel's id with processes that left their kernel unseen. No kernel has this id.
+UNATTRIBUTED: Final = ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:

@@ -4,29 +4,26 @@ The host believes nothing that arrives here. It takes one listening socket and o
 every other descriptor. Connections for the tool server are accepted by the host itself: an accepted socket is a
 file description of the host's own, whereas a connected descriptor *received* from the guest would share its
 O_NONBLOCK flag with the guest, which could then block the host's event loop. For the same reason `accept` runs
-on a thread of its own: the listening socket's flags are shared. So does all that receives and closes what the guest
-has sent: closing a socket's last descriptor can block, too, for as long as the guest likes (SO_LINGER).
+on a thread of its own (`ipybox.acceptor`): the listening socket's flags are shared. So does all that receives and
+closes what the guest has sent: closing a socket's last descriptor can block, too, for as long as the guest likes
+(SO_LINGER).
 """
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import select
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from functools import partial
 
+from ipybox.acceptor import AcceptedSocket, Acceptor
 from ipybox.errors import GatewayError
 from ipybox.guest.protocol import CONNECTION, LISTENER, MAX_FDS, READY
 
 logger = logging.getLogger(__name__)
-
-AcceptedSocket = Callable[[socket.socket], None]
-
-ACCEPT_RETRY_INTERVAL = 0.1
 
 #: Connections that are accepted, but not yet taken by the event loop.
 MAX_WAITING = 16
@@ -49,9 +46,11 @@ class Link:
         self._host_end, self.guest_end = socket.socketpair()
         self._host_end.setblocking(False)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listener: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
         self._on_tool_connection: AcceptedSocket | None = None
         self._stopped = threading.Event()
+        #: Held to use the host's end from any thread, so that nothing goes to a descriptor that was closed meanwhile.
+        self._using = threading.Lock()
         self._waiting = threading.Semaphore(MAX_WAITING)
         self._refused = False
         #: Set when the gateway answers requests.
@@ -65,6 +64,15 @@ class Link:
         self._on_tool_connection = on_tool_connection
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._receive_forever, args=(self._loop,), name="ipybox-link", daemon=True).start()
+
+    async def settled(self) -> None:
+        """Waits until the guest answers requests or the link is closed."""
+        waits = [asyncio.create_task(event.wait()) for event in (self.ready, self.closed)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def connect(self) -> socket.socket:
         """Returns a new connection to the gateway's HTTP server.
@@ -85,13 +93,16 @@ class Link:
     def hand_over(self, connection: socket.socket) -> None:
         """Gives a connected stream socket to the gateway's HTTP server; the caller closes its own copy.
 
+        Any thread may call this.
+
         Raises:
             GatewayError: If the guest has ended or does not read from the link.
         """
         if self.closed.is_set():
             raise GatewayError("the kernel gateway has ended")
         try:
-            socket.send_fds(self._host_end, [CONNECTION], [connection.fileno()])
+            with self._using:
+                socket.send_fds(self._host_end, [CONNECTION], [connection.fileno()])
         except OSError as exc:
             raise GatewayError(f"the kernel gateway takes no connections: {exc}") from exc
 
@@ -103,40 +114,43 @@ class Link:
         if self._loop is None:
             self._host_end.close()
         else:
-            with contextlib.suppress(OSError):  # the guest has closed its end, or we have
+            with self._using, contextlib.suppress(OSError):  # the guest has closed its end, or we have
                 self._host_end.shutdown(socket.SHUT_RDWR)  # wakes the receiving thread, which closes it
-        if self._listener is not None:
-            # Wakes the accepting thread. macOS refuses this on a listening socket, but there the thread wakes
-            # with the guest's end of the socket.
-            with contextlib.suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener = None
+        if self._acceptor is not None:
+            self._acceptor.stop()
         self.closed.set()
 
     def _receive_forever(self, loop: asyncio.AbstractEventLoop) -> None:
         """Receives until the link is closed; runs on its own thread, which may block here at any time."""
+        try:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+                self._receive(loop)
+        finally:
+            with self._using:
+                self._host_end.close()
+
+    def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
         poll = select.poll()
         poll.register(self._host_end, select.POLLIN)
-        with self._host_end, contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
-            while not self._stopped.is_set():
-                poll.poll()
-                try:
-                    data, fds, _, _ = socket.recv_fds(self._host_end, 4096, MAX_FDS, CLOEXEC)
-                except BlockingIOError:
-                    continue
-                except OSError as exc:
-                    logger.debug("link to the guest failed: %s", exc)
-                    data, fds = b"", []
-                for fd in fds:
-                    self._take_listener(fd, loop, expected=LISTENER in data)
-                if READY in data and not self.ready.is_set():
-                    loop.call_soon_threadsafe(self.ready.set)
-                if not data:
-                    loop.call_soon_threadsafe(self.close)
-                    return
+        while not self._stopped.is_set():
+            poll.poll()
+            try:
+                data, fds, _, _ = socket.recv_fds(self._host_end, 4096, MAX_FDS, CLOEXEC)
+            except BlockingIOError:
+                continue
+            except OSError as exc:
+                logger.debug("link to the guest failed: %s", exc)
+                data, fds = b"", []
+            for fd in fds:
+                self._take_listener(fd, loop, expected=LISTENER in data)
+            if READY in data and not self.ready.is_set():
+                loop.call_soon_threadsafe(self.ready.set)
+            if not data:
+                loop.call_soon_threadsafe(self.close)
+                return
 
     def _take_listener(self, fd: int, loop: asyncio.AbstractEventLoop, *, expected: bool) -> None:
-        wanted = expected and self._listener is None and self._on_tool_connection is not None
+        wanted = expected and self._acceptor is None and self._on_tool_connection is not None
         received = _listening_socket(fd) if wanted else None
         if received is None:
             if not self._refused:
@@ -144,34 +158,24 @@ class Link:
                 self._refused = True
             os.close(fd)
             return
-        self._listener = received
-        threading.Thread(target=self._accept_forever, args=(received, loop), name="ipybox-accept", daemon=True).start()
+        try:
+            self._acceptor = Acceptor(received, partial(self._pass_on, loop), name="ipybox-accept")
+        except OSError as exc:
+            logger.warning("code in kernels can't call tools: %s", exc)
+            received.close()
+            return
+        if self._stopped.is_set():  # `close` has not seen it
+            self._acceptor.stop()
 
-    def _accept_forever(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        """Accepts until the listener is shut down; runs on its own thread, which may block here at any time."""
-        poll = select.poll()
-        poll.register(listener, select.POLLIN)
-        with listener:
-            while not self._stopped.is_set():
-                try:
-                    poll.poll()
-                    connection, _ = listener.accept()
-                except OSError as exc:
-                    if exc.errno == errno.EINVAL:  # shut down, by us or by the guest
-                        return
-                    if exc.errno != errno.EAGAIN:  # for example out of descriptors: try again, but not at once
-                        logger.warning("can't accept a tool connection: %s", exc)
-                        self._stopped.wait(ACCEPT_RETRY_INTERVAL)
-                    continue
-                connection.setblocking(False)
-                with contextlib.suppress(OSError):  # macOS refuses this if the connection has ended
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-                self._waiting.acquire()
-                try:
-                    loop.call_soon_threadsafe(self._deliver, connection)
-                except RuntimeError:  # the loop is closed: nobody will answer
-                    connection.close()
-                    return
+    def _pass_on(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+        """Lets the event loop take a connection; runs on the acceptor's thread, which may block here at any time."""
+        with contextlib.suppress(OSError):  # macOS refuses this if the connection has ended
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        self._waiting.acquire()
+        try:
+            loop.call_soon_threadsafe(self._deliver, connection)
+        except RuntimeError:  # the loop is closed: nobody will answer
+            connection.close()
 
     def _deliver(self, connection: socket.socket) -> None:
         self._waiting.release()

@@ -21,6 +21,7 @@ from ipybox.beneath import Directory, open_directory
 from ipybox.bounded_json import MAX_VALUES
 from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.kernel_mgr.messages import Message
+from ipybox.printable import escape
 
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}
@@ -55,19 +56,32 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)
 # The beginning of one, or of a line's end, at the end of a text. What does not end soon is none.
 _BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]{0,256}+[ -/]{0,16}+|\][^\x07\x1b]{0,4096}+\x1b?|[ -/]{0,16}+)?|\r)\Z")
 _BEGUN_LENGTH = 4100
-_SURROGATE = re.compile("[\ud800-\udfff]")
+#: Escapes for control characters outside of control sequences, and a replacement for lone surrogates.
+_SHOWN = {
+    chr(code): "\N{REPLACEMENT CHARACTER}" if code >= 0xD800 else escape(chr(code))
+    for code in (*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
+}
+_FEW = 40
+_HARMLESS = bytes([*b"\t\n\r", *range(0x20, 0x7F)])
 
 
 def plain(text: str) -> str:
     """Returns `text` without terminal control sequences and lone surrogates, and with `\\n` for a line's end.
 
-    A `!command` has a terminal for its output, which ends lines with `\\r\\n`.
+    Other control characters become escapes. A `!command` has a terminal for its output, which ends lines with `\\r\\n`.
     """
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
-    return text if text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
+    if text.isascii() and not text.encode().translate(None, _HARMLESS):  # much faster than the expression
+        return text
+    found = {*text} & _SHOWN.keys()
+    if len(found) > _FEW:
+        return text.translate(str.maketrans(_SHOWN))
+    for character in found:  # much faster, as millions of one may come
+        text = text.replace(character, _SHOWN[character])
+    return text
 
 
 @dataclass
@@ -139,13 +153,9 @@ class CellOutputs:
         self._left_out += size
 
     def text(self) -> str | None:
-        """Returns all text in order without its final newline, or None if there was no output of text.
-
-        Its last lines tell if something was left out.
-        """
+        """Returns all text in order without its final newline, or None if there was no output of text."""
         pieces: list[str] = []
-        notices = [Output("display", [notice]) for notice in self._notices()]
-        for output in (*self._shown(), Output("stream", [self._held_back]), *notices):
+        for output in (*self._shown(), Output("stream", [plain(self._held_back)])):
             parts = [part for part in output.parts if part]
             if parts and output.kind == "display":
                 # A display stands on lines of its own.
@@ -159,6 +169,22 @@ class CellOutputs:
         pieces[-1] = pieces[-1].removesuffix("\n")
         # Joined once: it can be a quarter of a gigabyte, and each copy keeps the event loop waiting.
         return "".join(pieces)
+
+    def notices(self) -> list[str]:
+        """Returns a sentence for each thing that was left out."""
+        notices: list[str] = []
+        if self._left_out:
+            notices.append(
+                f"{format_bytes(self._left_out)} of output were left out: of one cell there can be "
+                f"{format_bytes(MAX_OUTPUT_BYTES)}, and {MAX_VALUES:,} values in one display."
+            )
+        _, too_many = self._rich()
+        if too_many:
+            notices.append(
+                f"HTML, SVG, LaTeX or JSON was not saved for {too_many} displays: of one cell there can be "
+                f"{MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
+            )
+        return notices
 
     def save(self, directory: Path, *, beneath: Path | None = None) -> Saved:
         """Writes images and rich forms to new files in `directory`, which is made if need be, and returns what it did.
@@ -202,19 +228,6 @@ class CellOutputs:
             return False
         self._bytes += size
         return True
-
-    def _notices(self) -> Iterator[str]:
-        if self._left_out:
-            yield (
-                f"[ipybox] {format_bytes(self._left_out)} of output were left out: of one cell there can be "
-                f"{format_bytes(MAX_OUTPUT_BYTES)}, and {MAX_VALUES:,} values in one display."
-            )
-        _, too_many = self._rich()
-        if too_many:
-            yield (
-                f"[ipybox] HTML, SVG, LaTeX or JSON was not saved for {too_many} displays: of one cell there can be "
-                f"{MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
-            )
 
     def _add_stream(self, text: str) -> str:
         if not self._outputs or self._outputs[-1].kind != "stream":

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -39,6 +40,10 @@ class ProcessTree(Protocol):
 
     def command(self, pid: int) -> bytes:
         """Returns the command line of a process, with a NUL after each argument."""
+        ...
+
+    def start_time(self, pid: int) -> float:
+        """Returns when a process was started, to compare it with that of others; infinity if it has ended."""
         ...
 
     def alive(self, pid: int) -> bool:
@@ -81,13 +86,13 @@ class LinuxTree(ProcessTree):
 
     def __init__(self, pid: int):
         self.root = pid
-        self._started = self._start_time()
+        self._started = self.start_time(pid)
         self._hidden_before = self._outside_processes()
         self._file_systems: dict[int, int] = {}  # device → descriptor
 
     def parents(self) -> dict[int, int]:
         """Returns each process's parent, the root's first and parents before children; none if the root is gone."""
-        if self._started is None or self._start_time() != self._started:
+        if self._started == math.inf or self.start_time(self.root) != self._started:
             return {}
         found = {self.root: os.getpid()}
         pids = [self.root]
@@ -102,6 +107,10 @@ class LinuxTree(ProcessTree):
     def command(self, pid: int) -> bytes:
         """Returns the command line of a process, with a NUL after each argument."""
         return read_proc(f"/proc/{pid}/cmdline")
+
+    def start_time(self, pid: int) -> float:
+        """Returns when a process was started, to compare it with that of others; infinity if it has ended."""
+        return next(map(float, self._stat(pid)[19:20]), math.inf)
 
     def alive(self, pid: int) -> bool:
         """Tells whether a process runs; one that waits to be reaped doesn't."""
@@ -185,10 +194,6 @@ class LinuxTree(ProcessTree):
         )
         return (shared + swap - free_swap) * 1024
 
-    def _start_time(self) -> bytes | None:
-        """Returns what tells this process from a later one with the same id."""
-        return next(iter(self._stat(self.root)[19:20]), None)
-
     def _stat(self, pid: int) -> list[bytes]:
         """Returns the fields of /proc/PID/stat from the third on; the second may have any text."""
         return read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -224,6 +229,12 @@ class PortableTree(ProcessTree):
         with contextlib.suppress(self._psutil.Error):
             return b"".join(os.fsencode(argument) + b"\0" for argument in self._psutil.Process(pid).cmdline())
         return b""
+
+    def start_time(self, pid: int) -> float:
+        """Returns when a process was started, to compare it with that of others; infinity if it has ended."""
+        with contextlib.suppress(self._psutil.Error):
+            return self._psutil.Process(pid).create_time()
+        return math.inf
 
     def alive(self, pid: int) -> bool:
         """Tells whether a process runs; one that waits to be reaped doesn't."""

@@ -9,28 +9,32 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ipybox.acceptor import AcceptedSocket, Acceptor
 from ipybox.errors import GatewayError, SandboxError
 from ipybox.guest.protocol import ENVIRONMENT_FILE
-from ipybox.kernel_mgr.limits import Limits, format_bytes
-from ipybox.kernel_mgr.link import AcceptedSocket, Link
+from ipybox.kernel_mgr.limits import UNATTRIBUTED, Limits, format_bytes
+from ipybox.kernel_mgr.link import Link
 from ipybox.listen import listen
+from ipybox.printable import printable
 from ipybox.private_file import create_private
-from ipybox.sandbox.settings import load_settings
+from ipybox.sandbox.settings import SandboxConfig, load_settings
 from ipybox.tasks import TaskSet
+from ipybox.workspace.programs import interpreter
+from ipybox.workspace.scratch import ScratchDirectory
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.endpoint import Endpoint
     from ipybox.kernel_mgr.limit_watch import LimitWatch
+    from ipybox.sandbox.launch import Sandbox
     from ipybox.sandbox.policy import Policy
 
 logger = logging.getLogger(__name__)
@@ -56,19 +60,24 @@ START_TIMEOUT = 60.0
 TERMINATE_GRACE = 2.0
 STDERR_LINES = 20
 
+#: Seconds that closing a connection may delay the end of the port.
+ACCEPTOR_GRACE = 1.0
+
 
 class KernelGateway:
     """Runs a Jupyter Kernel Gateway in a process of its own.
 
     Kernels share this process's working directory, and of its environment only what `SAFE_VARIABLES` names.
     Requests reach the gateway over private sockets, for which no port exists. If `port` is given, it can also be
-    reached there, with a token that clients of the same user find by themselves (`ipybox.tokens`).
+    reached there, with a token that clients of the same user find by themselves (`ipybox.tokens`). A thread serves the
+    port, so that it does not depend on the event loop that started the gateway.
 
     Args:
         host: Where to listen if there is a port.
         port: The port to listen on, or None for no port at all; 0 picks a free one.
         sandbox: Whether to run gateway and kernels inside Anthropic's sandbox-runtime.
-        sandbox_config: A settings file for the sandbox or the name of a profile (`ipybox.sandbox.settings`).
+        sandbox_config: A settings file for the sandbox or the name of a profile (`ipybox.sandbox.settings`). The file
+            is believed as it is now, and not read again.
         log_level: Logging level of the gateway process.
         log_to_stderr: Whether the gateway's log goes to this process's stderr. Otherwise its last lines are kept
             for error messages and logged here at level DEBUG.
@@ -91,7 +100,7 @@ class KernelGateway:
         host: str = "localhost",
         port: int | None = 8888,
         sandbox: bool = False,
-        sandbox_config: Path | str | None = None,
+        sandbox_config: SandboxConfig | None = None,
         log_level: str = "INFO",
         log_to_stderr: bool = False,
         env: dict[str, str] | None = None,
@@ -111,6 +120,8 @@ class KernelGateway:
         self.host = host
         self.port = port
         self.token: str | None = None
+        #: What the session should know of the sandbox: sentences on what it hides or can't protect in the workspace.
+        self.notices: list[str] = []
         self._log_level = log_level
         self._log_to_stderr = log_to_stderr
         self._env = dict(env or {})
@@ -119,14 +130,15 @@ class KernelGateway:
         self._prespawn = prespawn
         self._limits = limits or Limits()
         self._watch: LimitWatch | None = None
-        #: What was said of the limit that a kernel was killed for, by its id.
+        #: The message about the limit that a kernel was killed for, by the kernel's id or `UNATTRIBUTED`.
         self.exceeded: dict[str, str] = {}
         #: Kernels that cells have run in, by their ids, and what to call when the cell's CPU time is over.
         self._cells: dict[str, Callable[[str], object] | None] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._started = False
         self._link: Link | None = None
-        self._private_dir: Path | None = None
+        self._scratch: ScratchDirectory | None = None
+        self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
         self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
@@ -192,14 +204,14 @@ class KernelGateway:
                 await self._spawn()
             await self._until_ready()
             self._watch_limits()
+            if listener is not None:
+                self._acceptor = Acceptor(listener, self._hand_over, name="ipybox-port")
             self._started = True
         except BaseException:
             if listener is not None:
                 listener.close()
             await asyncio.shield(self.stop())
             raise
-        if listener is not None:
-            self._tasks.start(self._forward_connections(listener))
 
     async def stop(self, timeout: float = 10) -> None:
         """Stops the gateway process with all its kernels and children.
@@ -210,6 +222,10 @@ class KernelGateway:
         if self._token_file is not None:
             self._token_file.unlink(missing_ok=True)
             self._token_file = None
+        if self._acceptor is not None:
+            self._acceptor.stop()
+            self._acceptor.join(ACCEPTOR_GRACE)
+            self._acceptor = None
         if self._watch is not None:
             await self._watch.stop()
             self._watch = None
@@ -221,9 +237,9 @@ class KernelGateway:
             self._process = None
         self._started = False
         await self._tasks.cancel()
-        if self._private_dir is not None:
-            shutil.rmtree(self._private_dir, ignore_errors=True)
-            self._private_dir = None
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     async def join(self) -> None:
         """Waits until the gateway process ends."""
@@ -254,11 +270,16 @@ class KernelGateway:
             self._cells[kernel_id] = None
 
     def explain(self, text: str) -> list[str]:
-        """Returns what a limit or the sandbox has refused to code that put out this text, and what opens it."""
+        """Returns what a limit or the sandbox has refused to code that put out this text, and what opens it.
+
+        Processes that a limit killed after they had left their kernel are reported once, to the first caller.
+        """
         lines: list[str] = []
+        if (exceeded := self.exceeded.pop(UNATTRIBUTED, None)) is not None:
+            lines.append(f"[ipybox] A limit was exceeded: {exceeded}.")
         if self._limits.memory is not None and "MemoryError" in text:
             limit = format_bytes(self._limits.memory)
-            lines.append(f"[ipybox] A process of the kernel may use {limit} of memory: memory_limit sets that.")
+            lines.append(f"A process of the kernel may use {limit} of memory: memory_limit sets that.")
         if self._policy is not None:
             from ipybox.sandbox.denials import hints
 
@@ -273,37 +294,55 @@ class KernelGateway:
         self.token = new_token()
         self._token_file = publish_token("kernel-gateway", self.port, self.token)
 
-    async def _forward_connections(self, listener: socket.socket) -> None:
-        """Hands connections that arrive at our port to the gateway, which asks for the token."""
-        loop = asyncio.get_running_loop()
-        with listener:
-            while self._link is not None:
-                connection, _ = await loop.sock_accept(listener)
-                with connection, contextlib.suppress(GatewayError):
-                    self._link.hand_over(connection)
+    def _hand_over(self, connection: socket.socket) -> None:
+        """Hands a connection that arrived at our port to the gateway, which asks for the token; runs in any thread."""
+        with connection, contextlib.suppress(GatewayError):
+            if (link := self._link) is not None:
+                link.hand_over(connection)
 
     async def _spawn(self) -> None:
-        # Sockets are files here: the path has to be short, which that of a user's TMPDIR may not be.
-        self._private_dir = Path(tempfile.mkdtemp(prefix="ipybox-", dir="/tmp"))
-        guest_dir = self._private_dir if self.sandbox_settings is None else self._private_dir / "guest"
+        sandbox = self._sandbox()
+        self._scratch = ScratchDirectory(sockets=True, writable=() if sandbox is None else sandbox.writable())
+        private_dir = self._scratch.path
+        guest_dir = private_dir if sandbox is None else private_dir / "guest"
         self._prepare(guest_dir)
-        command = self._command(guest_dir)
+        if sandbox is None:
+            command = self._command(None, guest_dir)
+        else:
+            from ipybox.sandbox.preflight import require_sandbox
+
+            require_sandbox(sandbox.path)  # what is missing is reported without waiting
+            # Large workspaces take a while to be searched.
+            command = await asyncio.to_thread(self._command, sandbox, guest_dir)
         self._link = Link()
         self._process = await asyncio.create_subprocess_exec(
             *command,
-            env=self._gateway_environment(guest_dir),
-            cwd=self._working_dir if self.sandbox_settings is None else self._private_dir,
+            env=self._gateway_environment(sandbox, guest_dir),
+            cwd=self._working_dir if sandbox is None else private_dir,
             stdin=self._link.guest_end.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=None if self._log_to_stderr else asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
         self._link.open(self._on_tool_connection)
+        if self._limits.any:
+            self._tasks.start(self._watch_when_ready(self._link))
         if self._process.stderr is not None:
             self._tasks.start(self._read_stderr(self._process.stderr))
 
-    def _command(self, guest_dir: Path) -> list[str]:
-        command = [str(_interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
+    def _sandbox(self) -> "Sandbox | None":
+        if self.sandbox_settings is None:
+            return None
+        from ipybox.workspace.imports import guard_imports
+
+        workspace = (self._working_dir or Path.cwd()).resolve()
+        guard_imports(WritablePlaces(workspace, self.sandbox_settings))
+        from ipybox.sandbox.launch import Sandbox
+
+        return Sandbox(self.sandbox_settings, workspace)
+
+    def _command(self, sandbox: "Sandbox | None", guest_dir: Path) -> list[str]:
+        command = [str(interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self._log_level]
         if self._on_tool_connection is not None:
             command.append("--tools")
         if self._prespawn:
@@ -312,22 +351,28 @@ class KernelGateway:
             command += ["--memory-limit", str(self._limits.memory)]
         if self._limits.processes is not None:
             command += ["--process-limit", str(self._limits.processes)]
-        if self.sandbox_settings is None:
+        if sandbox is None:
             return command
-        if self.sandbox_settings.has_network:
+        if sandbox.settings.has_network:
             command.append("--proxy")
-        from ipybox.sandbox.launch import Sandbox
-
-        sandbox = Sandbox(self.sandbox_settings, (self._working_dir or Path.cwd()).resolve())
         if sys.platform == "linux":
-            command += ["--confine", "--writable", *sandbox.writable(guest_dir)]
+            command += ["--confine", "--writable", *map(str, sandbox.writable()), str(guest_dir)]
         command += ["--directory", str(sandbox.workspace)]
         self._policy = sandbox.policy(guest_dir)
+        self.notices = [*sandbox.settings.notices, *sandbox.found.notices]
+        for notice in self.notices:
+            logger.warning("%s", notice)
         return sandbox.kernel_command(command, guest_dir.parent, guest_dir)
 
+    async def _watch_when_ready(self, link: Link) -> None:
+        """Starts to watch the limits as soon as the gateway answers, whether or not a client has come."""
+        await link.settled()
+        if link.ready.is_set() and link is self._link:
+            self._watch_limits()
+
     def _watch_limits(self) -> None:
-        """Starts to watch the limits, before there is a kernel."""
-        if not self._limits.any:
+        """Starts to watch the limits, if there are any and this has not been done."""
+        if self._watch is not None or not self._limits.any:
             return
         from ipybox.kernel_mgr.limit_watch import LimitWatch
 
@@ -347,8 +392,8 @@ class KernelGateway:
     def _prepare(self, guest_dir: Path) -> None:
         """Makes the guest's own directory, with the kernels' environment in it."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
-        environment = _inherited(SAFE_VARIABLES)
-        bin_dir = str(_interpreter().parent)
+        environment = _inherited(SAFE_VARIABLES) | self._env
+        bin_dir = str(interpreter().parent)
         path = environment.get("PATH", os.defpath)
         if bin_dir not in path.split(os.pathsep):
             environment["PATH"] = f"{bin_dir}{os.pathsep}{path}"  # `!python` means the kernel's own
@@ -359,12 +404,12 @@ class KernelGateway:
                 environment[variable] = str(guest_dir / name)
             if self.sandbox_settings.has_network:
                 environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
-        environment |= self._env | {"IPYTHONDIR": str(guest_dir / "ipython")}
+        environment["IPYTHONDIR"] = str(guest_dir / "ipython")
         file = guest_dir / ENVIRONMENT_FILE
         with create_private(file) as opened:
             json.dump(environment, opened)
 
-    def _gateway_environment(self, guest_dir: Path) -> dict[str, str]:
+    def _gateway_environment(self, sandbox: "Sandbox | None", guest_dir: Path) -> dict[str, str]:
         """Returns the environment of the gateway process, and of srt around it.
 
         What is meant for kernels has no part in it: srt is a program of the host.
@@ -373,24 +418,25 @@ class KernelGateway:
             "JUPYTER_CONFIG_DIR": str(guest_dir),
             "JUPYTER_NO_CONFIG": "1",
             "IPYBOX_RUNTIME_DIR": str(guest_dir),
-            "TMPDIR": str(self._private_dir),  # Jupyter and srt leave files there
+            "TMPDIR": str(guest_dir),  # Jupyter leaves files there
         }
         if self.token is not None:
             own["KG_AUTH_TOKEN"] = self.token
-        if self.sandbox_settings is None:
+        if sandbox is None:
             return _inherited(SAFE_VARIABLES) | own
+        from ipybox.sandbox.launch import srt_temporary
+
+        own["PATH"] = sandbox.path
+        own["TMPDIR"] = str(srt_temporary(guest_dir.parent))
         own["CLAUDE_CODE_TMPDIR"] = str(guest_dir / SANDBOX_DIRECTORIES["TMPDIR"])  # makes it srt's TMPDIR inside
-        proxies = PROXY_VARIABLES if self.sandbox_settings.has_network else ()
+        proxies = PROXY_VARIABLES if sandbox.settings.has_network else ()
         return _inherited((*SAFE_VARIABLES, *proxies)) | own
 
     async def _until_ready(self) -> None:
         assert self._link is not None
-        waits = [asyncio.create_task(event.wait()) for event in (self._link.ready, self._link.closed)]
-        try:
-            await asyncio.wait(waits, timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_TIMEOUT):
+                await self._link.settled()
         if self._link.closed.is_set():
             ended = f"the kernel gateway ended at its start{await self._last_words()}"
             raise GatewayError(ended) if self.sandbox_settings is None else await self._explain(ended)
@@ -412,7 +458,10 @@ class KernelGateway:
 
     async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         while chunk := await stderr.read(65536):
-            for line in chunk.decode(errors="replace").splitlines():
+            text = printable(chunk.decode(errors="replace"), lines=True)
+            if self._log_to_stderr:
+                print(text, end="", file=sys.stderr, flush=True)
+            for line in text.splitlines():
                 self._stderr.append(line)
                 logger.debug("gateway: %s", line)
 
@@ -431,12 +480,6 @@ class KernelGateway:
     def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-
-
-def _interpreter() -> Path:
-    """Returns this Python by the real path of its environment: what a link leads through, a sandbox may hide."""
-    executable, prefix = Path(sys.executable), Path(sys.prefix)
-    return prefix.resolve() / executable.relative_to(prefix) if executable.is_relative_to(prefix) else executable
 
 
 def _inherited(names: Iterable[str]) -> dict[str, str]:

@@ -10,14 +10,14 @@ _MAX_TEXT = 4_000_000
 
 
 def checkable(schema: Any) -> str | None:
-    """The text of a schema that names its dialect; nothing, if it is malformed in each, too large or too deep."""
-    from ipybox.tool_exec.schema_check import dialect_of  # it takes a while, and most tools don't need it
+    """Returns a schema as JSON text, or `None` if it is no object, too large, or nested too deeply.
 
+    Whether it is well-formed shows in the kernel, which alone applies it: the server could make that take hours.
+    """
     if not is_object(schema):
         return None
     try:
-        dialect = dialect_of(schema)
-        text = json.dumps({**schema, "$schema": dialect}, allow_nan=False)
+        text = json.dumps(schema, allow_nan=False)
     except (RecursionError, ValueError):
         return None
-    return f"{text}\n" if dialect and len(text) <= _MAX_TEXT else None
+    return f"{text}\n" if len(text) <= _MAX_TEXT else None

@@ -14,7 +14,8 @@ _EMPTY = {
 _WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]+(?![a-z])")
 # A description with numbers, quotations, remarks or words of another script says something.
 _SAYING = re.compile(r"[^\w\s.,/-]|\d", re.ASCII)
-_REMARK = re.compile(r" *\(([^()]*)\)")
+# It begins before the first of several spaces: to try again at each takes a time that grows with their square.
+_REMARK = re.compile(r"(?<! ) *\(([^()]*)\)")
 _BOUNDS = {"ge": "min", "le": "max"}
 _ENDINGS = ("ies", "es", "s", "ed", "ing")
 _LEAST_PREFIX = 4

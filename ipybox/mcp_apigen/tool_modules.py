@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ipybox.mcp_apigen.manifest import Manifest, ModuleRecord
+from ipybox.printable import printable
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class ToolModules(list[str]):
         added: The modules of tools that the server did not have when the package was generated before.
         removed: Those of tools that it no longer has.
         changed: Those of tools of which it says something else now: a name, a description or a schema.
+        advice: What a person should know of the server's parameters, such as secrets that are written out in them.
         kept: Files that were edited where they had been generated, or whose tool is gone while there is a parser for
             it, by their names: the hidden file beside the modules that has the whole of it.
     """
@@ -57,16 +59,17 @@ class ToolModules(list[str]):
         self.removed = drift.removed
         self.changed = drift.changed
         self.kept = kept or {}
+        self.advice: list[str] = []
 
     def warnings(self) -> list[str]:
-        """Returns a line for each thing that somebody should look at, if the server was registered before."""
-        lines = [f"can't tell which tools changed: {self.unknown}"] if self.unknown else []
+        """Returns a line for each thing that somebody should look at."""
+        lines = [*self.advice, *([f"can't tell which tools changed: {self.unknown}"] if self.unknown else [])]
         for word, names in (("changed", self.changed), ("added", self.added), ("removed", self.removed)):
             if names:
                 hint = "" if word == "removed" else " (read before you trust)"
                 lines.append(f"{word}: {', '.join(names)}{hint}")
         lines += [f"{name} was edited or its tool is gone: kept as {place}" for name, place in self.kept.items()]
-        return lines
+        return [printable(line) for line in lines]
 
 
 def _differ(old: ModuleRecord, new: ModuleRecord) -> bool:

@@ -12,7 +12,8 @@ Otherwise the request fails, and what the server asked for is kept: it is the an
 connection that may ask a person. So registering a server again leads to a sign-in also where only some tools need one.
 
 The flows' own requests have a client of their own: nothing of the parameters' headers goes to an authorization server,
-and they end in time. Tokens go to the server's origin alone.
+and they end in time. They go no nearer to this machine than the server is (`remote_http.py`). Tokens go to the server's
+origin alone.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from ipybox.oauth.errors import SignInError
 from ipybox.oauth.params import OAuthParams, is_secure
 from ipybox.oauth.store import Challenge, Grant, GrantFile
 from ipybox.printable import printable
+from ipybox.remote_http import Reach, bounded
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ SignIn = Callable[[str], Awaitable[None]]
 
 # Seconds for each request of a flow.
 _TIMEOUT = 30.0
+# Of the answer to it.
+_MAX_BYTES = 1 << 20
 # Of what others say went wrong.
 _MESSAGE_LENGTH = 500
 
@@ -51,16 +55,22 @@ class Authenticator(httpx2.Auth):
         server: The server; its placeholders are filled in.
         sign_in: Shows a person where to sign in; None if nobody is to be asked.
         waiting: Returns a context for the time that a person takes.
+        reach: Where the requests of a flow may go.
     """
 
     def __init__(
-        self, server: RemoteServer, sign_in: SignIn | None, waiting: Callable[[], AbstractContextManager[object]]
+        self,
+        server: RemoteServer,
+        sign_in: SignIn | None,
+        waiting: Callable[[], AbstractContextManager[object]],
+        reach: Reach,
     ):
         self._url = server.url
         self._origin = _origin(httpx2.URL(server.url))
         self._params = server.oauth or OAuthParams()
         self._sign_in = sign_in
         self._waiting = waiting
+        self._reach = reach
         self._known = _known_client(self._params)
         self._file = GrantFile(server.url, self._params)
         self._grant = self._file.read()
@@ -151,6 +161,7 @@ class Authenticator(httpx2.Auth):
 
             async def show(url: str) -> None:
                 _check_secure(url)
+                await self._reach.check(httpx2.URL(url))
                 if self._params.client_secret is not None and provider.context.oauth_metadata is None:
                     # The SDK would send it to the server itself.
                     raise SignInError("the authorization server has no metadata, so the secret can't be sent to it")
@@ -189,9 +200,10 @@ class Authenticator(httpx2.Auth):
             The status of the last answer.
         """
         status = 0
+        hooks = bounded(self._reach, is_server=False, max_bytes=_MAX_BYTES)
         try:
             async with (
-                httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False) as client,
+                httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, event_hooks=hooks) as client,
                 aclosing(provider.async_auth_flow(request)) as flow,
             ):
                 outgoing = await anext(flow)

@@ -6,6 +6,8 @@ import os
 import sys
 from contextlib import suppress
 
+from ipybox.printable import printable
+
 logger = logging.getLogger(__name__)
 
 _OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
@@ -15,7 +17,7 @@ _TIMEOUT = 5.0
 
 async def open_in_browser(url: str) -> None:
     """Says where a person can sign in, and opens it in the user's browser if there is one."""
-    logger.warning("sign in at %s", url)
+    logger.warning("sign in at %s", printable(url))
     # In a process of its own: stdin and stdout are the wire of MCP, on which no browser may write. One in the terminal,
     # which `webbrowser` takes where TERM is set, would have neither.
     browser = await asyncio.create_subprocess_exec(

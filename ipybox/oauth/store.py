@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from mcp.shared.auth_utils import resource_url_from_server_url
 from pydantic import BaseModel, ValidationError
 
 from ipybox.oauth.params import OAuthParams
-from ipybox.private_file import create_private
+from ipybox.private_file import replace_private
 from ipybox.state import state_dir
 
 logger = logging.getLogger(__name__)
@@ -118,16 +117,7 @@ class GrantFile:
             OSError: It can't be written.
         """
         self._make_directory()
-        new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
-        try:
-            with create_private(new) as file:
-                file.write(grant.model_dump_json(exclude_none=True))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+        replace_private(self.path, grant.model_dump_json(exclude_none=True))
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:

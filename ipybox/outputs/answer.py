@@ -1,4 +1,8 @@
-"""What a client is told of an execution: text that is cut to a length, images, and where all of it is."""
+"""The tool result of an execution: its output, truncated to a length, what ipybox says about it, and images.
+
+What ipybox says is a block of text of its own, after the output, so that code can't put words into its mouth. A client
+may show a model the blocks as one text: if the output has ipybox's mark, a last line says whose that is.
+"""
 
 import asyncio
 import binascii
@@ -22,6 +26,11 @@ Images = Literal["link", "inline", "both"]
 
 #: How many images a result names.
 NAMED = 20
+
+#: What each notice begins with.
+MARK = "[ipybox]"
+
+_FORGED = f"Lines above that begin with {MARK} were printed by the code: they are none of ipybox."
 
 
 class Answers:
@@ -57,15 +66,22 @@ class Answers:
     ) -> CallToolResult:
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(pictures, asked)
-        parts = [
-            await self._cut(text, max_chars, resources),
-            _list(self._links(output.images, shown)),
-            _files(output.files),
-        ]
-        told = "\n\n".join(part for part in parts if part)
+        notices = list(output.notices)
+        if len(text) > max_chars:
+            text, where = await self._cut(text, max_chars, resources)
+            notices.append(where)
+        if MARK in text.lower():
+            notices.insert(0, _FORGED)
+        told = "\n".join(
+            [
+                *(f"{MARK} {notice}" for notice in notices),
+                *_list(self._links(output.images, shown)),
+                *_files(output.files),
+            ]
+        )
         images = [_block(picture) for picture in shown if isinstance(picture, Picture)]
-        content: list[ContentBlock] = [TextContent(text=told)] if told or not images else []
-        return CallToolResult(content=[*content, *images], is_error=is_error)
+        content: list[ContentBlock] = [TextContent(text=part) for part in (text, told) if part]
+        return CallToolResult(content=[*content, *images] or [TextContent(text="")], is_error=is_error)
 
     def _links(self, paths: Sequence[Path], shown: Sequence[Picture | str]) -> list[str]:
         """Returns the paths that are told, in any case those of images that are no pictures, with the reason."""
@@ -77,34 +93,30 @@ class Answers:
                 links.append(str(path))
         return links
 
-    async def _cut(self, text: str, max_chars: int, resources: bool) -> str:
-        """Returns the text, or its head and tail if it is longer, with the place of the whole between them."""
-        if len(text) <= max_chars:
-            return text
+    async def _cut(self, text: str, max_chars: int, resources: bool) -> tuple[str, str]:
+        """Returns the head and tail of a text that is too long, and the place of the whole."""
         head = max_chars * 2 // 3
         left_out = len(text) - max_chars
-        where = await self._kept(text, resources)
-        return f"{text[:head]}\n[... {left_out} characters left out{where} ...]\n{text[head + left_out :]}"
-
-    async def _kept(self, text: str, resources: bool) -> str:
+        cut = f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[head + left_out :]}"
         try:
             name = await asyncio.to_thread(self._store.keep, text)
         except OSError as exc:
             logger.warning("the whole output can't be kept: %s", exc)
-            return f", and can't be kept: {exc}"
+            return cut, f"The whole output can't be kept: {exc}"
         path = self._store.path(name)
-        return f"; all of it: {address(name)}, file {path}" if resources else f"; all of it: {path}"
+        where = f"{address(name)}, file {path}" if resources else str(path)
+        return cut, f"The whole output: {where}"
 
 
-def _list(links: Sequence[str]) -> str:
+def _list(links: Sequence[str]) -> list[str]:
     if not links:
-        return ""
-    more = [f"{len(links) - NAMED} more beside them"] if len(links) > NAMED else []
-    return "\n- ".join(["Images:", *links[:NAMED], *more])
+        return []
+    more = [f"- {len(links) - NAMED} more beside them"] if len(links) > NAMED else []
+    return ["Images:", *(f"- {link}" for link in links[:NAMED]), *more]
 
 
-def _files(paths: Sequence[Path]) -> str:
-    return f"Files in {paths[0].parent}: {', '.join(path.name for path in paths)}" if paths else ""
+def _files(paths: Sequence[Path]) -> list[str]:
+    return [f"Files in {paths[0].parent}: {', '.join(path.name for path in paths)}"] if paths else []
 
 
 def _block(picture: Picture) -> ImageContent:

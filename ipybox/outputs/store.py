@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ipybox.beneath import Directory, open_directory
-from ipybox.sandbox.guard import STATE_DIR
 from ipybox.state import make_state_dir_in
 from ipybox.transfer.files import open_file
+from ipybox.workspace.names import STATE_DIR
 
 #: How many outputs are kept, and how many bytes they have together; the newest one is kept whatever it has.
 MAX_FILES = 100

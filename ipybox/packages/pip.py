@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -17,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ipybox.kernel_mgr.server import PROXY_VARIABLES, SAFE_VARIABLES
@@ -26,8 +28,8 @@ from ipybox.packages import pip_process
 from ipybox.packages.distributions import closure
 from ipybox.packages.store import InstallError
 
-#: Where packages may be built: nowhere, on the host, or in a sandbox.
-Mode = Literal["wheels", "host", "sandbox"]
+#: What pip may do with sources: nothing, build them on the host, fetch them in a sandbox, build them in another one.
+Mode = Literal["wheels", "host", "fetch", "build"]
 
 #: Variables of this process for pip and builds, besides those that a kernel may know, and besides pip's own.
 VARIABLES = (
@@ -44,6 +46,8 @@ DEFAULTS = {"PIP_RETRIES": "2"}
 
 REPORTED_LINES = 25
 MAX_REPORT_BYTES = 64 << 20
+#: Requirements that one build may have.
+MAX_REQUIREMENTS = 200
 TERMINATE_GRACE = 2.0
 
 # What pip says besides the reason.
@@ -56,8 +60,8 @@ _CAUSE = re.compile(r"connection broken by ['\"](.+)['\"]: /")
 
 _REFUSED = re.compile(r"Tunnel connection failed: 403|CONNECT tunnel failed, response 403")
 REFUSED = (
-    "The sandbox has refused a host: builds reach those of the package index and of the requested URL, "
-    "and what 'network.allowedDomains' of the sandbox's settings allows"
+    "The sandbox has refused a host: packages come from the hosts of the package index, of the requested URL, and "
+    "those in 'network.allowedDomains' of the sandbox's settings; builds reach only the latter"
 )
 
 
@@ -71,11 +75,45 @@ class PipError(InstallError):
 
 
 @dataclass(frozen=True)
+class Source:
+    """A source that pip has fetched, and without which, built, it can't go on.
+
+    Attributes:
+        name: What pip knows it by: a name, a requirement or a URL.
+        url: The URL that pip has it from.
+        directory: The unpacked source.
+        subdirectory: Where the project is in that directory; empty if it is the directory itself.
+        origin: Where it is from, as exactly as it is known (PEP 610).
+    """
+
+    name: str
+    url: str
+    directory: str
+    subdirectory: str
+    origin: dict[str, Any]
+
+
+class SourceNeeded(Exception):
+    """pip can't go on before a source is built."""
+
+    def __init__(self, source: Source):
+        super().__init__(source.name)
+        self.source = source
+
+
+@dataclass(frozen=True)
 class PipSettings:
-    """The user's settings of pip: variables of its environment, and the hosts (`name[:port]`) of its indexes."""
+    """The user's settings of pip.
+
+    Attributes:
+        environment: The settings as variables of pip's environment.
+        hosts: The hosts (`name[:port]`) of its indexes.
+        paths: The files and directories that they name.
+    """
 
     environment: Mapping[str, str]
     hosts: Sequence[str]
+    paths: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -96,15 +134,19 @@ class Pip:
         directory: The directory; what pip makes is below it.
         metadata: Holds the metadata of what was installed before.
         settings: The user's settings.
-        mode: Where packages may be built.
+        mode: What it may do with sources.
+        variables: The variables of this process that pip gets.
         wrapper: Begins the command line if it is run in a sandbox.
+        srt_temporary: The directory for temporary files of the sandbox itself, if it is run in one.
     """
 
     directory: Path
     metadata: Path
     settings: PipSettings
     mode: Mode
+    variables: Sequence[str] = (*VARIABLES, *HOST_VARIABLES)
     wrapper: Sequence[str] = ()
+    srt_temporary: Path | None = None
 
     @property
     def staged(self) -> Path:
@@ -116,11 +158,13 @@ class Pip:
 
         Raises:
             PipError: If that is not possible.
+            SourceNeeded: If a source must be built first (mode `fetch`).
         """
         constraints = self.directory / "constraints.txt"
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in closure("ipybox").items()))
         report = self.directory / "report.json"
-        await self._install("--dry-run", f"--report={report}", f"--constraint={constraints}", "--", requirement)
+        arguments = ("--dry-run", f"--report={report}", f"--constraint={constraints}", "--", requirement)
+        await self._run("install", *arguments)
         return _parse_report(_read_file(report))
 
     async def fetch(self, planned: Sequence[Planned]) -> None:
@@ -128,41 +172,84 @@ class Pip:
 
         Raises:
             PipError: If that is not possible.
+            SourceNeeded: If a source must be built first (mode `fetch`).
         """
-        await self._install("--no-deps", f"--target={self.staged}", "--", *(one.text for one in planned))
+        arguments = ("--no-warn-script-location", "--no-deps", f"--target={self.staged}", "--")
+        await self._run("install", *arguments, *(one.text for one in planned))
 
-    async def _install(self, *arguments: str) -> None:
+    async def collect(self, requirements: Sequence[str], wheels: Path) -> None:
+        """Puts wheels for requirements, and for what these require, into a directory.
+
+        Raises:
+            PipError: If that is not possible.
+            SourceNeeded: If a source must be built first (mode `fetch`).
+        """
+        await self._run("wheel", f"--wheel-dir={wheels}", "--", *requirements)
+
+    async def build(self, source: Source, wheels: Path) -> Path:
+        """Builds a source with the requirements that are in the directory `wheels`, and returns the path of its wheel.
+
+        Only code in a sandbox may open it.
+
+        Raises:
+            PipError: If that is not possible; `build_requirements` tells whether one of them may be missing.
+        """
+        built = self.directory / "built"
+        shutil.rmtree(built, ignore_errors=True)
+        project = Path(pip_process.SOURCE_COPY, source.subdirectory)
+        options = ("--no-deps", "--no-index", f"--find-links={wheels}", f"--wheel-dir={built}")
+        await self._run("wheel", *options, "--", f"./{project}", before=[source.directory])
+        left = os.listdir(built) if built.is_dir() and not built.is_symlink() else []
+        found = [name for name in left if name.endswith(".whl")]
+        if len(found) != 1:
+            raise PipError(f"the build of {source.name} has left {len(found)} wheels", offline=False)
+        return built / found[0]
+
+    def build_requirements(self) -> set[str]:
+        """Returns the requirements that the last `build` had, including those that were missing.
+
+        Raises:
+            PipError: If they are no requirements: code of the package may have written them.
+        """
+        try:
+            found: object = json.loads(_read_file(self.directory / pip_process.REQUIREMENTS_FILE))
+            requirements = {str(Requirement(text)) for text in cast(list[str], found)}
+        except FileNotFoundError:
+            return set()
+        except (OSError, ValueError, TypeError, RecursionError) as exc:
+            raise PipError(f"the build has requirements that can't be understood: {exc}", offline=False) from exc
+        if len(requirements) > MAX_REQUIREMENTS:
+            message = f"the build has too many requirements: {len(requirements)}; the limit is {MAX_REQUIREMENTS}"
+            raise PipError(message, offline=False)
+        return requirements
+
+    async def _run(self, action: str, *arguments: str, before: Sequence[str] = ()) -> None:
         # Nothing that was built in the sandbox may get into a cache that the host uses.
-        cache = () if self.mode != "sandbox" else (f"--cache-dir={self.directory / 'cache'}",)
+        cache = (f"--cache-dir={self.directory / 'cache'}",) if self.wrapper else ()
         only = ("--only-binary=:all:",) if self.mode == "wheels" else ()
-        options = (
-            "--no-input",
-            "--no-color",
-            "--progress-bar=off",
-            "--disable-pip-version-check",
-            "--no-warn-script-location",
-        )
-        await self._run("install", *options, *cache, *only, *arguments)
-
-    async def _run(self, *arguments: str) -> None:
-        command = [*self.wrapper, *_command("run", str(self.metadata), self.mode, *arguments)]
+        options = ("--no-input", "--no-color", "--progress-bar=off", "--disable-pip-version-check")
+        words = _command("run", str(self.metadata), self.mode, *before, action, *options, *cache, *only, *arguments)
+        needed = self.directory / pip_process.SOURCE_FILE
+        needed.unlink(missing_ok=True)
         output = self.directory.with_name(f"{self.directory.name}.log")
         with output.open("wb") as log:
-            code = await _run(command, self._environment(), self.directory, log.fileno())
-        if code != 0:
-            raise _failure(output.read_text(errors="replace"), code)
+            code = await _run([*self.wrapper, *words], self._environment(), self.directory, log.fileno())
+        if code == 0:
+            return
+        if self.mode == "fetch" and needed.exists():
+            raise SourceNeeded(Source(**json.loads(_read_file(needed))))
+        raise _failure(output.read_text(errors="replace"), code)
 
     def _environment(self) -> dict[str, str]:
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
-        names = VARIABLES if self.mode == "sandbox" else (*VARIABLES, *HOST_VARIABLES)
         return {
-            **_inherited(names),
+            **_inherited(self.variables),
             **DEFAULTS,
             **self.settings.environment,
             "PIP_CONFIG_FILE": os.devnull,  # the settings are those that were read before
             "PIP_ROOT_USER_ACTION": "ignore",
-            "TMPDIR": str(temporary),
+            "TMPDIR": str(self.srt_temporary or temporary),
             "CLAUDE_CODE_TMPDIR": str(temporary),  # makes it srt's TMPDIR inside
         }
 
@@ -182,7 +269,7 @@ async def read_settings(directory: Path) -> PipSettings:
     if code != 0:
         raise _failure(errors.read_text(errors="replace"), code)
     found: dict[str, Any] = json.loads(output.read_text())
-    return PipSettings(found["environment"], found["hosts"])
+    return PipSettings(**found)
 
 
 def _command(*arguments: str) -> list[str]:
@@ -248,11 +335,11 @@ def _planned(entry: dict[str, Any]) -> Planned:
     name, version = str(entry["metadata"]["name"]), str(entry["metadata"]["version"])
     text = f"{name}=={version}"
     if entry["is_direct"]:
-        text = _url(entry["download_info"])
+        text = pinned_url(entry["download_info"])
     return Planned(canonicalize_name(name, validate=True), version, text, bool(entry["requested"]))
 
 
-def _url(info: dict[str, Any]) -> str:
+def pinned_url(info: dict[str, Any]) -> str:
     """Returns the URL of what was resolved, as exactly as it is known (PEP 610)."""
     url = str(info["url"])
     if "vcs_info" in info:

@@ -26,6 +26,7 @@ from typing import Final
 
 from ipybox.printable import printable
 from ipybox.sandbox.policy import Policy, Reason, Rule, is_loopback
+from ipybox.workspace.names import OPENABLE
 
 #: Characters at the end of the text that are looked at, and the most lines of errors among them.
 _INSPECTED: Final = 64 * 1024
@@ -87,7 +88,7 @@ def hints(text: str, policy: Policy, *, macos: bool = sys.platform == "darwin") 
             break
     if len(found) > 1:
         found.pop(_ANY_HOST, None)  # which a more precise one most likely explains
-    return [f"[ipybox] {message}" for message in list(found.values())[:_MOST_HINTS][::-1]]
+    return [printable(message) for message in list(found.values())[:_MOST_HINTS][::-1]]
 
 
 def _before(lines: list[str], number: int) -> str:
@@ -175,8 +176,9 @@ def _is_path(text: str, line: str) -> bool:
 
 
 def _explain(path: str, rule: Rule, operation: str, policy: Policy) -> tuple[str, str]:
+    opens = _file_would_open(path, rule, policy)
     path, entry, source = _short(path), _short(rule.entry), policy.settings.source
-    if operation == "open" and rule.reason is not Reason.DENY_READ and rule.reason is not Reason.OWN:
+    if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.OWN):
         operation = "write"
     names = f"it is below {entry}, which {{}} of {source} names" if rule.below else f"{{}} of {source} names it"
     if not rule.below and entry != path:
@@ -185,6 +187,10 @@ def _explain(path: str, rule: Rule, operation: str, policy: Policy) -> tuple[str
         case Reason.DENY_READ:
             because = names.format("filesystem.denyRead")
             remedy = "To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
+        case Reason.SECRET:
+            it = f"it is below {entry}, which" if rule.below else "it"
+            because = f"{it} is hidden because of credentials that were found in the workspace at the start"
+            remedy = "To open it, move them elsewhere and start ipybox again."
         case Reason.DENY_WRITE:
             because = names.format("filesystem.denyWrite")
             remedy = "To open it, give a sandbox_config without that entry."
@@ -195,12 +201,24 @@ def _explain(path: str, rule: Rule, operation: str, policy: Policy) -> tuple[str
         case Reason.PROTECTED:
             it = "it" if entry == path else entry
             because = f"{it} is not writable, because programs outside the sandbox read or execute what it holds"
-            openable = "To open the repository, list .git in filesystem.allowWrite."
-            remedy = openable if rule.entry == ".git" else "No setting opens it."
+            opened = os.path.relpath(rule.place, policy.workspace)
+            openable = f"To open it, list {_short(opened)} in filesystem.allowWrite."
+            remedy = openable if rule.entry in OPENABLE else "No setting opens it."
         case Reason.OWN:
             because = f"it is below {entry}, which is ipybox's own" if rule.below else "it is ipybox's own"
             remedy = "No setting opens it."
+    if opens and policy.settings.untrusted is not None:
+        remedy = policy.settings.untrusted.remedy
     return path, f"The sandbox refused to {operation} {path}: {because}. {remedy}"
+
+
+def _file_would_open(path: str, rule: Rule, policy: Policy) -> bool:
+    """Whether a file of the workspace would open a path if a person trusted it."""
+    if policy.untrusted is None:
+        return False
+    if rule.reason is Reason.DENY_READ:
+        return policy.untrusted.reads(path) is None
+    return policy.untrusted.writes(path) is None
 
 
 # Network
@@ -276,6 +294,10 @@ def _network(line: str, lowered: str, context: str, policy: Policy) -> Iterator[
         because = f"{host} is reached only through the proxy that HTTP_PROXY names, which this program did not use"
     else:
         return
+    if (rule is None or not rule.allowed) and policy.untrusted is not None and policy.settings.untrusted is not None:
+        would_be = policy.untrusted.host(host)
+        if would_be is not None and would_be.allowed:
+            remedy = f" {policy.settings.untrusted.remedy}"
     yield host, f"The sandbox refused the network: {because}.{remedy}"
 
 

@@ -1,12 +1,15 @@
-"""Runs a sandboxed command in a workspace, and keeps the workspace's protected names taken meanwhile.
+"""Runs a sandboxed command in a workspace, and keeps names in the workspace taken meanwhile.
 
-    python -I -S guard.py WORKSPACE STATE_DIR PRIVATE_DIR -- command args...
+    python -I -S guard.py WORKSPACE STATE_DIR PRIVATE_DIR NAME/ NAME=CONTENT ... -- command args...
 
 bubblewrap can deny a name only by mounting over it, so a name that does not exist has to be made first. srt does
 that, but removes what it made when its command ends, and with that opens the name for every other sandbox of the same
 workspace. Here the placeholders belong to all sandboxes of a workspace together: each holds a shared lock, and the
 last one to leave removes them. What was left by a process that had no chance to, the next one removes. The command's
 private directory is removed, too, also if the application that made it has not lived to see the end.
+
+The names come as arguments (`ipybox.workspace.names.PLACEHOLDERS` is the list): an empty directory's ends with a slash,
+a file's is followed by what the file holds.
 
 Standard library only, because `-I -S` hides site-packages, and few modules of it: every start waits for it.
 """
@@ -18,20 +21,10 @@ import stat
 import sys
 from types import FrameType
 
-#: Directory of the workspace that only the host writes; whoever starts the guard has made it.
-STATE_DIR = ".ipybox"
 
-#: Configuration that programs of the host read in a workspace, and some of them execute.
-PROTECTED_FILES = (
-    *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".env"),
-    *(".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json", "sandbox-config.json", "ipybox.yaml"),
-)
-#: What a placeholder holds that must not be empty: Claude Code complains about one that is no JSON.
-PLACEHOLDERS = {".mcp.json": b'{"mcpServers": {}}\n'}
-PROTECTED_DIRS = (".claude", ".git", ".idea", ".vscode")
-
-
-def main(workspace: str, state_dir: str, private_dir: str, command: list[str]) -> int:
+def main(
+    workspace: str, state_dir: str, private_dir: str, placeholders: dict[str, bytes | None], command: list[str]
+) -> int:
     """Runs the command and returns its exit code, 128+n if a signal ended it."""
     root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
     # Not in the workspace: who can read a file can lock it.
@@ -40,7 +33,8 @@ def main(workspace: str, state_dir: str, private_dir: str, command: list[str]) -
 
     fcntl.flock(mutex, fcntl.LOCK_EX)
     fcntl.flock(users, fcntl.LOCK_SH)
-    _write(mutex, _read(mutex) | _make_missing(root))
+    made = _make_missing(root, placeholders)
+    _write(mutex, _read(mutex, placeholders) | made)
     fcntl.flock(mutex, fcntl.LOCK_UN)
     try:
         return _run(command)
@@ -52,7 +46,7 @@ def main(workspace: str, state_dir: str, private_dir: str, command: list[str]) -
         except BlockingIOError:
             pass  # others are there, and the last one removes them
         else:
-            _remove(root, _read(mutex))
+            _remove(root, placeholders, _read(mutex, placeholders))
             _write(mutex, set())
         # Only now, as it takes longer to import than all of the above.
         __import__("shutil").rmtree(private_dir, ignore_errors=True)
@@ -75,17 +69,17 @@ def _run(command: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _make_missing(root: int) -> set[str]:
-    """Makes what is missing of the protected names, and returns the names that it made."""
+def _make_missing(root: int, placeholders: dict[str, bytes | None]) -> set[str]:
+    """Makes the placeholders whose names are free, and returns these names."""
     made: set[str] = set()
-    for name in (*PROTECTED_FILES, *PROTECTED_DIRS):
+    for name, content in placeholders.items():
         try:
-            if name in PROTECTED_DIRS:
+            if content is None:
                 os.mkdir(name, 0o755, dir_fd=root)
             else:
                 # Writable: srt takes an empty file that is not for a leftover of its own, and removes it.
                 file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=root)
-                os.write(file, PLACEHOLDERS.get(name, b""))
+                os.write(file, content)
                 os.close(file)
         except FileExistsError:
             continue
@@ -93,26 +87,24 @@ def _make_missing(root: int) -> set[str]:
     return made
 
 
-def _remove(root: int, names: set[str]) -> None:
+def _remove(root: int, placeholders: dict[str, bytes | None], names: set[str]) -> None:
     """Removes those placeholders that are still as they were made."""
     for name in names:
+        content = placeholders[name]
         try:
-            found = os.lstat(name, dir_fd=root)
-            if stat.S_ISDIR(found.st_mode):
+            if content is None:
                 os.rmdir(name, dir_fd=root)
-            elif stat.S_ISREG(found.st_mode) and _content(root, name, found.st_size) in (b"", PLACEHOLDERS.get(name)):
+            elif _content(root, name, len(content) + 1) in (b"", content):
                 os.unlink(name, dir_fd=root)
         except OSError:
-            pass  # gone, or in use
+            pass  # gone, in use, or something else
 
 
 def _content(root: int, name: str, size: int) -> bytes | None:
-    """Returns what is in a file, unless that is more than any placeholder has."""
-    if size > max(map(len, PLACEHOLDERS.values())):
-        return None
+    """Returns the beginning of a regular file."""
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=root)
     try:
-        return os.read(file, size)
+        return os.read(file, size) if stat.S_ISREG(os.fstat(file).st_mode) else None
     finally:
         os.close(file)
 
@@ -121,9 +113,9 @@ def _open_lock(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
-def _read(file: int) -> set[str]:
+def _read(file: int, placeholders: dict[str, bytes | None]) -> set[str]:
     names = set(os.pread(file, 4096, 0).decode(errors="replace").split("\n"))
-    return names & {*PROTECTED_FILES, *PROTECTED_DIRS}
+    return names & placeholders.keys()
 
 
 def _write(file: int, names: set[str]) -> None:
@@ -131,5 +123,11 @@ def _write(file: int, names: set[str]) -> None:
     os.pwrite(file, "\n".join(sorted(names)).encode(), 0)
 
 
+def _parsed(arguments: list[str]) -> dict[str, bytes | None]:
+    parts = (argument.partition("=") for argument in arguments)
+    return {name.rstrip("/"): content.encode() if equals else None for name, equals, content in parts}
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[5:]))
+    end = sys.argv.index("--")
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], _parsed(sys.argv[4:end]), sys.argv[end + 1 :]))

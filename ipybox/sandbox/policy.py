@@ -16,15 +16,17 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from ipybox.sandbox import guard
 from ipybox.sandbox.settings import SandboxSettings
+from ipybox.workspace.names import OPENABLE, STATE_DIR, expand, is_protected
+from ipybox.workspace.scan import is_name_pattern, name_matchers
 
 #: Longer and deeper paths are not worth looking up.
 _LONGEST_PATH: Final = 1024
 _DEEPEST_PATH: Final = 64
 
-#: Protected directories that can be opened by their name in `allowWrite`, and what stays protected of them.
-OPENABLE: Final = {".git": (".git/hooks", ".git/config")}
+#: Characters and components of a path for which there is an answer in any case, however the workspace is spelled.
+LONGEST_PATH: Final = 1000
+DEEPEST_PATH: Final = 60
 
 _LOOPBACK_NAMES: Final = ("localhost", "localhost.localdomain", "ip6-localhost")
 
@@ -36,7 +38,9 @@ class Reason(Enum):
     DENY_WRITE = auto()
     #: No entry of `allowWrite` covers the path.
     NOT_IN_ALLOW_WRITE = auto()
-    #: Configuration that programs outside the sandbox believe or execute; no setting opens it.
+    #: The scan of the workspace found credentials there that no entry names.
+    SECRET = auto()
+    #: Configuration that programs outside the sandbox believe or execute.
     PROTECTED = auto()
     #: ipybox's own keys and programs; no setting opens them.
     OWN = auto()
@@ -77,6 +81,8 @@ class Policy:
         readable: What can be read besides.
         writable: What can be written besides.
         read_only: What can't be written besides, whatever the settings say.
+        secret: What the scan of the workspace hides besides.
+        closed: What it keeps from being written besides.
     """
 
     def __init__(
@@ -88,6 +94,8 @@ class Policy:
         readable: Iterable[str] = (),
         writable: Iterable[str] = (),
         read_only: Iterable[str] = (),
+        secret: Iterable[str] = (),
+        closed: Iterable[str] = (),
     ):
         self.settings = settings
         self.workspace = os.path.abspath(workspace)
@@ -95,6 +103,22 @@ class Policy:
         self._readable = tuple(readable)
         self._writable = tuple(writable)
         self._read_only = tuple(read_only)
+        self._secret = tuple(secret)
+        self._closed = tuple(closed)
+
+    @cached_property
+    def untrusted(self) -> "Policy | None":
+        """What would hold if the workspace's file of settings was trusted; None if nothing would change."""
+        if self.settings.untrusted is None:
+            return None
+        return Policy(
+            self.settings.untrusted.settings,
+            Path(self.workspace),
+            hidden=self._hidden,
+            readable=self._readable,
+            writable=self._writable,
+            read_only=self._read_only,
+        )
 
     def reads(self, path: str) -> Rule | None:
         """Returns what hides a path; None if it can be read, as far as the settings go.
@@ -116,8 +140,7 @@ class Policy:
             if rule is not None:
                 return rule
         # Only the place itself counts: a name that leads to it may be outside, or inside, by accident.
-        place = forms[-1] if forms else []
-        if place and _depth(self._allow_write, place) < 0 and place[0] not in ("dev", "proc", "sys"):
+        if forms and _depth(self._allow_write, forms[-1]) < 0 and forms[-1][:1] not in (["dev"], ["proc"], ["sys"]):
             return Rule(Reason.NOT_IN_ALLOW_WRITE)
         return None
 
@@ -131,8 +154,8 @@ class Policy:
                 if pattern.is_below(form):
                     return Rule(pattern.reason, pattern.entry, "/" + "/".join(form))
             inside = self._inside(form)
-            if inside and inside[-1] == ".git":
-                return Rule(Reason.PROTECTED, inside[-1] + "/hooks", "/" + "/".join(form))
+            if inside and OPENABLE.get(inside[-1]):
+                return Rule(Reason.PROTECTED, f"{inside[-1]}/{OPENABLE[inside[-1]][0]}", "/" + "/".join(form))
         return None
 
     def host(self, host: str) -> HostRule | None:
@@ -145,8 +168,9 @@ class Policy:
 
     @cached_property
     def _deny_read(self) -> Sequence["_Pattern"]:
-        given = self._patterns(self.settings.deny_read, Reason.DENY_READ)
-        return [*given, *self._patterns(self._hidden, Reason.OWN)]
+        given = self._patterns(self.settings.deny_read, Reason.DENY_READ, variables=True)
+        found = self._patterns(self._secret, Reason.SECRET)
+        return [*given, *found, *self._patterns(self._hidden, Reason.OWN)]
 
     @cached_property
     def _allow_read(self) -> Sequence["_Pattern"]:
@@ -154,7 +178,8 @@ class Policy:
 
     @cached_property
     def _deny_write(self) -> Sequence["_Pattern"]:
-        return self._patterns(self.settings.deny_write, Reason.DENY_WRITE)
+        given = self._patterns(self.settings.deny_write, Reason.DENY_WRITE)
+        return [*given, *self._patterns(self._closed, Reason.PROTECTED)]
 
     @cached_property
     def _own_read_only(self) -> Sequence["_Pattern"]:
@@ -165,15 +190,24 @@ class Policy:
         return self._patterns((*self.settings.allow_write, *self._writable), Reason.NOT_IN_ALLOW_WRITE)
 
     @cached_property
+    def _opened(self) -> set[tuple[str, ...]]:
+        paths = (os.path.normpath(self._absolute(entry)) for entry in self.settings.allow_write)
+        return {tuple(self._inside(_components(path))) for path in paths}
+
+    @cached_property
     def _roots(self) -> Sequence[list[str]]:
         return [_components(path) for path in dict.fromkeys((self.workspace, os.path.realpath(self.workspace)))]
 
-    def _patterns(self, entries: Iterable[str], reason: Reason) -> list["_Pattern"]:
-        return [
-            _Pattern(reason, entry, tuple(_matchers(spelling)))
-            for entry in entries
-            for spelling in _spellings(self._absolute(entry))
-        ]
+    def _patterns(self, entries: Iterable[str], reason: Reason, *, variables: bool = False) -> list["_Pattern"]:
+        patterns: list[_Pattern] = []
+        for entry in entries:
+            names = name_matchers(entry) if is_name_pattern(entry) else []
+            for path in expand(entry) if variables else [entry]:
+                for spelling in _spellings(self._absolute(path)):
+                    matchers = list(_matchers(spelling))
+                    matchers[len(matchers) - len(names) :] = names
+                    patterns.append(_Pattern(reason, entry, tuple(matchers)))
+        return patterns
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.workspace, os.path.expanduser(path))
@@ -197,21 +231,19 @@ class Policy:
         return []
 
     def _protects(self, form: list[str]) -> Rule | None:
-        inside = [name.lower() for name in self._inside(form)]  # srt looks for these names in any case
+        inside = self._inside(form)
         outside = len(form) - len(inside)
+        opened = ""
         for depth, name in enumerate(inside, 1):
             place = "/" + "/".join(form[: outside + depth])
-            part = f"{inside[depth - 2]}/{name}" if depth > 1 else ""
-            if part in OPENABLE[".git"]:
-                return Rule(Reason.PROTECTED, part, place, depth < len(inside))
-            if name == ".git":
-                protected = depth > 1 or name not in self.settings.allow_write
-            elif name in (".env", guard.STATE_DIR):
-                protected = depth == 1
-            else:
-                protected = name in guard.PROTECTED_FILES or name in guard.PROTECTED_DIRS
-            if protected:
-                return Rule(Reason.PROTECTED, name, place, depth < len(inside))
+            below = depth < len(inside)
+            if opened and name.lower() in OPENABLE[opened]:
+                return Rule(Reason.PROTECTED, f"{opened}/{name}", place, below)
+            opened = name if name in OPENABLE and tuple(inside[:depth]) in self._opened else ""
+            if opened:
+                continue
+            if is_protected(name) if name.lower() not in (".env", STATE_DIR) else depth == 1:
+                return Rule(Reason.PROTECTED, name, place, below)
         return None
 
 

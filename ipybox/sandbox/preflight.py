@@ -18,6 +18,7 @@ from typing import cast
 
 from ipybox.errors import SandboxError
 from ipybox.probe import probe
+from ipybox.workspace.programs import dropped_program
 
 Version = tuple[int, ...]
 
@@ -232,7 +233,7 @@ def together(installs: Iterable[Install]) -> list[str]:
 def _srt(path: str | None) -> Finding:
     srt = _found("srt", path)
     if srt is None:
-        return Finding("srt", None, "srt is not on PATH", INSTALL_SRT)
+        return Finding("srt", None, _absence("srt"), INSTALL_SRT)
     package = _package(srt)
     if package is not None:
         version = _version(package[1])
@@ -278,8 +279,15 @@ def _present(program: Program, path: str | None) -> Finding:
     executable = _found(program.name, path)
     if executable is None:
         remedy = program.remedy or _install(program.package, path)
-        return Finding(program.what, None, f"{program.name} is not on PATH", remedy)
+        return Finding(program.what, None, _absence(program.name), remedy)
     return Finding(program.what, executable)
+
+
+def _absence(name: str) -> str:
+    dropped = dropped_program(name)
+    if dropped is None:
+        return f"{name} is not on PATH"
+    return f"{name} is only at {dropped}, which code in the kernel can write"
 
 
 def _broken(finding: Finding, name: str, failure: str, remedy: Remedy) -> Finding:

@@ -1,7 +1,9 @@
 """The settings of the sandbox: profiles, and files in the format of Anthropic's sandbox-runtime (`srt`).
 
-A file replaces the lists that it gives; what it leaves out is as in the default profile. Nothing is ignored: a key
-that is not known, a value of the wrong kind or a file that can't be read is an error before anything starts.
+A file replaces the lists that it gives; what it leaves out is as in a profile. Nothing is ignored: a key that is not
+known, a value of the wrong kind or a file that can't be read is an error before anything starts. `load_settings`
+believes the file, because the application names it; `ipybox.workspace.config` decides which files of a workspace the
+command line believes.
 https://github.com/anthropic-experimental/sandbox-runtime#configuration
 """
 
@@ -14,29 +16,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ipybox.errors import SandboxError
-
-#: Files with secrets, wherever they are in the workspace.
-ENV_FILES: Final = "**/.env*"
+from ipybox.workspace.names import CREDENTIALS, SECRET_FILES
 
 #: What a host and its port look like, and one that has colons of its own.
 _PORT: Final = r"(?::([1-9][0-9]{0,4}))?"
 _HOST: Final = re.compile(rf"([^\s:/\[\]]+){_PORT}")
 _ADDRESS: Final = re.compile(rf"\[([^\]]+)\]{_PORT}")
-
-#: What holds credentials in a home directory, or the way to them.
-CREDENTIALS: Final = (
-    *("~/.ssh", "~/.gnupg", "~/.password-store", "~/.local/share/keyrings", "~/Library/Keychains"),
-    *("~/.aws", "~/.azure", "~/.config/gcloud", "~/.boto", "~/.s3cfg", "~/.oci", "~/.config/rclone"),
-    *("~/.kube", "~/.docker/config.json", "~/.config/containers/auth.json", "~/.terraform.d/credentials.tfrc.json"),
-    *("~/.netrc", "~/.git-credentials", "~/.config/git/credentials", "~/.config/gh", "~/.config/glab-cli"),
-    *("~/.npmrc", "~/.yarnrc.yml", "~/.pypirc", "~/.pip", "~/.config/pip", "~/.config/uv", "~/.gem/credentials"),
-    *("~/.cargo/credentials", "~/.cargo/credentials.toml", "~/.m2/settings.xml", "~/.gradle/gradle.properties"),
-    *("~/.claude*", "~/.config/claude", "~/.codex", "~/.gemini", "~/.cache/huggingface/token", "~/.huggingface"),
-    *("~/.pgpass", "~/.my.cnf", "~/.databrickscfg", "~/.snowsql", "~/.vault-token", "~/.config/op"),
-    *("~/.mozilla", "~/.thunderbird", "~/.config/google-chrome", "~/.config/chromium", "~/Library/Cookies"),
-    *("~/.*_history", "~/.local/share/fish/fish_history", "~/.lesshst", "~/.viminfo", "~/.Xauthority"),
-    *("/etc/shadow", "/etc/gshadow"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +29,8 @@ class SandboxSettings:
     """What code in the sandbox may do.
 
     Paths are absolute, begin with `~/`, or are relative to the workspace. `deny_read` and `allow_read` may hold
-    globs, which stand for what exists when the sandbox starts.
+    globs, which stand for what exists when the sandbox starts. In `deny_read`, `$NAME/` at the beginning of a path is a
+    variable of this process, and `**/` and names mean these names in any case.
 
     Attributes:
         source: Where the settings come from, for messages.
@@ -58,10 +44,11 @@ class SandboxSettings:
             sandbox a loopback interface of its own, whatever this says.
         weaker_nested_sandbox: Whether to do without what an unprivileged container does not allow.
         file: The file that they were read from, which the inside must not change.
+        untrusted: What a file of the workspace would change, if only its restrictions hold.
     """
 
     source: str
-    deny_read: tuple[str, ...] = (ENV_FILES, *CREDENTIALS)
+    deny_read: tuple[str, ...] = (*SECRET_FILES, *CREDENTIALS)
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = (".",)
     deny_write: tuple[str, ...] = ()
@@ -70,6 +57,12 @@ class SandboxSettings:
     allow_local_binding: bool = True
     weaker_nested_sandbox: bool = False
     file: Path | None = None
+    untrusted: "UntrustedSettings | None" = None
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Sentences that the user of a session should read."""
+        return () if self.untrusted is None else (self.untrusted.notice,)
 
     @property
     def has_network(self) -> bool:
@@ -86,6 +79,40 @@ class SandboxSettings:
         return ",".join(name for name in ("localhost", "127.0.0.1", "::1") if name not in allowed)
 
 
+@dataclass(frozen=True)
+class UntrustedSettings:
+    """A file of the workspace that would open more than the user's own settings do, and that no person has trusted.
+
+    Attributes:
+        settings: The settings as they would be with a trusted file.
+        name: The name of the file, for messages.
+        command: The command with which a person trusts the file.
+    """
+
+    settings: SandboxSettings
+    name: str
+    command: str
+
+    @property
+    def notice(self) -> str:
+        """A sentence for the session."""
+        return (
+            f"{self.name} of the workspace is not trusted: it can only restrict the sandbox. To see and allow what it "
+            f"opens, run `{self.command}` in a terminal, then restart ipybox."
+        )
+
+    @property
+    def remedy(self) -> str:
+        """A sentence for a denial that the file would lift."""
+        return (
+            f"{self.name} of the workspace would open it, but is not trusted: run `{self.command}` in a terminal, then "
+            "restart ipybox."
+        )
+
+
+#: What says how code is confined: a file, the name of a profile, settings, or what loads them.
+SandboxConfig = Path | str | SandboxSettings | Callable[[], SandboxSettings]
+
 _DEFAULT = SandboxSettings(source="the default sandbox settings")
 
 #: Settings that are built in, by name.
@@ -100,12 +127,15 @@ PROFILES: Final[Mapping[str, SandboxSettings]] = {
 }
 
 
-def load_settings(config: Path | str | None = None, allowed_domains: Sequence[str] = ()) -> SandboxSettings:
+def load_settings(config: SandboxConfig | None = None, allowed_domains: Sequence[str] = ()) -> SandboxSettings:
     """Returns the settings of a file or of a built-in profile.
+
+    The caller vouches for the file: it is believed as it is read.
 
     Args:
         config: A file in the format of srt, or the name of a profile: `default` (as is None), or `workspace`, which
-            hides the home directory, apart from the workspace and the Python environment.
+            hides the home directory, apart from the workspace and the Python environment. Or settings, or a function
+            that returns them.
         allowed_domains: Hosts that can be reached in addition to those of the file or the profile.
 
     Raises:
@@ -122,30 +152,46 @@ def load_settings(config: Path | str | None = None, allowed_domains: Sequence[st
     return replace(settings, allowed_domains=tuple(dict.fromkeys([*settings.allowed_domains, *added])))
 
 
-def _load(config: Path | str | None) -> SandboxSettings:
+def _load(config: SandboxConfig | None) -> SandboxSettings:
+    if isinstance(config, SandboxSettings):
+        return config
+    if callable(config):
+        return config()
     if config is None or isinstance(config, str):
-        profile = PROFILES.get(config or "default")
-        if profile is not None:
-            return profile
-    path = Path(cast(Path | str, config))
-    return _parse(_read(path), path)
-
-
-def _read(path: Path) -> dict[str, Any]:
+        config = config or "default"
+        if config in PROFILES:
+            return PROFILES[config]
+    path = Path(config)
     try:
-        content: object = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys)
-    except FileNotFoundError:
-        profiles = " or ".join(repr(name) for name in PROFILES)
-        raise SandboxError(
-            f"the sandbox settings {path} don't exist: give a file, or one of the profiles {profiles}"
-        ) from None
+        data = path.read_bytes()
     except OSError as exc:
-        raise SandboxError(f"the sandbox settings {path} can't be read: {exc.strerror}") from exc
+        raise unreadable(path, exc) from exc
+    return parse_settings(data, path, _DEFAULT)
+
+
+def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSettings:
+    """Returns the settings that the content of a file makes of a profile: the keys of the file replace those there.
+
+    Raises:
+        SandboxError: If the content is wrong; the message names the file and the key.
+    """
+    try:
+        content: object = json.loads(data.decode(), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as exc:
         raise SandboxError(f"the sandbox settings {path} are not valid JSON: {exc}") from exc
     if not isinstance(content, dict):
         raise SandboxError(f"the sandbox settings {path} must be a JSON object")
-    return cast(dict[str, Any], content)
+    given: dict[str, Any] = {}
+    _take(cast(dict[str, Any], content), "", _KEYS, path, given)
+    return replace(base, source=str(path), file=path.resolve(), **given)
+
+
+def unreadable(path: Path, error: OSError) -> SandboxError:
+    """Returns the error for a file that can't be read."""
+    if isinstance(error, FileNotFoundError):
+        profiles = " or ".join(repr(name) for name in PROFILES)
+        return SandboxError(f"the sandbox settings {path} don't exist: give a file, or one of the profiles {profiles}")
+    return SandboxError(f"the sandbox settings {path} can't be read: {error.strerror or error}")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -154,12 +200,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
     return content
-
-
-def _parse(content: dict[str, Any], path: Path) -> SandboxSettings:
-    given: dict[str, Any] = {}
-    _take(content, "", _KEYS, path, given)
-    return replace(_DEFAULT, source=str(path), file=path.resolve(), **given)
 
 
 def _take(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: Path, given: dict[str, Any]) -> None:

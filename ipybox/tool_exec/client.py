@@ -47,7 +47,7 @@ class ToolRunner:
         port: Port of the tool server.
         seal: Proof that the parameters were registered; a sandboxed kernel's calls need it.
         token: The tool server's token. By default that of the environment variable `TOOL_SERVER_TOKEN`, or else
-            the one that the tool server has published for this user (`ipybox.tokens`).
+            the one that the tool server has published for this user (`ipybox.tokens`), looked up for each connection.
     """
 
     def __init__(
@@ -152,9 +152,11 @@ class ToolRunner:
             "tool_args": tool_args,
         }
         try:
-            return json.dumps(request, ensure_ascii=False).encode()
+            return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
         except UnicodeEncodeError as exc:
             raise ToolRunnerError(f"the arguments of {tool_name} are not valid Unicode: {exc}") from None
+        except ValueError as exc:
+            raise ToolRunnerError(f"the arguments of {tool_name} are not valid JSON: {exc}") from None
 
 
 async def reset(host: str = "localhost", port: int = DEFAULT_PORT, *, token: str | None = None) -> None:
@@ -173,12 +175,7 @@ async def reset(host: str = "localhost", port: int = DEFAULT_PORT, *, token: str
 
 
 def _address(host: str, port: int, token: str | None) -> Address:
-    token = token or os.environ.get(TOKEN_VARIABLE)
-    if token is None:
-        from ipybox.tokens import find_token
-
-        token = find_token("tool-server", port)
-    return Address(host, port, token)
+    return Address(host, port, token or os.environ.get(TOKEN_VARIABLE))
 
 
 def _unreachable(address: Address, exc: OSError) -> ToolRunnerError:

@@ -18,17 +18,28 @@ from dataclasses import dataclass
 RECEIVE_BYTES = 1 << 18
 MAX_HEAD_BYTES = 1 << 16
 
+#: The status of an answer to a request without a valid token.
+UNAUTHORIZED = 401
+
 HEAD_END = b"\r\n\r\n"
 STATUS_LINE = re.compile(r"HTTP/1\.1 ([1-5][0-9]{2})(?: |$)")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens, and the token that it asks for."""
+    """Where a tool server listens, and the token that it asks for; `None` to use the one that it has published."""
 
     host: str
     port: int
     token: str | None
+
+    def find_token(self) -> str | None:
+        """Returns the token, looked up again for each connection: a server that was restarted has another one."""
+        if self.token is not None:
+            return self.token
+        from ipybox.tokens import find_token  # kernels are given a token, and do without this import
+
+        return find_token("tool-server", self.port)
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -45,7 +56,8 @@ class Connection:
         self._close = weakref.finalize(self, sock.close)
         # Whether the answer to every request has been read, and the server keeps the connection.
         self._in_step = True
-        authorization = f"Authorization: token {address.token}\r\n" if address.token is not None else ""
+        token = address.find_token()
+        authorization = f"Authorization: token {token}\r\n" if token is not None else ""
         self._headers = f"Host: localhost\r\nContent-Type: application/json\r\n{authorization}"
 
     @property
@@ -76,7 +88,8 @@ class Connection:
         end += len(HEAD_END)
         while len(answer) < end + length:
             answer += yield from _received()
-        self._in_step = stays and len(answer) == end + length
+        # After a refusal, the next connection looks the token up again.
+        self._in_step = stays and len(answer) == end + length and status != UNAUTHORIZED
         return status, bytes(answer[end : end + length])
 
     def close(self) -> None:

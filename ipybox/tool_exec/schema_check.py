@@ -1,7 +1,9 @@
 """Checks the arguments of a tool against its JSON Schema, for what that says beyond Python's types.
 
-Imported only for tools that need it: jsonschema takes a while to import, and is otherwise not in the kernel. Nothing
-is ever fetched: what a schema refers to elsewhere is left to the server, as is all else that can't be decided here.
+Imported only for tools that need it: jsonschema takes a while to import, and is otherwise not in the kernel. The host
+never imports it: a server chooses the schema, and could make a check take hours. In the kernel, the cell's timeout ends
+the check. Nothing is ever fetched: what a schema refers to elsewhere is left to the server, as is all else that can not
+be decided here.
 """
 
 import json
@@ -97,10 +99,13 @@ def _validator(_owner: type[BaseModel], schema_file: Path) -> Any:
     # Once for each class: the file changes when its module does.
     try:
         schema = json.loads(schema_file.read_text(encoding="utf-8"))
-        kind = _jsonschema.validators.validator_for(schema)
+        dialect = dialect_of(schema)
     except (OSError, ValueError, RecursionError):
         return None
-    return _validator_class(kind)(schema, registry=jsonschema_specifications.REGISTRY)
+    if dialect is None:
+        return None
+    kind = _jsonschema.validators.validator_for({"$schema": dialect})
+    return _validator_class(kind)({**schema, "$schema": dialect}, registry=jsonschema_specifications.REGISTRY)
 
 
 @cache

@@ -6,6 +6,9 @@ the tool server can tell the parameters that were registered from those that wer
 from those that kernel code has read in another one.
 
     <directory, relative to that in which it was made>:<HMAC-SHA256, hexadecimal>
+
+A seal counts as long as nothing else is registered in that place under that name: code can keep a copy of a package,
+which would otherwise stand for what its user has taken back since.
 """
 
 import hashlib
@@ -16,6 +19,7 @@ from typing import Any
 
 from ipybox.keys import lasting_key
 from ipybox.state import state_dir
+from ipybox.workspace.registrations import current_seal
 
 #: Directories in a seal's place, at most.
 MAX_DEPTH = 16
@@ -40,18 +44,48 @@ def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str
     return f"{place}:{_mac(server_name, server_params, root)}"
 
 
-def is_sealed(server_name: str, server_params: dict[str, Any], candidate: str | None, workspace: Path) -> bool:
-    """Tells whether `candidate` seals these parameters under this name, for a directory of the workspace."""
-    place, _, mac = (candidate or "").rpartition(":")
-    parts = PurePosixPath(place).parts
-    if PurePosixPath(place).is_absolute() or ".." in parts or len(parts) > MAX_DEPTH:
-        return False
-    # It may have been made in a directory above the workspace.
-    roots = [workspace.resolve().joinpath(*parts[start:]) for start in range(len(parts) + 1)]
-    return any(
-        hmac.compare_digest(_mac(server_name, server_params, root).encode(), mac.encode(errors="replace"))
-        for root in roots
-    )
+def mac_of(seal: str) -> str:
+    """Returns the part of a seal that the host remembers."""
+    return seal.rpartition(":")[2]
+
+
+class SealVerifier:
+    """Tells which calls name a server as it is registered in a workspace now.
+
+    Args:
+        workspace: The workspace.
+    """
+
+    def __init__(self, workspace: Path):
+        self._workspace = workspace.resolve()
+        #: What was last found to be sealed, by the server's name: seal, parameters, and the path of the package.
+        self._known: dict[str, tuple[str, dict[str, Any], Path]] = {}
+
+    def accepts(self, server_name: str, server_params: dict[str, Any], candidate: str | None) -> bool:
+        """Returns whether `candidate` seals these parameters under this name, as they were registered last."""
+        candidate = candidate or ""
+        known = self._known.get(server_name)
+        # Servers are few and calls many: the HMAC that the last call has proved need not be made again.
+        if known is None or known[:2] != (candidate, server_params):
+            place = self._sealed_place(server_name, server_params, candidate)
+            if place is None:
+                return False
+            known = self._known[server_name] = (candidate, server_params, place)
+        return current_seal(known[2]) == mac_of(candidate)
+
+    def _sealed_place(self, server_name: str, server_params: dict[str, Any], candidate: str) -> Path | None:
+        """Returns the path of the package for which the seal was made; None if it is not in the workspace."""
+        place, _, mac = candidate.rpartition(":")
+        parts = PurePosixPath(place).parts
+        if PurePosixPath(place).is_absolute() or ".." in parts or len(parts) > MAX_DEPTH:
+            return None
+        # It may have been made in a directory above the workspace.
+        for start in range(len(parts) + 1):
+            root = self._workspace.joinpath(*parts[start:])
+            expected = _mac(server_name, server_params, root)
+            if hmac.compare_digest(expected.encode(), mac.encode(errors="replace")):
+                return root / server_name
+        return None
 
 
 def _mac(server_name: str, server_params: dict[str, Any], root: Path) -> str:

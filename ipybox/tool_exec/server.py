@@ -13,15 +13,17 @@ import asyncio
 import hmac
 import json
 import logging
+import math
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -34,7 +36,7 @@ from ipybox.endpoint import Endpoint
 from ipybox.errors import AuditError, IpyboxError
 from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.listen import listen
-from ipybox.sandbox.servers import start_beside
+from ipybox.printable import PrintableFormatter
 from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token, publish_token
 from ipybox.tool_exec.approval.client import ApprovalCallback
@@ -49,8 +51,9 @@ from ipybox.tool_exec.protocol import (
     RunRequest,
     is_run_request,
 )
-from ipybox.tool_exec.seal import is_sealed
+from ipybox.tool_exec.seal import SealVerifier
 from ipybox.tool_exec.sessions import MCPSessions
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -106,6 +109,8 @@ class ToolServer:
         guest_token: The token that guests present, by default a new one.
         approver: Called with each `ApprovalRequest`, instead of an `ApprovalClient`; it has to return at once.
         trail: Where calls are recorded.
+        places: The places that code can write, from which no server takes anything; by default the working directory.
+        variables: Values of placeholders in servers' parameters that the environment does not have.
     """
 
     def __init__(
@@ -122,19 +127,23 @@ class ToolServer:
         guest_token: str | None = None,
         approver: ApprovalCallback | None = None,
         trail: Trail | None = None,
+        places: WritablePlaces | None = None,
+        variables: Mapping[str, str] | None = None,
     ):
         self.host = host
         self.port = port
         self.guest_token = guest_token or new_token()
         self._token = new_token()
-        self._sealed_for = sealed_for
+        self._seals = None if sealed_for is None else SealVerifier(sealed_for)
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
-        self._connect_timeout = connect_timeout
-        self._sessions = MCPSessions(connect_timeout)
+        self._new_sessions = partial(MCPSessions, connect_timeout, variables, places)
+        self._sessions = self._new_sessions()
         self._application = _Guest(self._approvals, self._sessions, trail or Trail())
         #: Guests by their tokens.
         self._guests = {self.guest_token: self._application}
         self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
+        if self._log_handler is not None:
+            self._log_handler.setFormatter(PrintableFormatter())
         self._log_level = log_level
         self._approver = approver
         self._approver_attached = ExitStack()
@@ -143,8 +152,6 @@ class ToolServer:
         self._tasks = TaskSet()
         self._token_file: Path | None = None
         self._stopped = asyncio.Event()
-        #: Seal and parameters that were last found good, by the server's name.
-        self._sealed: dict[str, tuple[str | None, dict[str, Any]]] = {}
         self._large_requests = asyncio.Semaphore(MAX_LARGE_REQUESTS)
         self._large_body = asyncio.Lock()
         #: Connections of guests that are not known to the HTTP server yet.
@@ -237,7 +244,7 @@ class ToolServer:
             trail: Where the calls of this guest are recorded.
         """
         approvals = ApprovalChannel(self._approvals.approval_required, self._approvals.approval_timeout)
-        async with MCPSessions(self._connect_timeout) as sessions:
+        async with self._new_sessions() as sessions:
             with approvals.attached(approver):
                 self._guests[token] = _Guest(approvals, sessions, trail)
                 try:
@@ -276,43 +283,41 @@ class ToolServer:
     async def _run_for_guest(self, request: web.Request) -> web.Response:
         guest = self._guests[request.headers["Authorization"].removeprefix("token ")]
         if request.content_length is None or request.content_length <= LARGE_REQUEST_BYTES:
-            return await self._run(request, guest, self._sealed_for)
+            return await self._run(request, guest, self._seals)
         async with self._large_requests:
-            return await self._run(request, guest, self._sealed_for, self._large_body)
+            return await self._run(request, guest, self._seals, self._large_body)
 
     async def _run_for_application(self, request: web.Request) -> web.Response:
-        return await self._run(request, self._application, sealed_for=None)
+        return await self._run(request, self._application, seals=None)
 
     async def _run(
-        self, request: web.Request, guest: _Guest, sealed_for: Path | None, reading: asyncio.Lock | None = None
+        self, request: web.Request, guest: _Guest, seals: SealVerifier | None, reading: asyncio.Lock | None = None
     ) -> web.Response:
         try:
             async with reading or nullcontext():
                 # Not by request.json(), which decodes as the sender says, in codecs that take minutes.
-                call: object = json.loads(await _body(request))
+                call: object = json.loads(await _body(request), parse_constant=_finite, parse_float=_finite)
         except _RefusedError as refused:
             return _denied(guest, str(refused), refused.status)
         except (ValueError, RecursionError):
             call = None
         if not is_run_request(call):
             return _denied(guest, "not a tool call: see ipybox.tool_exec.protocol", HTTPStatus.BAD_REQUEST)
-        if sealed_for is not None:
+        if seals is not None:
             server_name, server_params = call["server_name"], call["server_params"]
-            # Servers are few and calls many: what the last call of a server has proved need not be proved again.
-            sealed = self._sealed.get(server_name)
-            if (call["seal"], server_params) != sealed and not is_sealed(
-                server_name, server_params, call["seal"], sealed_for
-            ):
-                logger.warning("refused a call of %s with parameters that were not registered", server_name)
+            if not seals.accepts(server_name, server_params, call["seal"]):
+                logger.warning("refused a call of %r with parameters that were not registered", server_name)
                 error = (
-                    f"the parameters of MCP server {server_name!r} are not those that it was registered with in this "
-                    "workspace: register it (again) from outside the sandbox"
+                    f"MCP server {server_name!r} is not registered in this workspace with these parameters: register "
+                    "it (again) from outside the sandbox"
                 )
                 return _denied(guest, error, HTTPStatus.FORBIDDEN)
-            self._sealed[server_name] = (call["seal"], server_params)
-            call["server_params"] = start_beside(server_params)
         large = (request.content_length or 0) > LARGE_REQUEST_BYTES
-        return web.json_response(await self._approve_and_call(call, guest, large=large))
+        reply = await self._approve_and_call(call, guest, large=large)
+        from pydantic_core import to_json  # not at the start; a call of a tool imports it anyway
+
+        # Several times faster than Python's encoder, which holds up the event loop for a result of many megabytes.
+        return web.Response(body=to_json(reply), content_type="application/json")
 
     async def _approve_and_call(self, call: RunRequest, guest: _Guest, *, large: bool) -> RunReply:
         server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
@@ -416,6 +421,18 @@ async def _body(request: web.Request) -> bytes:
             f"it holds more than {MAX_VALUES:,} values: pass them as text",
         )
     return body
+
+
+def _finite(number: str) -> float:
+    """Returns a number of a request.
+
+    Raises:
+        _RefusedError: If it is infinite or NaN, which Python's parser accepts, and with which rules can't compare.
+    """
+    value = float(number)
+    if not math.isfinite(value):
+        raise _RefusedError(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")
+    return value
 
 
 async def _serve(server: web.Server, connection: socket.socket) -> None:

@@ -16,6 +16,8 @@ The MCP SDK takes a second to import, so this module doesn't: the first session 
 import asyncio
 import importlib
 import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from ipybox.mcp_client import MCPClient
+    from ipybox.workspace.writable import WritablePlaces
 
 
 class MCPSessions:
@@ -31,10 +34,17 @@ class MCPSessions:
 
     Args:
         connect_timeout: Seconds until a server must have answered, its start included.
+        variables: Values of placeholders that the environment does not have.
+        places: The places that code can write, from which no server takes anything; by default the working directory.
     """
 
-    def __init__(self, connect_timeout: float):
-        self._connect_timeout = connect_timeout
+    def __init__(
+        self,
+        connect_timeout: float,
+        variables: Mapping[str, str] | None = None,
+        places: "WritablePlaces | None" = None,
+    ):
+        self._connect = partial(_connect, connect_timeout=connect_timeout, variables=variables, places=places)
         self._sessions: dict[str, _Session] = {}
         self._closed = False
 
@@ -63,7 +73,7 @@ class MCPSessions:
         key = json.dumps(server_params, sort_keys=True)
         session = self._sessions.get(server_name)
         if session is None or session.key != key or session.ended:
-            session = _Session(server_name, key, server_params, self._connect_timeout, predecessor=session)
+            session = _Session(server_name, key, partial(self._connect, server_params), predecessor=session)
             self._sessions[server_name] = session
         return await session.call(tool_name, tool_args)
 
@@ -95,8 +105,7 @@ class _Session:
         self,
         name: str,
         key: str,
-        params: dict[str, Any],
-        connect_timeout: float,
+        connect: "Callable[[], Awaitable[MCPClient]]",
         predecessor: "_Session | None",
     ):
         self.key = key
@@ -105,7 +114,7 @@ class _Session:
         self._stopping: asyncio.Task[None] | None = None
         self._reason = "it was stopped"
         # A task of its own, so that it belongs to no call and outlives a cancelled one.
-        self._start = asyncio.create_task(self._connect(params, connect_timeout), name=f"ipybox-mcp-start-{name}")
+        self._start = asyncio.create_task(self._run_start(connect), name=f"ipybox-mcp-start-{name}")
         # A failure is every waiting call's error; when all have been cancelled it is nobody's.
         self._start.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -145,13 +154,11 @@ class _Session:
             self._stopping = asyncio.create_task(self._close(reason), name=f"ipybox-mcp-stop-{self._name}")
         await asyncio.shield(self._stopping)
 
-    async def _connect(self, params: dict[str, Any], connect_timeout: float) -> "MCPClient":
+    async def _run_start(self, connect: "Callable[[], Awaitable[MCPClient]]") -> "MCPClient":
         if self._predecessor is not None:
             await self._predecessor.stop("it was started again with other parameters")
             self._predecessor = None
-        module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client")
-        client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout)
-        return await client.__aenter__()
+        return await connect()
 
     async def _close(self, reason: str) -> None:
         self._start.cancel()
@@ -168,3 +175,9 @@ class _Session:
 
     def _named(self, exc: Exception) -> str:
         return f"MCP server {self._name!r}: {exc}"
+
+
+async def _connect(params: dict[str, Any], connect_timeout: float, **options: Any) -> "MCPClient":
+    module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client")
+    client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, **options)
+    return await client.__aenter__()

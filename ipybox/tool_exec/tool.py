@@ -5,6 +5,9 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from pydantic import ValidationError
+
+from ipybox.errors import ToolRunnerError
 from ipybox.tool_exec.models import Output, wire
 
 if TYPE_CHECKING:
@@ -31,18 +34,28 @@ class Tool(Generic[P, R]):
         self._result = result if issubclass(result, Output) else None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls the tool, blocking; raises what `ToolRunner.run` raises."""
+        """Calls the tool, blocking.
+
+        Raises:
+            ToolRunnerError: As `ToolRunner.run`, or if the result does not have the types of the output schema.
+        """
         arguments = self._arguments(args, kwargs)
         if self._result is None:
             return cast(R, self._runner.run_text(self.name, arguments))
-        return cast(R, self._result.model_validate(self._runner.run_structured(self.name, arguments)))
+        return self._checked(self._result, self._runner.run_structured(self.name, arguments))
 
     async def aio(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Does the same without blocking."""
         arguments = self._arguments(args, kwargs)
         if self._result is None:
             return cast(R, await self._runner.arun_text(self.name, arguments))
-        return cast(R, self._result.model_validate(await self._runner.arun_structured(self.name, arguments)))
+        return self._checked(self._result, await self._runner.arun_structured(self.name, arguments))
+
+    def _checked(self, model: type[Output], structured: dict[str, Any]) -> R:
+        try:
+            return cast(R, model.model_validate(structured))
+        except ValidationError as exc:
+            raise ToolRunnerError(f"the result of {self.name} does not fit the tool's output schema: {exc}") from None
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         bound = self._signature.bind(*args, **kwargs)

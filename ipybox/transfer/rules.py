@@ -8,16 +8,14 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.sandbox.guard import PROTECTED_DIRS, PROTECTED_FILES, STATE_DIR
-from ipybox.sandbox.policy import Policy
+from ipybox.sandbox.policy import DEEPEST_PATH, LONGEST_PATH, Policy
 from ipybox.sandbox.settings import SandboxSettings
-from ipybox.state import state_dir
+from ipybox.state import scratch_root, state_dir
+from ipybox.workspace import names
+from ipybox.workspace.git_config import holds_credentials
+from ipybox.workspace.scan import ends_with, name_matchers
 
-#: Longer and deeper paths are refused, as `Policy` has no answer for them.
-LONGEST_PATH = 1000
-DEEPEST_PATH = 60
-
-_HOST_ONLY = frozenset({*PROTECTED_FILES, *PROTECTED_DIRS, STATE_DIR})
+_SECRETS = [name_matchers(pattern) for pattern in names.SECRET_FILES]
 #: Where there is no sandbox, only ipybox's own rules apply.
 _NO_SANDBOX = SandboxSettings(source="no settings", deny_read=(), allow_write=("/",))
 
@@ -57,7 +55,7 @@ class Rules:
         """Returns why an absolute path without links can't be downloaded; None if it can."""
         if too_long(path):
             return "its path is too long"
-        if any(map(_is_secret, self._names(path))):
+        if _is_secret(self._names(path)) or (_is_git_config(path) and holds_credentials(str(path))):
             return "it may hold secrets"
         return "the sandbox hides it" if self._policy.reads(str(path)) else None
 
@@ -75,13 +73,13 @@ class Rules:
 
 
 def own_secrets() -> list[Path]:
-    """Returns the directories with ipybox's key and the tokens of what listens on a port."""
-    return [Path(os.path.realpath(path)) for path in (state_dir(), jupyter_runtime_dir())]
+    """Returns the directories with ipybox's keys, the tokens of ports, and the host's scratch directories."""
+    return [Path(os.path.realpath(path)) for path in (state_dir(), jupyter_runtime_dir(), scratch_root())]
 
 
 def is_protected(name: str) -> bool:
     """Whether what has this name is never written."""
-    return name.lower() in _HOST_ONLY or _is_secret(name)
+    return names.is_protected(name) or _is_secret((name,))
 
 
 def too_long(path: Path) -> bool:
@@ -89,5 +87,11 @@ def too_long(path: Path) -> bool:
     return len(str(path)) > LONGEST_PATH or len(path.parts) > DEEPEST_PATH
 
 
-def _is_secret(name: str) -> bool:
-    return name.lower().startswith(".env") or name.lower() == STATE_DIR
+def _is_secret(parts: tuple[str, ...]) -> bool:
+    if any(part.lower() == names.STATE_DIR for part in parts):
+        return True
+    return any(ends_with(parts[:end], matchers) for matchers in _SECRETS for end in range(1, len(parts) + 1))
+
+
+def _is_git_config(path: Path) -> bool:
+    return path.name.startswith("config") and ".git" in path.parts

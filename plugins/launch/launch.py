@@ -33,9 +33,6 @@ PACKAGE = HERE.parent / "package"
 #: In an environment that is complete.
 READY = "ipybox-ready"
 
-#: Settings that a workspace may have for its sandbox.
-SANDBOX_CONFIG = "sandbox-config.json"
-
 #: Variables that would lead uv, pip or Python to another environment than the one that is made.
 FOREIGN = {
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH"),
@@ -61,6 +58,8 @@ def main(arguments: list[str]) -> None:
     mode = cast(Mode, given)  # from the plugin's own manifests
     workspace = Path(os.environ["CLAUDE_PROJECT_DIR"])
     signal.signal(signal.SIGTERM, terminated)
+    sys.path.insert(0, str(PACKAGE))
+    distrust(workspace)
     try:
         if what == "notice":
             notice(mode, workspace)
@@ -72,6 +71,14 @@ def main(arguments: list[str]) -> None:
         sys.exit(128 + signal.SIGINT)
 
 
+def distrust(workspace: Path) -> None:
+    """Has this process, and all that it becomes, run no program of the workspace that PATH may lead to."""
+    from ipybox.workspace.programs import host_path
+    from ipybox.workspace.writable import WritablePlaces
+
+    os.environ["PATH"] = host_path(WritablePlaces(workspace))
+
+
 def terminated(*_: object) -> NoReturn:
     """Exits as what is told to, having ended the program that makes the environment."""
     sys.exit(128 + signal.SIGTERM)
@@ -80,15 +87,23 @@ def terminated(*_: object) -> NoReturn:
 def notice(mode: Mode, workspace: Path) -> None:
     """Prints two lines on what keeps ipybox from working, for the session; nothing if it works."""
     sys.path.insert(0, str(PACKAGE))
-    from ipybox.diagnosis import session_notice
+    from ipybox.diagnosis import PluginWorkspace, session_notice
 
     if image := os.environ.get("CLAUDE_PLUGIN_OPTION_IMAGE"):
         os.environ["IPYBOX_IMAGE"] = image
     name = NAMES[mode]
-    config = sandbox_config(workspace) if mode == "sandbox" else None
-    if (text := session_notice(mode, name, sandbox_config=config)) is not None:
+    place = place_of_environment(Path(os.environ["CLAUDE_PLUGIN_DATA"]))
+    policy = os.environ.get("CLAUDE_PLUGIN_OPTION_APPROVE", "auto")
+    user_settings = PluginWorkspace(
+        path=workspace.resolve(),
+        profile=os.environ.get("CLAUDE_PLUGIN_OPTION_SANDBOX_PROFILE") or "default",
+        policy=workspace / policy if policy not in ("", "auto", "ask") else None,
+        # In Docker mode, there is no environment on the host.
+        program=["uvx", "--from", str(PACKAGE), "ipybox"] if mode == "docker" else [str(place / "bin" / "ipybox")],
+    )
+    if (text := session_notice(mode, name, user_settings)) is not None:
         print(text)
-    elif mode != "docker" and not (place_of_environment(Path(os.environ["CLAUDE_PLUGIN_DATA"])) / READY).exists():
+    elif mode != "docker" and not (place / READY).exists():
         print(f"{name} sets up its environment, once for this version, which takes up to a minute.")
         print("If its tools are missing, tell the user that they come with that: see /mcp, or start a session then.")
 
@@ -118,24 +133,20 @@ def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
 
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:
-    """Returns the options of ipybox: those that the user has set, and the workspace's settings for the sandbox."""
+    """Returns the options of ipybox: those that the user has set, and that it looks for settings of the workspace."""
     # The plugin's skill says the rest.
-    given = ["--instructions=brief", *(option for option in options if not option.endswith("="))]
+    given = ["--instructions=brief", *(in_workspace(option, workspace) for option in options if option[-1] != "=")]
     if mode != "docker":
         given = ["--late-checks", *given]
     if mode == "sandbox":
-        given = ["--sandbox", *given]
-        if (config := sandbox_config(workspace)) is not None:
-            given = [option for option in given if not option.startswith("--sandbox-profile=")]
-            given.append(f"--sandbox-config={config}")
+        given = ["--sandbox", "--workspace-config", *given]
     return [f"--workspace={workspace}", *given]
 
 
-def sandbox_config(workspace: Path) -> Path | None:
-    """Returns the workspace's settings for the sandbox, if it has some."""
-    config = workspace / SANDBOX_CONFIG
-    # An empty one is what a running sandbox has put there, so that code can't.
-    return config if config.exists() and config.stat().st_size else None
+def in_workspace(option: str, workspace: Path) -> str:
+    """Returns an option as ipybox takes it: relative paths mean the workspace, in which the launcher does not run."""
+    name, _, value = option.partition("=")
+    return f"{name}={workspace / value}" if name == "--approve" and value not in ("auto", "ask") else option
 
 
 def environment(data: Path) -> Path:

@@ -6,6 +6,22 @@
 #
 # stdin and stdout are the client's: nothing here reads the one or writes the other, but for a notice.
 set -u
+# PATH without what lies in the workspace, or is reached through it: programs there may be a repository's own.
+trusted() {
+    workspace=$(cd -P "$CLAUDE_PROJECT_DIR" && pwd -P) || return
+    IFS=:
+    set -f
+    for entry in $PATH; do
+        case $entry/ in /*) ;; *) continue ;; esac
+        real=$(cd -P "$entry" 2>/dev/null && pwd -P) || continue
+        case $entry/ in "$CLAUDE_PROJECT_DIR"/*) continue ;; esac
+        case $real/ in "$workspace"/*) continue ;; esac
+        printf '%s:' "$real"
+    done
+}
+PATH=$(trusted)
+PATH=${PATH%:}
+
 here=$(dirname "$0")
 # Where uv and Python look for configuration; the workspace is not trusted with that.
 cd "${CLAUDE_PLUGIN_DATA:?is not set: Claude Code 2.1 or later starts this}" 2>/dev/null ||

@@ -55,7 +55,7 @@ async def fails(executor: CodeExecutor, code: str, timeout: float = 20) -> str:
 
 
 async def test_cells_and_their_tool_calls_are_recorded(workspace: Path, mode: Mode):
-    env = {"GREETING": "hello-from-env"}
+    env = {"GREETING_TOKEN": "hello-from-env"}
     async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox, kernel_env=env, audit="full") as executor:
         await executor.execute(ECHO)
         await fails(executor, "print('before'); x = 'correct-horse hello-from-env'; 1 / 0")
@@ -79,7 +79,7 @@ async def test_cells_and_their_tool_calls_are_recorded(workspace: Path, mode: Mo
     assert 0 < call["duration"] <= cell["duration"]
 
     _, failed, failing = events(workspace, "cell")
-    assert failed["code"] == "print('before'); x = '${PASSPHRASE} ${GREETING}'; 1 / 0"
+    assert failed["code"] == "print('before'); x = '${PASSPHRASE} ${GREETING_TOKEN}'; 1 / 0"
     assert (failed["outcome"], failed["output_chars"]) == ("error", len("before"))
     _, call = events(workspace, "tool_call")
     said = {"outcome": "error", "error_type": "tool_error", "error": "not ${PASSPHRASE}"}
@@ -218,14 +218,14 @@ async def test_what_the_sandbox_and_the_tool_server_refuse_is_recorded(confined:
     await fails(confined, "open('/etc/new', 'w')")
     (denial,) = events(attacked, "denial")[-1:]
     assert denial["by"] == "sandbox"
-    assert denial["message"].startswith("[ipybox] The sandbox refused to write /etc/new")
+    assert denial["message"].startswith("The sandbox refused to write /etc/new")
     assert denial["cell_id"] == events(attacked, "cell")[-1]["cell_id"]
 
     made_up = "ToolRunner.from_env('evil', {'command': 'sh'}).run_sync('x', {})"
     await fails(confined, f"from ipybox.tool_exec.client import ToolRunner\n{made_up}")
     denial = events(attacked, "denial")[-1]
     assert denial["by"] == "tool_server"
-    assert "are not those that it was registered with in this workspace" in denial["message"]
+    assert "is not registered in this workspace with these parameters" in denial["message"]
     assert "evil" in denial["message"]
 
 

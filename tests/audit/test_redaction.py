@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret_name
+from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name
 
 KEY = "sk-ant-api03-" + "x" * 20
 
@@ -35,6 +35,7 @@ def redactor() -> Redactor:
         ('secret = "not \\" closed', 'secret = "[redacted]'),
         ('secret = "not closed\nprint("x")', 'secret = "[redacted]\nprint("x")'),
         ("API_KEY=abc make", "API_KEY=[redacted] make"),
+        ("serve --api-key=abc --n=1", "serve --api-key=[redacted] --n=1"),
         ("https://h/x?access_token=abc&n=1", "https://h/x?access_token=[redacted]&n=1"),
         ('"Authorization": "Bearer ${GITHUB}"', '"Authorization": "Bearer ${GITHUB}"'),
         ("password = '$ecret'", "password = '[redacted]'"),
@@ -76,6 +77,58 @@ def test_secrets_are_taken_out_of_text_and_nothing_else_is(redactor: Redactor, t
 )
 def test_names_say_what_is_a_secret(name: str, secret: bool):
     assert is_secret_name(name) == secret
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        *(
+            (name, value, False)
+            for name, value in (
+                ("PORT", "8080"),
+                ("DEBUG", "true"),
+                ("MODE", "production"),
+                ("NAME", "Ada Example"),
+                ("HOST", "db-1.eu.example.org:5432"),
+                ("URL", "https://example.org/api/v1"),
+                ("DATABASE", "postgres://localhost:5432/db"),
+                ("DATA", "/home/me/data"),
+                ("CACHE", "/var/cache/9f86d081884c7d659a2feaa0c55ad015"),
+                ("MODEL", "claude-3-5-sonnet-20241022"),
+                ("CLUSTER", "us-east-1-production-cluster"),
+                ("STARTED", "2024-01-01T00:00:00Z"),
+                ("TOKEN_LIMIT", "4096"),
+                ("SECRET_FILE", "/run/secrets/x"),
+                ("TOKEN_URL", "https://auth.example.org/token"),
+                ("USE_TOKEN", "true"),
+            )
+        ),
+        *(
+            (name, value, True)
+            for name, value in (
+                ("API_KEY", "abcd"),
+                ("OPENAI_KEY", "abcd"),
+                ("DB_PASS", "hunter2"),
+                ("PGPASSWORD", "hunter2"),
+                ("PASSPHRASE", "correct-horse"),
+                ("ANYTHING", KEY),
+                ("DATABASE", "postgres://me:hunter2@localhost/db"),
+                ("HOOK", "https://hooks.example.org/services/T0/a1b2c3d4e5f6g7h8i9j0"),
+                ("OPAQUE", "9f86d081884c7d659a2feaa0c55ad015"),
+                ("OPAQUE", "AbC123dEf456GhI789jK"),
+            )
+        ),
+    ],
+)
+def test_variables_are_secrets_by_their_names_or_their_looks(name: str, value: str, secret: bool):
+    assert is_secret(name, value) == secret
+
+
+def test_what_follows_an_option_for_a_secret_is_taken_out(redactor: Redactor):
+    args = ["serve", "--token", "abc", "--port", "80", "--password=abc", "--api-key", "${KEY}"]
+    assert redactor.value({"args": args}) == {
+        "args": ["serve", "--token", "[redacted]", "--port", "80", "--password=[redacted]", "--api-key", "${KEY}"]
+    }
 
 
 def test_secrets_are_taken_out_of_values_however_deep(redactor: Redactor):

@@ -26,7 +26,8 @@ async def test_what_the_tools_of_the_server_do_is_recorded(tmp_path: Path, mode:
         tmp_path,
         *mode.options,
         CREDENTIAL="fr0m-the-env",
-        KERNEL_ENV_X="kernel-value",
+        KERNEL_ENV_API_KEY="kernel-value",
+        KERNEL_ENV_PORT="8080",
         PIP_NO_INDEX="1",
         PIP_CONFIG_FILE=os.devnull,
     ) as client:
@@ -35,7 +36,7 @@ async def test_what_the_tools_of_the_server_do_is_recorded(tmp_path: Path, mode:
         await call(client, "register_mcp_server", server_name="scripted", server_params={"command": "missing"})
         await call(client, "install_package", package_name="packaging")
         await call(client, "install_package", package_name="--help")
-        await call(client, "execute_ipython_cell", code=f"x = 'kernel-value'\n{code}")
+        await call(client, "execute_ipython_cell", code=f"x = 'kernel-value', 8080\n{code}")
         await output(client, "1", session="other")
         await call(client, "reset", session="other")
 
@@ -52,9 +53,35 @@ async def test_what_the_tools_of_the_server_do_is_recorded(tmp_path: Path, mode:
     assert done["message"].endswith("is installed already")
     assert (failed["package_name"], failed["outcome"]) == ("--help", "error")
     assert events(tmp_path, "decision")[0]["by"] == "auto"
-    assert events(tmp_path, "cell")[0]["code"].startswith("x = '${X}'")
+    assert events(tmp_path, "cell")[0]["code"].startswith("x = '${KERNEL_ENV_API_KEY}', 8080\n")
     sessions = [(line["session_name"], line["action"]) for line in events(tmp_path, "session")]
     assert sessions == [("default", "start"), ("other", "start"), ("other", "stop"), ("default", "stop")]
+
+
+async def test_a_secret_in_plain_text_is_told_when_a_server_is_registered_and_is_in_no_error_and_not_in_the_log(
+    tmp_path: Path,
+):
+    (tmp_path / ".env").write_text("PORT=8080\n")
+    params = servers.scripted("--api-key=l1teral") | {"env": {"PASSWORD": "correct-horse", "PAGER": "cat"}}
+    async with client_of(tmp_path) as client:
+        registered = text_of(await call(client, "register_mcp_server", server_name="scripted", server_params=params))
+        missing = {"command": sys.executable, "args": ["-c", "import sys; sys.exit(sys.argv)", "--token", "l1teral"]}
+        failed = text_of(await call(client, "register_mcp_server", server_name="missing", server_params=missing))
+        await output(client, "8080")
+
+    env, option, *tools = registered.splitlines()
+    assert env.startswith("env PASSWORD is a secret in plain text")
+    assert "with ${PASSWORD} there" in env
+    assert "the line PASSWORD=... " in env
+    assert option.startswith("the argument --api-key is a secret in plain text")
+    assert "the line SCRIPTED_API_KEY=... " in option
+    assert "echo" in tools
+    assert "--token [redacted]" in failed
+    log = (tmp_path / ".ipybox" / "audit.jsonl").read_text()
+    for text in (registered, failed, log):
+        assert "l1teral" not in text
+        assert "correct-horse" not in text
+    assert events(tmp_path, "cell")[-1]["code"] == "8080"
 
 
 async def test_decisions_of_the_clients_user_are_told_from_those_of_nobody(tmp_path: Path):

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from ipybox.cli import parser
+from ipybox.docker.options import parser as docker_parser
 from plugins.launch.launch import Mode, server_options
 from tests.claude.cli import Home, no_process_left
 from tests.servers import ROOT, WAIT
@@ -280,51 +282,53 @@ def test_without_python_and_uv_it_says_what_to_install(tmp_path: Path, cache: Pa
 
 
 @pytest.mark.parametrize(
-    ("mode", "config", "options", "expected"),
+    ("mode", "options", "expected"),
     [
-        ("plain", None, ["--approve=", "--memory-limit="], ["--late-checks", "--instructions=brief"]),
+        ("plain", ["--approve=", "--memory-limit="], ["--late-checks", "--instructions=brief"]),
         (
             "plain",
-            "{}",
             ["--approve=ask", "--memory-limit=4G"],
             ["--late-checks", "--instructions=brief", "--approve=ask", "--memory-limit=4G"],
         ),
-        ("docker", "{}", ["--network=none", "--image=", "--memory-limit="], ["--instructions=brief", "--network=none"]),
+        (
+            "plain",
+            ["--approve=ipybox.yaml"],
+            ["--late-checks", "--instructions=brief", "--approve=WORKSPACE/ipybox.yaml"],
+        ),
+        ("plain", ["--approve=/etc/x.yaml"], ["--late-checks", "--instructions=brief", "--approve=/etc/x.yaml"]),
+        ("docker", ["--network=none", "--image=", "--memory-limit="], ["--instructions=brief", "--network=none"]),
         (
             "sandbox",
-            None,
             ["--sandbox-profile=workspace", "--allow-domain="],
-            ["--sandbox", "--late-checks", "--instructions=brief", "--sandbox-profile=workspace"],
+            ["--sandbox", "--workspace-config", "--late-checks", "--instructions=brief", "--sandbox-profile=workspace"],
         ),
         (
             "sandbox",
-            "",
-            ["--sandbox-profile=workspace"],
-            ["--sandbox", "--late-checks", "--instructions=brief", "--sandbox-profile=workspace"],
-        ),
-        (
-            "sandbox",
-            "{}",
             ["--sandbox-profile=", "--allow-domain=a.b,c.d"],
-            ["--sandbox", "--late-checks", "--instructions=brief", "--allow-domain=a.b,c.d", "CONFIG"],
-        ),
-        (
-            "sandbox",
-            "{}",
-            ["--sandbox-profile=workspace"],
-            ["--sandbox", "--late-checks", "--instructions=brief", "CONFIG"],
+            ["--sandbox", "--workspace-config", "--late-checks", "--instructions=brief", "--allow-domain=a.b,c.d"],
         ),
     ],
-    ids=["nothing-set", "plain", "docker", "sandbox", "placeholder", "file", "file-before-profile"],
+    ids=["nothing-set", "plain", "rules", "rules-elsewhere", "docker", "sandbox", "hosts"],
 )
-def test_options_that_are_set_and_the_settings_of_the_workspace_reach_ipybox(
-    tmp_path: Path, mode: Mode, config: str | None, options: list[str], expected: list[str]
-):
-    file = tmp_path / "sandbox-config.json"
-    if config is not None:
-        file.write_text(config)
+def test_options_that_are_set_reach_ipybox(tmp_path: Path, mode: Mode, options: list[str], expected: list[str]):
+    # Its content makes no difference to the command line.
+    (tmp_path / "sandbox-config.json").write_text("{}")
 
-    assert server_options(mode, tmp_path, options) == [
-        f"--workspace={tmp_path}",
-        *(f"--sandbox-config={file}" if option == "CONFIG" else option for option in expected),
-    ]
+    made = server_options(mode, tmp_path, options)
+
+    assert made == [f"--workspace={tmp_path}", *(each.replace("WORKSPACE", str(tmp_path)) for each in expected)]
+    parser().parse_args(made) if mode != "docker" else docker_parser().parse_args(made)
+
+
+def test_a_session_is_told_of_files_that_are_not_trusted(tmp_path: Path, cache: Path):
+    plugin = Plugin(tmp_path, cache)
+    (plugin.workspace / "ipybox.yaml").write_text("default: allow")
+    (plugin.workspace / "sandbox-config.json").write_text('{"filesystem": {"allowRead": ["~/.ssh"]}}')
+
+    told = plugin.run("notice", "sandbox", CLAUDE_PLUGIN_OPTION_APPROVE="ipybox.yaml").stdout
+    assert "sandbox-config.json of the workspace is not trusted" in told
+    assert "ipybox.yaml of the workspace is not trusted" in told
+    assert f"{plugin.data}/envs/" in told
+    told = plugin.run("notice", "docker", CLAUDE_PLUGIN_OPTION_APPROVE="ipybox.yaml").stdout
+    assert "sandbox-config.json" not in told
+    assert f"uvx --from {plugin.root}/package ipybox trust" in told

@@ -73,9 +73,9 @@ def test_plot_and_long_output(installed: Installed, workspace: Path):
         (picture,) = re.findall(r"^- (\S+\.png)$", plotted.text, re.MULTILINE)
         assert (workspace / picture).read_bytes().startswith(b"\x89PNG")
         assert "xend" in printed.text
-        assert len(printed.text) < 200 + len(str(workspace))
+        assert len(printed.text) < 220 + len(str(workspace))
         assert "ipybox://" not in printed.text
-        (file,) = re.findall(r"all of it: (\S+)", printed.text)
+        (file,) = re.findall(r"The whole output: (\S+)", printed.text)
         return [tool("Read", file_path=file)]
 
     def is_read(request: Request) -> list[Block]:
@@ -93,7 +93,7 @@ def test_output_of_a_megabyte_is_paged_through_by_resource(installed: Installed,
     pages: list[str] = []
 
     def is_cut(request: Request) -> list[Block]:
-        (address,) = re.findall(r"all of it: (ipybox://\S+),", request.result)
+        (address,) = re.findall(r"The whole output: (ipybox://\S+),", request.result)
         return [tool("ReadMcpResourceTool", server=f"plugin:{installed.plugin}:ipybox", uri=address)]
 
     def is_page(request: Request) -> list[Block]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipybox import generate_mcp_sources
+from ipybox.workspace.writable import WritablePlaces
 from tests.conftest import Mode
 from tests.servers import ROOT, scripted
 
@@ -84,7 +85,7 @@ def test_what_ends_the_kernel_when_it_is_imported_fails(workspace: Path, mode: M
 async def test_a_tool_that_is_called_by_an_import_is_not_run(workspace: Path, mode: Mode, tmp_path: Path):
     log = tmp_path / "log"
     await generate_mcp_sources(
-        "scripted", scripted("--log", str(log)), workspace / "mcptools", beneath=workspace if mode.sandbox else None
+        "scripted", scripted("--log", str(log)), workspace / "mcptools", places=WritablePlaces(workspace)
     )
     started = log.read_text()
     call = "from mcptools.scripted import echo\n\necho.run(echo.Params(text='x'))\n"

@@ -103,7 +103,7 @@ def command(workspace: Path, image: str, *options: str) -> list[str]:
 async def client_of(workspace: Path, image: str, *options: str, **env: str) -> AsyncGenerator[Client]:
     """An MCP client of a server in a container, of which nothing is there in the end."""
     program, *arguments = command(workspace, image, *options)
-    variables = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}
+    variables = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST", "XDG_STATE_HOME") if name in os.environ}
     parameters = StdioServerParameters(command=program, args=arguments, env={**variables, **env})
     async with Client(parameters) as client:
         yield client

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.docker.container import PIDS_LIMIT, create_command
+from ipybox.docker.container import PIDS_LIMIT, STATE, create_command
 from ipybox.docker.engine import find_engine
 from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, Options
 from tests.docker.conftest import NETWORK, client_of
@@ -61,10 +61,12 @@ def test_system_calls_are_filtered(tmp_path: Path, image: str):
 
 
 def test_only_the_workspace_and_what_ends_with_the_container_can_be_written(tmp_path: Path, image: str):
+    others = ("/", "/etc", "/usr/local/bin", "/opt/ipybox/bin", "/app", "/var")
+    writable = ["/tmp", "/home/ipybox", WORKSPACE, STATE]
     code = f"""
 import os
 result = {{}}
-for place in ("/", "/etc", "/usr/local/bin", "/opt/ipybox/bin", "/app", "/var", "/tmp", "/home/ipybox", {WORKSPACE!r}):
+for place in {(*others, *writable)}:
     try:
         open(f"{{place}}/new", "w").close()
         result[place] = None
@@ -72,7 +74,7 @@ for place in ("/", "/etc", "/usr/local/bin", "/opt/ipybox/bin", "/app", "/var", 
         result[place] = os.strerror(exc.errno)
 """
     outcome = result(tmp_path, image, code)
-    assert [place for place, problem in outcome.items() if problem is None] == ["/tmp", "/home/ipybox", WORKSPACE]
+    assert [place for place, problem in outcome.items() if problem is None] == writable
     assert set(outcome.values()) <= {None, "Read-only file system", "Permission denied"}
     assert outcome["/opt/ipybox/bin"] == "Read-only file system"
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
@@ -83,7 +85,7 @@ def test_nothing_of_this_machine_is_there_but_the_workspace(tmp_path: Path, imag
     mounts = result(tmp_path, image, "result = [line.split()[:3] for line in open('/proc/self/mounts')]")
     of_disks = {target for source, target, _ in mounts if source.startswith("/")}
     of_docker = {"/etc/resolv.conf", "/etc/hostname", "/etc/hosts", "/sbin/docker-init", "/usr/sbin/docker-init"}
-    assert of_disks - of_docker == {WORKSPACE}
+    assert of_disks - of_docker == {WORKSPACE, STATE}
     assert result(tmp_path, image, f"import os; result = os.path.exists({str(tmp_path.parent)!r})") is False
 
 

@@ -110,7 +110,7 @@ async def test_a_launcher_that_ends_while_the_container_is_made_leaves_none(
     number: signal.Signals, tmp_path: Path, image: str, fifo: Fifo
 ):
     order = Fifo(tmp_path / "order")
-    slow = tmp_path / "bin" / "docker"
+    slow = tmp_path.with_name(f"{tmp_path.name}-bin") / "docker"  # not in the workspace
     slow.parent.mkdir()
     real = os.environ["PATH"]
     found = next(path for place in real.split(":") if (path := Path(place, "docker")).exists())

@@ -1,6 +1,7 @@
 """The command lines: what people give, and what Docker gets."""
 
 import argparse
+import hashlib
 import os
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +15,8 @@ from ipybox.docker.engine import Engine
 from ipybox.docker.errors import DockerError
 from ipybox.docker.options import MEMORY_BESIDE_CODE, Options, options, parser
 from ipybox.docker.refusal import request_id
+from ipybox.state import workspace_state_dir
+from ipybox.workspace.trust import TrustStore
 
 ENGINE = Engine("/usr/bin/docker", 16 << 30)
 
@@ -72,6 +75,34 @@ def test_how_calls_are_approved_is_passed_on(given: list[str], expected: list[st
         assert [each for each in passed_on if each.startswith(("--approve", "--late"))] == expected
 
 
+def test_the_container_is_told_what_is_trusted_on_the_host_and_nothing_else(tmp_path: Path):
+    files = {"settings.json": "{}", "ipybox.yaml": "default: allow", "sandbox-config.json": '{"network": {}}'}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    workspace = ["--workspace", str(tmp_path), "--sandbox", f"--approve={tmp_path}/ipybox.yaml"]
+
+    def trusted(*given: str) -> list[str]:
+        passed_on = options(parser().parse_args([*workspace, *given])).passed_on
+        return [each for each in passed_on if each.startswith("--trusted")]
+
+    def hash_of(name: str) -> str:
+        return f"--trusted={hashlib.sha256(files[name].encode()).hexdigest()}"
+
+    assert trusted(f"--sandbox-config={tmp_path}/settings.json") == []
+    store = TrustStore(tmp_path)
+    store.trust(tmp_path / "settings.json", files["settings.json"].encode(), "default")
+    store.trust(tmp_path / "sandbox-config.json", files["sandbox-config.json"].encode(), "workspace")
+    store.trust(tmp_path / "ipybox.yaml", files["ipybox.yaml"].encode())
+    assert trusted(f"--sandbox-config={tmp_path}/settings.json") == [hash_of("settings.json"), hash_of("ipybox.yaml")]
+    assert trusted("--workspace-config") == [hash_of("ipybox.yaml")]
+    assert trusted("--workspace-config", "--sandbox-profile=workspace") == [
+        hash_of("sandbox-config.json"),
+        hash_of("ipybox.yaml"),
+    ]
+    (tmp_path / "ipybox.yaml").write_text("default: ask")
+    assert trusted() == []
+
+
 def test_rules_that_the_container_does_not_see_are_refused(tmp_path: Path):
     parsed = parser().parse_args(["--workspace", str(tmp_path), "--approve=/etc/ipybox.yaml"])
     with pytest.raises(DockerError, match=r"the container does not see /etc/ipybox\.yaml: have the rules"):
@@ -128,9 +159,26 @@ def test_a_container_of_an_ordinary_user_is_theirs(asked: Options, monkeypatch: 
 def test_a_workspace_has_any_name(tmp_path: Path):
     workspace = tmp_path / 'a "b", c=d'
     workspace.mkdir()
-    (mount,) = values(create_command(Options(workspace=workspace, image="ipybox"), ENGINE), "--mount")
+    mount, state = values(create_command(Options(workspace=workspace, image="ipybox"), ENGINE), "--mount")
     quoted = str(workspace).replace('"', '""')
     assert mount == f'type=bind,"source={quoted}",target=/app/workspace'
+    assert state == f"type=bind,source={workspace_state_dir(workspace)}/docker,target=/app/state"
+
+
+def test_the_state_of_containers_is_not_in_the_workspace_and_not_that_of_others(tmp_path: Path):
+    places: set[str] = set()
+    for name in ("one", "two"):
+        workspace = tmp_path / name
+        workspace.mkdir(mode=0o755)
+        os.chown(workspace, *((4321, 4322) if os.geteuid() == 0 else (-1, -1)))
+        for sandbox in (True, False):
+            options = Options(workspace=workspace, image="ipybox", sandbox=sandbox)
+            source = values(create_command(options, ENGINE), "--mount")[1].split(",")[1].removeprefix("source=")
+            state = Path(source).stat()
+            assert not Path(source).is_relative_to(tmp_path)
+            assert (state.st_uid, state.st_mode & 0o777) == (workspace.stat().st_uid, 0o700)
+            places.add(source)
+    assert len(places) == 4
 
 
 @pytest.mark.parametrize(

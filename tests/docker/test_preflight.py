@@ -143,7 +143,7 @@ def test_the_network_is_not_there(tmp_path: Path, image: str):
 
 
 def test_docker_can_not_make_the_container(tmp_path: Path, image: str):
-    docker = tmp_path / "bin" / "docker"
+    docker = tmp_path.with_name(f"{tmp_path.name}-bin") / "docker"  # not in the workspace
     docker.parent.mkdir()
     real = shutil.which("docker")
     docker.write_text(f'#!/bin/sh\n[ $1 = create ] && {{ echo no space left >&2; exit 1; }}\nexec {real} "$@"\n')

@@ -12,6 +12,7 @@ from ipybox.docker.engine import Engine, find_engine
 from ipybox.docker.errors import DockerError
 from ipybox.docker.options import Options, options, parser
 from ipybox.docker.seccomp import profile
+from ipybox.state import workspace_state_dir
 from tests.docker.conftest import NETWORK, client_of
 from tests.docker.test_session import NOW, TIME
 from tests.servers import WAIT
@@ -43,7 +44,7 @@ async def test_code_sees_neither_secrets_nor_servers_nor_the_network(workspace: 
         await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
         code = """
 import os, pathlib, socket
-for path in (".env", ".ipybox/state/ipybox/seal.key", "/proc/1/environ"):
+for path in (".env", "/app/state/ipybox/seal.key", "/proc/1/environ"):
     try:
         print(bool(pathlib.Path(path).read_bytes()))
     except OSError as exc:
@@ -60,7 +61,19 @@ print(any(b"--workspace" in command or b"mcp_server_time" in command for command
             *("PermissionError", "FileNotFoundError", "PermissionError"),
             *("Read-only file system", "[(1, 'lo')]", "False"),
         ]
-    assert (workspace / ".ipybox/state/ipybox/seal.key").stat().st_size
+    assert (workspace_state_dir(workspace) / "docker-sandbox/ipybox/seal.key").stat().st_size
+
+
+async def test_a_repository_does_not_bring_keys(workspace: Path, image: str):
+    brought = workspace / ".ipybox" / "state" / "ipybox" / "seal.key"
+    brought.parent.mkdir(parents=True)
+    brought.write_bytes(b"k" * 32)
+    for path in (workspace, *workspace.rglob("*")):
+        os.chown(path, workspace.stat().st_uid, workspace.stat().st_gid)
+    async with client_of(workspace, image, "--sandbox") as client:
+        result = await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
+        assert not result.is_error, text_of(result)
+    assert (workspace_state_dir(workspace) / "docker-sandbox/ipybox/seal.key").read_bytes() != b"k" * 32
 
 
 #: Numbers of system calls that no ordinary program needs, by machine.

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from ipybox.state import workspace_state_dir
 from tests.docker.conftest import NETWORK, cell, client_of, launched, readable_copy, until_removed
 from tests.servers import ROOT, SCRIPTED_SERVER
 from tests.test_mcp_server import call, output, text_of
@@ -99,8 +100,11 @@ async def test_files_belong_to_whom_the_workspace_belongs_to(tmp_path: Path, ima
         await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
         await output(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()")
         await call(client, "install_package", package_name="cowsay==6.1")
-    written = {path: path.lstat() for path in tmp_path.rglob("*")}
+    state = workspace_state_dir(tmp_path) / "docker"
+    (state / "ipybox-scratch").rmdir()  # Docker's mount point
+    written = {path: path.lstat() for path in (*tmp_path.rglob("*"), *state.rglob("*"))}
     assert {path.name for path in written} >= {"clock", "images", "seal.key", "cowsay"}
+    assert not [path for path in tmp_path.rglob("*") if path.name in ("seal.key", "cache", "state")]
     assert {(state.st_uid, state.st_gid) for state in written.values()} == {ids}
 
 
@@ -115,7 +119,10 @@ async def test_files_belong_to_the_ordinary_user_who_has_started_it(image: str):
         workspace.mkdir()
         os.chown(workspace, *ids)
         given = ["--workspace", str(workspace), "--image", image, "--network", NETWORK]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(place), "DOCKER_HOST": host}
+        home = place / "home"  # for the container's state
+        home.mkdir()
+        os.chown(home, *ids)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "DOCKER_HOST": host}
         arguments = (python, "-S", "-m", "ipybox.docker", *given)
         async with launched(workspace, *arguments, cwd=place, env=environment, **how) as running:
             code = "open('new', 'w').close(); import os; print(os.getuid(), os.getgid(), os.getgroups())"

@@ -213,6 +213,18 @@ async def test_a_kernel_that_dies_is_an_error_until_reset(client: KernelClient):
     assert (await client.execute("1")).text == "1"
 
 
+async def test_a_client_gets_a_kernel_from_a_gateway_that_was_restarted(tmp_path: Path, mode: Mode):
+    gateway = KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox)
+    async with gateway, KernelClient(port=port(gateway), images_dir=tmp_path) as client:
+        token = gateway.token
+        await gateway.stop()
+        await gateway.start()
+        assert gateway.token != token
+        await client.reset()
+
+        assert (await client.execute("1 + 1")).text == "2"
+
+
 async def test_the_port_and_its_token_are_gone_after_stop(tmp_path: Path, mode: Mode):
     gateway = KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox)
     await gateway.start()
@@ -308,6 +320,19 @@ async def test_the_first_client_without_variables_gets_the_kernel_that_was_there
         assert prespawned == [first.kernel_id]
         assert sorted(await kernel_ids()) == sorted(client.kernel_id for client in (other, first, second))
         assert (await first.execute("1 + 1")).text == "2"
+
+
+async def test_what_the_gateway_writes_reaches_a_terminal_as_text_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    code = "import os; os.write(os.open(f'/proc/{os.getppid()}/fd/2', os.O_WRONLY), b'a\\x1b]0;b\\x07\\xc2\\x9b\\n')"
+    async with (
+        KernelGateway(port=None, working_dir=tmp_path, log_to_stderr=True) as gateway,
+        KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as client,
+    ):
+        await client.execute(code)
+
+    assert r"a\u001b]0;b\u0007\u009b" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])

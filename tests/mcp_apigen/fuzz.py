@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ipybox.errors import ToolRunnerError
 from ipybox.mcp_apigen.naming import module_names
 from ipybox.mcp_apigen.package import MANIFEST, ToolSpec, render_package
 from ipybox.mcp_apigen.values import elements, is_object
@@ -149,7 +150,7 @@ class Fuzz:
         self.accepted += accepted
         module.CLIENT.calls.clear()
         # Params that were not checked may be refused now, and `Result` has no good value from the stand-in.
-        with suppress(ValidationError):
+        with suppress(ValidationError, ToolRunnerError):
             module.run(params)
         method = "run_text" if tool.output_schema is None else "run_structured"
         called, expected = _text(module.CLIENT.calls), _text([(method, tool.name, sent)])

@@ -34,7 +34,7 @@ class FakeClient:
     failure: Exception | None = None
     meanwhile: Sequence[Callable[[], object]] = ()
 
-    def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10, *, sign_in: object = None):
+    def __init__(self, server_params: dict[str, Any], connect_timeout: float = 10, **_: object):
         self.connected.append((server_params, connect_timeout))
 
     async def __aenter__(self) -> Self:

@@ -82,8 +82,10 @@ def test_generated_code_holds_nothing_but_models_and_calls(seed: int) -> None:
     tools = infested_tools(seed, 60)
     files = render_package("hostile", {"command": "x"}, tools, "seal")
     modules = module_names([tool.name for tool in tools])
-    assert {f"{module}.py" for module in modules} == files.keys() - {"__init__.py", ".ipybox.json"}
-    assert len({name.casefold() for name in files}) == len(tools) + 2
+    schemas = {f".{module}.schema.json" for module in modules}
+    assert {f"{module}.py" for module in modules} == files.keys() - {"__init__.py", ".ipybox.json"} - schemas
+    assert len({name.casefold() for name in files}) == len(files)
+    assert len(files.keys() - schemas) == len(tools) + 2
     for tool, module in zip(tools, modules, strict=True):
         harmless.Module(files[f"{module}.py"], tool.name, module)
         assert module.isidentifier()

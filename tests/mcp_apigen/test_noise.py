@@ -1,5 +1,8 @@
 """Which descriptions are left out of generated modules, as names say the same."""
 
+import subprocess
+import sys
+
 import pytest
 
 from ipybox.mcp_apigen.noise import known_words, says_nothing, without_remarks
@@ -67,6 +70,11 @@ def test_remarks_that_the_type_makes_are_left_out(description: str, left: str):
 )
 def test_other_remarks_stay(description: str):
     assert without_remarks(description, (("ge", 1), ("le", 100)), required=False) == description
+
+
+def test_a_description_of_spaces_holds_nothing_up():
+    code = "from ipybox.mcp_apigen.noise import without_remarks; without_remarks(' ' * 1_000_000, (), required=False)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_remarks_on_limits_stay_where_the_type_has_none():

@@ -17,6 +17,7 @@ from ipybox.mcp_apigen import ToolModules, generator, origin
 from ipybox.mcp_apigen.manifest import MANIFEST, digest
 from ipybox.mcp_apigen.module import ToolSpec
 from ipybox.state import state_dir
+from ipybox.workspace.writable import WritablePlaces
 from tests.codeact.conftest import APPENDED, PARSER
 from tests.mcp_apigen.test_package import github_tools
 from tests.servers import ROOT
@@ -42,7 +43,9 @@ class Workspace:
         self.file.write_text(json.dumps(tools))
 
     async def register(self) -> ToolModules:
-        return await generate_mcp_sources("github", self.params, self.root / "mcptools", beneath=self.root)
+        return await generate_mcp_sources(
+            "github", self.params, self.root / "mcptools", places=WritablePlaces(self.root)
+        )
 
     def state(self) -> dict[str, tuple[int, ...]]:
         stats = {str(path): path.lstat() for path in (self.package.parent, self.package, *self.package.iterdir())}

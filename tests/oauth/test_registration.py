@@ -67,9 +67,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> str:
 
 
 def text_of(result: CallToolResult) -> str:
-    (block,) = result.content
-    assert isinstance(block, TextContent)
-    return block.text
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
 async def test_a_registered_server_lasts_over_a_restart_with_its_sign_in_and_placeholders(

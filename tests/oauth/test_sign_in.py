@@ -15,6 +15,7 @@ from ipybox.errors import MCPConnectionLost, MCPServerError, ToolRunnerError
 from ipybox.mcp_client import MCPClient
 from ipybox.mcp_connection import Connection
 from ipybox.mcp_params import parse_params
+from ipybox.remote_http import Reach
 from tests.oauth.conftest import browse, sign_in
 from tests.oauth.guarded import Guarded, guarded
 from tests.servers import WAIT, http_page
@@ -217,7 +218,7 @@ async def test_a_token_goes_to_no_other_origin(server: Guarded):
 
     await greet({"url": server.url}, sign_in=sign_in)
     remote = parse_params({"url": server.url})
-    authenticator = Authenticator(remote, None, asyncio.Lock)  # pyright: ignore[reportArgumentType]
+    authenticator = Authenticator(remote, None, asyncio.Lock, Reach(server.url))  # pyright: ignore[reportArgumentType]
     sent: dict[str, bool] = {}
     for url in (server.url, server.url.replace("127.0.0.1", "localhost"), server.url.replace("http:", "https:")):
         flow = authenticator.async_auth_flow(httpx2.Request("POST", url))
@@ -252,7 +253,7 @@ async def test_errors_show_no_token(server: Guarded):
     async with asyncio.timeout(WAIT), MCPClient({"url": server.url}, WAIT) as client:
         await client.list_tools()
         server.echoes = True
-        with pytest.raises(ToolRunnerError, match=r"^what is \[a secret\]\?$"):
+        with pytest.raises(ToolRunnerError, match=r"^what is \[redacted\]\?$"):
             await client.run("greet", {"name": "you"})
 
 

@@ -58,8 +58,8 @@ def refused(text: str, policy: Policy, *, macos: bool = False) -> list[str]:
     """What the hints say, up to the reason."""
     home = f"{policy.workspace.removesuffix('/workspace')}/home"
     found = hints(text.replace("HOME", home), policy, macos=macos)
-    assert all(hint.startswith("[ipybox] The sandbox refused ") and "\n" not in hint for hint in found)
-    return [hint.removeprefix("[ipybox] The sandbox refused ").replace(home, "HOME").split(": ")[0] for hint in found]
+    assert all(hint.startswith("The sandbox refused ") and "\n" not in hint for hint in found)
+    return [hint.removeprefix("The sandbox refused ").replace(home, "HOME").split(": ")[0] for hint in found]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_file_that_the_host_can_not_read_either_is_not_explained(workspace: Pa
 )
 def test_a_host_that_was_refused_is_named(policy: Policy, text: str):
     assert hints(text, policy) == [
-        f"[ipybox] The sandbox refused the network: example.org is not in network.allowedDomains of {SOURCE} "
+        f"The sandbox refused the network: example.org is not in network.allowedDomains of {SOURCE} "
         "(now: none). To open it, list it there, or in allowed_domains (--allow-domain)."
     ]
 
@@ -274,8 +274,7 @@ def test_a_host_that_was_refused_is_named(policy: Policy, text: str):
 )
 def test_without_a_host_the_network_is_explained(policy: Policy, text: str):
     assert hints(text, policy) == [
-        f"[ipybox] The sandbox refused the network: only hosts in network.allowedDomains of {SOURCE} can be reached "
-        "(now: none)."
+        f"The sandbox refused the network: only hosts in network.allowedDomains of {SOURCE} can be reached (now: none)."
     ]
 
 
@@ -350,7 +349,7 @@ def test_an_address_is_named_like_a_host(policy: Policy):
 def test_what_the_proxy_refused_is_explained(proxied: Policy, text: str, reason: str):
     [hint] = hints(text, proxied)
 
-    assert hint.startswith(f"[ipybox] The sandbox refused the network: {reason} ")
+    assert hint.startswith(f"The sandbox refused the network: {reason} ")
 
 
 @pytest.mark.parametrize(
@@ -399,20 +398,20 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: Policy):
     ssh = f"{policy.workspace.removesuffix('/workspace')}/home/.ssh"
 
     assert hints(f"cat: {ssh}/id_rsa: No such file or directory", policy) == [
-        f"[ipybox] The sandbox refused to open {ssh}/id_rsa: it is below {ssh}, which filesystem.denyRead of {SOURCE} "
+        f"The sandbox refused to open {ssh}/id_rsa: it is below {ssh}, which filesystem.denyRead of {SOURCE} "
         "names. To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
     ]
     assert hints("cat: x.pem: Permission denied", policy) == [
-        f"[ipybox] The sandbox refused to open x.pem: filesystem.denyRead of {SOURCE} names it (*.pem). "
+        f"The sandbox refused to open x.pem: filesystem.denyRead of {SOURCE} names it (*.pem). "
         "To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
     ]
     assert hints("/etc/q: Read-only file system", policy) == [
-        f"[ipybox] The sandbox refused to write /etc/q: only what filesystem.allowWrite of {SOURCE} names can be "
+        f"The sandbox refused to write /etc/q: only what filesystem.allowWrite of {SOURCE} names can be "
         f"written (now: the workspace {policy.workspace}). To open it, list it there."
     ]
     assert hints("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy) == [
-        "[ipybox] The sandbox refused to write .git/hooks/x: .git is not writable, because programs outside "
-        "the sandbox read or execute what it holds. To open the repository, list .git in filesystem.allowWrite."
+        "The sandbox refused to write .git/hooks/x: .git is not writable, because programs outside "
+        "the sandbox read or execute what it holds. To open it, list .git in filesystem.allowWrite."
     ]
 
 
@@ -420,7 +419,7 @@ def test_what_is_ipyboxs_own_has_no_remedy(settings: SandboxSettings, workspace:
     policy = Policy(settings, workspace, hidden=["/state/ipybox"], read_only=["/env"])
 
     assert hints("touch: cannot touch '/env/x': Read-only file system", policy) == [
-        "[ipybox] The sandbox refused to write /env/x: it is below /env, which is ipybox's own. No setting opens it."
+        "The sandbox refused to write /env/x: it is below /env, which is ipybox's own. No setting opens it."
     ]
 
 

@@ -114,7 +114,8 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
         (["--allow-domain", "example.org"], "no sandbox is asked for: add --sandbox"),
         (["--sandbox", "--allow-domain", "a.org,https://b.org"], "the allowed domains (--allow-domain) must be a list"),
         (["--sandbox", "--sandbox-profile", "strict"], "invalid choice: 'strict'"),
-        (["--sandbox", "--sandbox-profile", "default", "--sandbox-config", "typo.json"], "not allowed with argument"),
+        (["--sandbox", "--workspace-config", "--sandbox-config", "typo.json"], "not allowed with argument"),
+        (["--workspace-config"], "no sandbox is asked for: add --sandbox"),
     ],
 )
 async def test_wrong_settings_are_refused_on_the_command_line(workspace: Path, options: list[str], message: str):

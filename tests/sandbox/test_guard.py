@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 
 from ipybox.sandbox import guard
+from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
 from tests.servers import WAIT
 
-NAMES = {*guard.PROTECTED_FILES, *guard.PROTECTED_DIRS}
+NAMES = set(PLACEHOLDERS)
+ARGUMENTS = [f"{name}/" if content is None else f"{name}={content}" for name, content in PLACEHOLDERS.items()]
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     directory = tmp_path / "workspace"
-    (directory / guard.STATE_DIR).mkdir(parents=True)
+    (directory / STATE_DIR).mkdir(parents=True)
     return directory
 
 
@@ -30,7 +32,8 @@ def command(workspace: Path, *arguments: str) -> list[str]:
     (private / "file").touch()
     state = workspace.parent / "state"
     state.mkdir(exist_ok=True)
-    return [sys.executable, "-I", "-S", guard.__file__, *map(str, (workspace, state, private)), "--", *arguments]
+    directories = map(str, (workspace, state, private))
+    return [sys.executable, "-I", "-S", guard.__file__, *directories, *ARGUMENTS, "--", *arguments]
 
 
 @contextmanager
@@ -54,13 +57,13 @@ def guarded(workspace: Path) -> Generator[subprocess.Popen[str]]:
 
 
 def entries(workspace: Path) -> set[str]:
-    return {path.name for path in workspace.iterdir()} - {guard.STATE_DIR}
+    return {path.name for path in workspace.iterdir()} - {STATE_DIR}
 
 
 def test_protected_names_are_taken_while_the_command_runs_and_free_afterwards(workspace: Path):
     with guarded(workspace):
         assert entries(workspace) == NAMES
-        assert all((workspace / name).is_dir() for name in guard.PROTECTED_DIRS)
+        assert {path.name for path in workspace.iterdir() if path.is_file()} == {".env", ".mcp.json"}
         assert json.loads((workspace / ".mcp.json").read_text()) == {"mcpServers": {}}
         assert (workspace.parent / "private").exists()
 
@@ -77,6 +80,24 @@ def test_what_the_user_has_stays_as_it_is(workspace: Path):
         assert (workspace / ".mcp.json").read_text() == "{}"
 
     assert entries(workspace) == {".mcp.json", ".env", ".git"}
+
+
+def test_git_shows_only_the_two_placeholders_that_people_may_fill(workspace: Path):
+    subprocess.run(["git", "init", "-q", workspace], check=True, timeout=WAIT)
+
+    with guarded(workspace):
+        status = ["git", "-C", workspace, "status", "--short"]
+        shown = subprocess.run(status, capture_output=True, text=True, check=True, timeout=WAIT)
+
+    assert (shown.stdout, shown.stderr) == ("?? .env\n?? .mcp.json\n", "")
+
+
+def test_what_the_user_put_in_the_place_of_a_directory_is_kept(workspace: Path):
+    with guarded(workspace):
+        (workspace / ".gitmodules").rmdir()
+        (workspace / ".gitmodules").touch()
+
+    assert entries(workspace) == {".gitmodules"}
 
 
 def test_a_placeholder_that_the_user_has_filled_meanwhile_is_kept(workspace: Path):

@@ -1,16 +1,23 @@
 """Limits of a kernel in every mode: what exceeds one ends with a message that names it, and the next cell runs."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.code_exec import STATE_LOST
-from ipybox.kernel_mgr.limits import default_memory_limit, format_bytes
+from ipybox.deadline import Deadline
+from ipybox.errors import ExecutionTimeoutError, KernelDiedError
+from ipybox.kernel_mgr.client import KernelClient
+from ipybox.kernel_mgr.limits import UNATTRIBUTED, Limits, default_memory_limit, format_bytes
+from ipybox.kernel_mgr.server import KernelGateway
 from tests.conftest import Mode
+from tests.servers import WAIT
 
 MIB = 1 << 20
 
@@ -39,6 +46,57 @@ import subprocess, sys
 subprocess.run([sys.executable, "-c", "while True: pass"])
 """
 
+#: Burns more CPU time in the kernel itself than a test allows, but ends.
+BURN_ITSELF = """
+import time
+end = time.process_time() + 3
+while time.process_time() < end: pass
+"""
+
+#: Uses memory in daemons that leave the kernel's process tree within milliseconds, and call themselves NAME.
+DAEMONS = """
+import os, sys
+PROGRAM = '''
+import ctypes, signal, sys
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, size = int(fields[45]), int(fields[46]) - int(fields[45])
+ctypes.memmove(start, sys.argv[1].encode().replace(b" ", bytes(1)).ljust(size, bytes(1)), size)
+hoard = b"x" * (200 << 20)
+signal.pause()
+'''
+for _ in range(3):
+    if (pid := os.fork()) == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv(sys.executable, [sys.executable, "-S", "-c", PROGRAM, NAME])
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+@asynccontextmanager
+async def prespawned(directory: Path, mode: Mode, **limits: Any) -> AsyncGenerator[tuple[KernelGateway, KernelClient]]:
+    """Yields a gateway whose first kernel ran long before a client came, and that client."""
+    async with AsyncExitStack() as resources:
+        gateway = KernelGateway(
+            port=None, working_dir=directory, sandbox=mode.sandbox, limits=Limits(**limits), prespawn=True
+        )
+        resources.push_async_callback(gateway.stop)
+        await gateway.spawn()
+        async with asyncio.timeout(WAIT), gateway.endpoint.session() as session:
+            while not (kernels := await kernel_ids(session)):
+                pass
+        await gateway.start()
+        client = await resources.enter_async_context(KernelClient(endpoint=gateway.endpoint, images_dir=directory))
+        assert [client.kernel_id] == kernels
+        yield gateway, client
+
+
+async def kernel_ids(session: aiohttp.ClientSession) -> list[str]:
+    async with session.get("/api/kernels") as response:
+        # While a kernel starts, Jupyter's answer may be an error.
+        return [kernel["id"] for kernel in await response.json()] if response.ok else []
+
 
 @asynccontextmanager
 async def executor(directory: Path, mode: Mode, **limits: Any) -> AsyncGenerator[CodeExecutor]:
@@ -53,7 +111,7 @@ async def test_one_allocation_too_many_is_an_error_of_the_cell(tmp_path: Path, m
             await limited.execute("x = bytearray(1 << 30)")
 
         assert "MemoryError" in str(failed.value)
-        assert "A process of the kernel may use 512 MiB of memory: memory_limit sets that." in str(failed.value)
+        assert failed.value.notices == ["A process of the kernel may use 512 MiB of memory: memory_limit sets that."]
         assert (await limited.execute("kept")).text == "1"
 
 
@@ -65,7 +123,8 @@ async def test_memory_of_all_processes_together_ends_the_kernel(tmp_path: Path, 
         ):
             await limited.execute(HOGS)
 
-        assert (await limited.execute("1 + 1")).text == f"{STATE_LOST}\n2"
+        after = await limited.execute("1 + 1")
+        assert (after.text, after.notices) == ("2", [STATE_LOST])
 
 
 async def test_too_many_processes_end_the_kernel(tmp_path: Path, mode: Mode):
@@ -73,7 +132,8 @@ async def test_too_many_processes_end_the_kernel(tmp_path: Path, mode: Mode):
         with pytest.raises(CodeExecutionError, match=r"were \d+ processes, more than process_limit=20 allows"):
             await limited.execute(BOMB)
 
-        assert (await limited.execute("1 + 1")).text == f"{STATE_LOST}\n2"
+        after = await limited.execute("1 + 1")
+        assert (after.text, after.notices) == ("2", [STATE_LOST])
 
 
 async def test_cpu_time_ends_the_cell_and_the_kernel_keeps_its_state(tmp_path: Path, mode: Mode):
@@ -98,12 +158,14 @@ async def test_a_limit_that_was_exceeded_between_cells_is_told_with_the_next(tmp
         # Whether this cell still ends by itself is a matter of milliseconds.
         try:
             await limited.execute(later)
-            while not (text := (await limited.execute("1 + 1")).text or "").startswith(STATE_LOST):
+            while not (notices := (await limited.execute("1 + 1")).notices):
                 pass
+            assert notices[0].startswith(f"{STATE_LOST} It died because ")
+            told = notices[0]
         except CodeExecutionError as exc:
-            text = str(exc)
+            told = str(exc)
 
-        assert "more than process_limit=5 allows" in text
+        assert "more than process_limit=5 allows" in told
 
 
 async def test_the_sandbox_has_a_memory_limit_by_default_and_none_if_asked_for(tmp_path: Path):
@@ -116,6 +178,51 @@ async def test_the_sandbox_has_a_memory_limit_by_default_and_none_if_asked_for(t
     async with executor(tmp_path, Mode.PLAIN) as plain:
         assert (await plain.execute(read)).text == "True"
     assert format_bytes(default_memory_limit()).endswith("iB")
+
+
+async def test_cpu_time_of_a_kernel_that_ran_before_its_client_came_is_limited(tmp_path: Path, mode: Mode):
+    async with prespawned(tmp_path, mode, cpu_seconds=0.5) as (gateway, client):
+        deadline = Deadline(None)
+        exceeded = pytest.raises(ExecutionTimeoutError, match=r"more than cpu_seconds=0\.5 allows")
+        with gateway.cell(client.kernel_id, deadline.expire), exceeded:
+            async for _ in client.stream(BURN_ITSELF, deadline):
+                pass
+
+
+async def test_no_session_dies_for_what_a_kernel_uses_that_ran_before_its_client_came(tmp_path: Path, mode: Mode):
+    async with (
+        prespawned(tmp_path, mode, memory=600 * MIB) as (gateway, client),
+        KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as innocent,
+    ):
+        await innocent.execute("kept = 1")
+        with pytest.raises(KernelDiedError):
+            await client.execute(HOGS)
+
+        assert (await innocent.execute("kept")).text == "1"
+
+
+@pytest.mark.parametrize("name", ["daemon", "-P -m ipybox.guest.kernel /x/kernel-{}.json"], ids=["daemon", "kernel"])
+async def test_no_session_dies_for_what_has_left_another_whatever_it_calls_itself(
+    tmp_path: Path, mode: Mode, name: str
+):
+    async with (
+        prespawned(tmp_path, mode, memory=700 * MIB) as (gateway, client),
+        KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as innocent,
+    ):
+        await innocent.execute("kept = b'x' * (150 << 20)")  # more than the kernel of the other one
+        await client.execute(f"NAME = {f'python {name} '.format(innocent.kernel_id)!r}\n{DAEMONS}")
+        async with asyncio.timeout(WAIT):
+            while not gateway.exceeded:
+                await innocent.execute("len(kept)")
+
+        # Whether daemons are seen before they leave their kernel is a matter of milliseconds.
+        assert gateway.exceeded.keys() <= {UNATTRIBUTED, client.kernel_id}
+        assert (await innocent.execute("len(kept)")).text == str(150 << 20)
+        if UNATTRIBUTED in gateway.exceeded:
+            assert (await client.execute("1")).text == "1"
+            (line,) = gateway.explain("")
+            assert "processes that had left their kernel, which used" in line
+            assert gateway.explain("") == []
 
 
 @pytest.mark.parametrize(

@@ -209,3 +209,8 @@ def test_loopback_is_recognized(host: str):
 @pytest.mark.parametrize("host", ["example.org", "localhost.example.org", "10.0.0.1", "2001:db8::1", ""])
 def test_other_hosts_are_not_loopback(host: str):
     assert not is_loopback(host)
+
+
+def test_the_root_can_not_be_written_unless_it_is_named(tmp_path: Path):
+    assert policy_of(tmp_path).writes("/") == Rule(Reason.NOT_IN_ALLOW_WRITE)
+    assert policy_of(tmp_path, allow_write=("/",)).writes("/") is None

@@ -60,7 +60,30 @@ CREDENTIALS = (
 LINKED = {".config/gh": "dotfiles/gh", ".vault-token": "dotfiles/token"}
 
 #: Files with secrets in a workspace.
-ENV_FILES = (".env", ".env.local", ".env.production", "service/.env", "services/web/.env", "services/web/app/.env")
+ENV_FILES = (
+    *(".env", ".env.local", ".env.production", "service/.env", "services/web/.env", "services/web/app/.env"),
+    *(".ENV", "service/.Env", ".npmrc", "service/.npmrc", ".netrc", ".pypirc", ".git-credentials"),
+    *(".claude/settings.local.json", "module/.claude/settings.local.json", "service/.mcp.json"),
+    *("node_modules/x/.env", ".venv/lib/python3.11/site-packages/x/.env", "[id]/.env", "app/[slug]/a*b?/.env"),
+    *(".claude/worktrees/x/.env",),
+)
+
+#: Variables of the host that name files with credentials, and where these are outside of the workspace.
+VARIABLES = {
+    "KUBECONFIG": "kube[1]",
+    "AWS_SHARED_CREDENTIALS_FILE": "aws",
+    "AWS_CONFIG_FILE": "aws-config",
+    "GOOGLE_APPLICATION_CREDENTIALS": "google.json",
+    "NETRC": "netrc",
+    "PGPASSFILE": "pgpass",
+    "DOCKER_CONFIG": "docker/config.json",
+    "CARGO_HOME": "cargo/credentials.toml",
+    "GNUPGHOME": "gnupg/private.key",
+    "NPM_CONFIG_USERCONFIG": "npmrc",
+    "PIP_CONFIG_FILE": "pip.conf",
+    "XDG_CONFIG_HOME": "config/gh/hosts.yml",
+    "CLAUDE_CONFIG_DIR": "claude/.credentials.json",
+}
 
 #: Configuration in a workspace that programs of the host believe or execute.
 CONFIGURATION = (
@@ -77,6 +100,9 @@ CONFIGURATION = (
         "ipybox.yaml",
     ),
     *("module/.git/hooks/pre-commit", "module/.git/config", "module/.mcp.json", "module/.vscode/tasks.json"),
+    *("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md"),
+    *(".cursor/rules/x.mdc", ".gemini/settings.json", ".codex/config.toml", ".husky/pre-commit"),
+    *(".devcontainer/devcontainer.json", ".devcontainer.json", "module/CLAUDE.md", "module/.claude/settings.json"),
 )
 
 #: What else is in a home.
@@ -153,12 +179,15 @@ def make_place(root: Path, *, bare: bool = False, secret: str = "") -> Place:
         _write(place.home / ".ssh" / "program", f"#!/bin/sh\necho {secret}\n", 0o755)
         _write(place.outside / "file", "as it was\n")
         _write(place.outside / "directory" / "file", "as it was\n")
+        for name in VARIABLES.values():
+            _write(place.root / "elsewhere" / name, f"{secret}\n")
     if not bare:
         for name in ENV_FILES:
             _write(place.workspace / name, f"PASSWORD={secret}\n")
         for name in CONFIGURATION:
             _write(place.workspace / name, "# as it was\n")
-        for repository in (place.workspace, place.workspace / "module"):
+        (place.workspace / "tools" / "bin").mkdir(parents=True)
+        for repository in (place.workspace, place.workspace / "module", place.workspace / "[id]"):
             _make_repository(repository)
         # A repository whose hooks are not there.
         _make_repository(place.workspace / "hookless")

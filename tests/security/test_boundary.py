@@ -10,6 +10,7 @@ import json
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -33,7 +34,7 @@ from ipybox.kernel_mgr.client import KernelClient
 from ipybox.kernel_mgr.link import Link
 from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import load_settings
-from ipybox.tool_exec.seal import seal
+from ipybox.state import scratch_root, state_dir
 from ipybox.tool_exec.server import MAX_GUEST_CONNECTIONS, ToolServer
 from tests import servers
 from tests.security import guests
@@ -142,7 +143,7 @@ async def side(directory: Path, *, sandboxed: bool) -> AsyncGenerator[Side]:
     }
     for place in (workspace, elsewhere):
         sealed = {
-            name: {"params": params, "seal": seal(name, params, place / "mcptools")}
+            name: {"params": params, "seal": servers.registered(name, params, place / "mcptools")}
             for name, params in registered.items()
         }
         (workspace / ("registered.json" if place is workspace else "elsewhere.json")).write_text(json.dumps(sealed))
@@ -424,7 +425,10 @@ def register_beside(name: str) -> Callable[[Side], None]:
     def prepare(side: Side) -> None:
         file = side.workspace / "registered.json"
         params = BESIDE_SERVERS[name] | {"cwd": str(side.workspace)}
-        entry = {"params": params, "seal": seal(name, params, side.workspace / "mcptools")}
+        if not side.sandboxed:  # where ipybox does the same for servers, so that the control goes behind its back
+            words = shlex.join([params["command"], *params["args"]])
+            params |= {"command": "/bin/sh", "args": ["-c", f"PYTHONSAFEPATH= {words}"]}
+        entry = {"params": params, "seal": servers.registered(name, params, side.workspace / "mcptools")}
         file.write_text(json.dumps(json.loads(file.read_text()) | {name: entry}))
 
     return prepare
@@ -1011,7 +1015,8 @@ async def test_no_environment_holds_a_secret_of_the_host(plain: Side, sandboxed:
 
     assert SECRET in control
     assert SECRET not in within
-    assert os.environ["XDG_STATE_HOME"] not in within
+    # Next to the state directory are scratch directories, of which code knows its own.
+    assert str(state_dir()) not in within.replace(str(scratch_root()), "")
     table.append(Row(HELD, "a secret in an environment, /proc/*/environ included", "read", "in none"))
 
 
@@ -1021,17 +1026,18 @@ async def test_a_registration_follows_no_link_out_of_the_workspace(
     for each in (plain, sandboxed):
         each.clear()
         await each.run("os.rename('mcptools', 'kept'); os.symlink(OUTSIDE, 'mcptools')")
-        beneath = each.workspace if each.sandboxed else None
         failure: OSError | None = None
         try:
-            await generate_mcp_sources("tools", servers.scripted(), each.workspace / "mcptools", beneath=beneath)
+            await generate_mcp_sources("tools", servers.scripted(), each.workspace / "mcptools")
         except OSError as exc:
             failure = exc
-        assert any(each.outside.iterdir()) is not each.sandboxed
-        assert isinstance(failure, NotADirectoryError) is each.sandboxed
+        assert not any(each.outside.iterdir())
+        assert isinstance(failure, NotADirectoryError)
         await each.run("os.unlink('mcptools'); os.rename('kept', 'mcptools')")
         await each.works()
-    table.append(Row(HELD, "mcptools/ that leads elsewhere when a server is registered", "written", "not followed"))
+    table.append(
+        Row(HELD, "mcptools/ that leads elsewhere when a server is registered", "not followed", "not followed")
+    )
 
 
 async def test_a_plain_kernel_that_has_stolen_the_link_does_no_harm_there(plain: Side, table: list[Row]) -> None:

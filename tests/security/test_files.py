@@ -18,8 +18,8 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 import ipybox
 from ipybox import CodeExecutionError
-from ipybox.sandbox.settings import CREDENTIALS
 from ipybox.tool_exec import seal
+from ipybox.workspace.names import CREDENTIALS
 from tests import servers
 from tests.security import file_attacks, kernels
 from tests.security.conftest import Row
@@ -47,6 +47,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         shutil.copy(shutil.which(name) or f"/bin/{name}", place.home / ".ssh" / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(place.home))
+        for variable, name in kernels.VARIABLES.items():
+            directory = variable.endswith(("HOME", "DIR")) or variable == "DOCKER_CONFIG"
+            patch.setenv(variable, str(place.root / "elsewhere" / (name.split("/")[0] if directory else name)))
+        # A directory of the PATH in the workspace, which is read-only.
+        patch.setenv("PATH", f"{place.workspace}/tools/bin{os.pathsep}{os.environ['PATH']}")
         yield place
 
 
@@ -64,12 +69,20 @@ async def all_kernels(
 
 
 @pytest.fixture(scope="module")
-def secret_files(home: Place) -> None:
+def secret_files(home: Place) -> Iterator[None]:
     """Makes the key, and a token as a gateway with a port has one."""
     seal.seal("any", {}, home.workspace)
     directory = Path(jupyter_runtime_dir())
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "ipybox-probe.json").write_text(f'{{"token": "{home.secret}"}}')
+    if not kernels.ROOT:
+        yield
+        return
+    HOST_KEY.parent.mkdir(exist_ok=True)
+    HOST_KEY.write_text((directory / "ipybox-probe.json").read_text())
+    HOST_KEY.chmod(0o600)
+    yield
+    HOST_KEY.unlink()
 
 
 @pytest.fixture
@@ -103,6 +116,10 @@ TRICKS = (
 READING = [
     *(Probe(f"reading {name}", file_attacks.read, (f"{{workspace}}/{name}",)) for name in kernels.ENV_FILES),
     *(Probe(f"reading ~/{name}", file_attacks.read, (f"{{home}}/{name}",)) for name in kernels.CREDENTIALS),
+    *(
+        Probe(f"reading what ${variable} names", file_attacks.read, (f"{{root}}/elsewhere/{name}",))
+        for variable, name in kernels.VARIABLES.items()
+    ),
     Probe("reading a token of Jupyter", file_attacks.read, ("{tokens}/ipybox-probe.json",)),
     *(
         Probe(f"reading {name} {how}", attack, (path, *more))
@@ -130,7 +147,11 @@ READING = [
     Probe("archiving the workspace", file_attacks.archive, ("{workspace}",)),
 ]
 
+#: Like that of this machine's SSH server.
+HOST_KEY = Path("/etc/ssh/ssh_host_ipybox-probe_key")
+
 READING_AS_ROOT = [
+    Probe("reading a host key of SSH", file_attacks.read, (str(HOST_KEY),)),
     Probe(
         "reading ~/.ssh through an overlay",
         file_attacks.read_through_an_overlay,
@@ -231,6 +252,7 @@ PROTECTED = [
     *(
         (Probe(f"making {name}", file_attacks.write, (f"{{workspace}}/{name}",)), name)
         for name in (
+            *("[id]/.git/config",),
             *(".git/hooks/post-merge", "module/.git/hooks/post-merge", "hookless/.git/hooks/post-merge"),
             *(".claude/settings.local.json", ".claude/agents/x.md", ".vscode/settings.json", ".ipybox/new"),
         )
@@ -275,6 +297,10 @@ PROTECTED = [
             ("module", "module/.git/hooks/pre-commit"),
             ("module/.git", "module/.git/hooks/pre-commit"),
             ("services", "services/web/.env"),
+            ("tools", "tools/bin/git"),
+            (".venv", ".venv/lib/python3.11/site-packages/x/.env"),
+            ("app", "app/[slug]/a*b?/.env"),
+            ("CLAUDE.md", "CLAUDE.md"),
         )
     ),
     *(
@@ -314,7 +340,10 @@ ABSENT = (
         ".ipybox/new",
         "sandbox-config.json",
         "ipybox.yaml",
+        ".devcontainer.json",
     ),
+    *(".devcontainer/devcontainer.json", ".cursor/rules/x.mdc", ".gemini/settings.json", ".codex/config.toml"),
+    ".husky/pre-commit",
 )
 
 MAKING = [
@@ -551,7 +580,9 @@ async def plant(probe: Probe, root: Path, *, sandbox: bool, monkeypatch: pytest.
     """Returns whether an MCP server on the host ran what an attack has left in the workspace, and what it answered."""
     place = Place(root, root / "workspace", "")
     place.workspace.mkdir(parents=True)
-    servers.register(place.workspace, clock=servers.time_())
+    # The control has Python import from its working directory, which ipybox keeps it from doing in each mode.
+    env = {} if sandbox else {"PYTHONSAFEPATH": ""}
+    servers.register(place.workspace, clock={**servers.time_(), "env": env})
     monkeypatch.chdir(place.workspace)  # as `ipybox --workspace` does
     mark = root / "ran"
     async with running(place, sandbox=sandbox) as kernel:

@@ -13,7 +13,9 @@ import pytest_asyncio
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, CodeExecutor
 from ipybox.errors import ToolRunnerError
+from ipybox.tokens import find_token, publish_token
 from ipybox.tool_exec.client import ToolRunner, reset
+from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.conftest import Mode
 from tests.servers import WAIT
@@ -215,7 +217,7 @@ print(json.dumps(messages))
 async def test_parameters_that_were_not_registered_are_for_kernels_without_a_sandbox(caller: CodeExecutor, mode: Mode):
     code = f"ToolRunner.from_env('scripted', {servers.scripted()!r}).run_sync('echo', {{'text': 'unsealed'}})"
     if mode.sandbox:
-        with pytest.raises(CodeExecutionError, match="the parameters of MCP server 'scripted' are not those"):
+        with pytest.raises(CodeExecutionError, match="MCP server 'scripted' is not registered in this workspace"):
             await caller.execute(code)
     else:
         assert (await caller.execute(code)).text == "'unsealed'"
@@ -224,6 +226,12 @@ async def test_parameters_that_were_not_registered_are_for_kernels_without_a_san
 async def test_arguments_that_utf8_can_not_encode_are_refused_and_the_next_call_works(caller: CodeExecutor):
     with pytest.raises(CodeExecutionError, match="ToolRunnerError: the arguments of echo are not valid Unicode"):
         await caller.execute("call(chr(0xd800))")
+    assert await printed(caller, "print(json.dumps(call('fine')))") == "fine"
+
+
+async def test_arguments_that_json_can_not_hold_are_refused_and_the_next_call_works(caller: CodeExecutor):
+    with pytest.raises(CodeExecutionError, match="ToolRunnerError: the arguments of echo are not valid JSON: "):
+        await caller.execute("scripted.run_sync('echo', {'text': float('-inf')})")
     assert await printed(caller, "print(json.dumps(call('fine')))") == "fine"
 
 
@@ -281,6 +289,39 @@ async def test_what_is_no_tool_server_is_an_error_with_its_answer():
         runner = ToolRunner("server", {}, "127.0.0.1", int(url.rpartition(":")[2]))
         with pytest.raises(ToolRunnerError, match="the tool server answered with HTTP 418: I'm a teapot"):
             await runner.run("tool", {})
+
+
+async def both_ways(runner: ToolRunner) -> list[dict[str, Any] | str | None]:
+    arguments = {"text": "x"}
+    return [await runner.run("echo", arguments), await asyncio.to_thread(runner.run_sync, "echo", arguments)]
+
+
+async def test_a_runner_finds_the_token_of_a_tool_server_that_was_restarted():
+    async with ToolServer(port=0) as server:
+        runner = ToolRunner("scripted", servers.scripted(), port=server.port or 0)
+        assert await both_ways(runner) == ["x", "x"]
+    async with ToolServer(port=server.port):
+        assert await both_ways(runner) == ["x", "x"]
+        await runner.reset()
+
+
+async def test_a_runner_looks_a_token_up_again_that_was_refused_but_not_one_that_was_given():
+    refused = "the tool server's token is missing or wrong"
+    async with ToolServer(port=0) as server:
+        port = server.port or 0
+        token = find_token("tool-server", port)
+        assert token is not None
+        runner = ToolRunner("scripted", servers.scripted(), port=port)
+        publish_token("tool-server", port, "of another one")
+        for _ in range(2):
+            with pytest.raises(ToolRunnerError, match=refused):
+                await runner.run("echo", {"text": "x"})
+            with pytest.raises(ToolRunnerError, match=refused):
+                await asyncio.to_thread(runner.run_sync, "echo", {"text": "x"})
+        publish_token("tool-server", port, token)
+        assert await both_ways(runner) == ["x", "x"]
+        with pytest.raises(ToolRunnerError, match=refused):
+            await ToolRunner("scripted", servers.scripted(), port=port, token="given").run("echo", {"text": "x"})
 
 
 async def test_a_runner_takes_its_address_and_token_from_the_environment(monkeypatch: pytest.MonkeyPatch):

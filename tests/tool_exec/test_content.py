@@ -406,3 +406,20 @@ async def test_content_that_came_instead_of_structured_content_is_named_by_the_e
 
     assert summary.endswith("returned no structured content; its text: sorry")
     assert saved(await workspace_of(caller), line) == b"instead"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_result_of_other_types_than_the_output_schema_has_is_an_error(caller: CodeExecutor):
+    for call in ("tool.run", "await tool.run_async"):
+        arguments = "tool.Params(result={'content': [], 'structuredContent': {'a': 'x'}})"
+        with pytest.raises(CodeExecutionError, match="the result of give_structured does not fit") as error:
+            await caller.execute(f"from mcptools.giving import give_structured as tool\n{call}({arguments})")
+        assert "ToolRunnerError" in str(error.value)
+        assert "Input should be a valid integer" in str(error.value)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_no_output_schema_of_a_server_holds_up_a_cell(caller: CodeExecutor):
+    arguments = "tool.Params(result={'content': [], 'structuredContent': {'text': 'a' * 60 + '!'}})"
+    code = f"from mcptools.giving import give_hostile as tool\ntool.run({arguments}).text[-1]"
+    assert (await caller.execute(code, timeout=servers.WAIT)).text == "'!'"

@@ -70,7 +70,10 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool | None]] = [
     ("a: {maximum: 5}", {"a": "4"}, None),
     ("a: {maximum: 5}", {"a": True}, None),
     ("a: {maximum: 5}", {"a": float("nan")}, None),
-    ("a: {maximum: 5}", {"a": float("inf")}, False),
+    ("a: {maximum: 5}", {"a": float("inf")}, None),
+    ("a: {maximum: 5}", {"a": float("-inf")}, None),
+    ("a: {minimum: 5}", {"a": float("inf")}, None),
+    ("a: 5", {"a": float("inf")}, None),
     ("a: {maximum: 5}", {"a": 10**400}, False),
     # Patterns
     ("a: {pattern: '^select '}", {"a": "select 1"}, True),

@@ -219,3 +219,16 @@ assert "jsonschema" in sys.modules and "lark" not in sys.modules
 import rfc3987_syntax
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_host_generates_a_package_without_the_library():
+    code = """
+import sys
+from ipybox.mcp_apigen.module import ToolSpec
+from ipybox.mcp_apigen.package import render_package
+schema = {"type": "object", "properties": {"a": {"type": ["string", *range(100_000)]}}, "anyOf": [{"required": ["a"]}]}
+files = render_package("server", {"command": "x"}, [ToolSpec("tool", "", schema, schema)], "seal")
+assert ".tool.schema.json" in files
+assert "jsonschema" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ipybox.tool_exec.seal import is_sealed, key_path, seal
+from ipybox.tool_exec.seal import SealVerifier, key_path, seal
+from tests.servers import registered
 
 ROOT = Path("/project/mcptools")
 WORKSPACE = ROOT.parent
@@ -20,15 +21,15 @@ def fresh_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seal_fits_its_name_and_params():
-    assert is_sealed("name", PARAMS, seal("name", PARAMS, ROOT), WORKSPACE)
+    assert SealVerifier(WORKSPACE).accepts("name", PARAMS, registered("name", PARAMS, ROOT))
 
 
 def test_a_seal_fits_params_that_were_written_and_read():
-    assert is_sealed("name", json.loads(json.dumps(PARAMS)), seal("name", PARAMS, ROOT), WORKSPACE)
+    assert SealVerifier(WORKSPACE).accepts("name", json.loads(json.dumps(PARAMS)), registered("name", PARAMS, ROOT))
 
 
 def test_the_order_of_keys_does_not_matter():
-    assert is_sealed("name", dict(reversed(PARAMS.items())), seal("name", PARAMS, ROOT), WORKSPACE)
+    assert SealVerifier(WORKSPACE).accepts("name", dict(reversed(PARAMS.items())), registered("name", PARAMS, ROOT))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_the_order_of_keys_does_not_matter():
     ],
 )
 def test_a_seal_fits_nothing_else(name: str, params: dict[str, Any]):
-    assert not is_sealed(name, params, seal("name", PARAMS, ROOT), WORKSPACE)
+    assert not SealVerifier(WORKSPACE).accepts(name, params, registered("name", PARAMS, ROOT))
 
 
 def test_name_and_params_can_not_be_shifted_into_each_other():
@@ -54,14 +55,14 @@ def test_name_and_params_can_not_be_shifted_into_each_other():
 
 @pytest.mark.parametrize("candidate", [None, "", "0" * 64, "ä", "\ud800"])
 def test_what_is_no_seal_is_refused(candidate: str | None):
-    assert not is_sealed("name", PARAMS, candidate, WORKSPACE)
+    assert not SealVerifier(WORKSPACE).accepts("name", PARAMS, candidate)
 
 
 def test_a_seal_of_another_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    foreign = seal("name", PARAMS, ROOT)
+    foreign = registered("name", PARAMS, ROOT)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
 
-    assert not is_sealed("name", PARAMS, foreign, WORKSPACE)
+    assert not SealVerifier(WORKSPACE).accepts("name", PARAMS, foreign)
 
 
 def test_the_key_can_be_read_by_the_same_user_only():
@@ -99,23 +100,47 @@ def test_a_broken_key_is_an_error_that_says_what_to_do():
 
 @pytest.mark.parametrize("workspace", ["/project/other", "/other", "/project/mcptools/x", "/"])
 def test_a_seal_of_another_workspace_is_refused(workspace: str):
-    assert not is_sealed("name", PARAMS, seal("name", PARAMS, ROOT), Path(workspace))
+    assert not SealVerifier(Path(workspace)).accepts("name", PARAMS, registered("name", PARAMS, ROOT))
 
 
 @pytest.mark.parametrize(
     "place", ["../project/mcptools", "/project/mcptools", "x/../../project/mcptools", "/".join("a" * 99)]
 )
 def test_a_seal_can_not_be_moved_into_a_workspace(place: str):
-    mac = seal("name", PARAMS, ROOT).rpartition(":")[2]
+    mac = registered("name", PARAMS, ROOT).rpartition(":")[2]
 
-    assert not is_sealed("name", PARAMS, f"{place}:{mac}", Path("/other"))
+    assert not SealVerifier(Path("/other")).accepts("name", PARAMS, f"{place}:{mac}")
 
 
 def test_a_seal_fits_a_directory_deeper_in_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    made_above = seal("name", PARAMS, tmp_path / "workspace" / "tools" / "mcp")
+    made_above = registered("name", PARAMS, tmp_path / "workspace" / "tools" / "mcp")
 
     assert made_above.startswith("workspace/tools/mcp:")
-    assert is_sealed("name", PARAMS, made_above, tmp_path)
-    assert is_sealed("name", PARAMS, made_above, tmp_path / "workspace")
-    assert not is_sealed("name", PARAMS, made_above, tmp_path / "tools")
+    assert SealVerifier(tmp_path).accepts("name", PARAMS, made_above)
+    assert SealVerifier(tmp_path / "workspace").accepts("name", PARAMS, made_above)
+    assert not SealVerifier(tmp_path / "tools").accepts("name", PARAMS, made_above)
+
+
+def test_what_is_registered_again_revokes_the_seal_before():
+    before = registered("name", PARAMS, ROOT)
+    verifier = SealVerifier(WORKSPACE)
+    assert verifier.accepts("name", PARAMS, before)
+
+    after = registered("name", {"command": "other"}, ROOT)
+
+    assert not verifier.accepts("name", PARAMS, before)
+    assert not SealVerifier(WORKSPACE).accepts("name", PARAMS, before)
+    assert verifier.accepts("name", {"command": "other"}, after)
+
+
+def test_what_is_registered_under_another_name_or_elsewhere_revokes_nothing():
+    sealed = registered("name", PARAMS, ROOT)
+    registered("other", PARAMS, ROOT)
+    registered("name", {"command": "other"}, Path("/elsewhere/mcptools"))
+
+    assert SealVerifier(WORKSPACE).accepts("name", PARAMS, sealed)
+
+
+def test_a_seal_of_what_was_never_registered_is_refused():
+    assert not SealVerifier(WORKSPACE).accepts("name", PARAMS, seal("name", PARAMS, ROOT))

@@ -20,7 +20,7 @@ from ipybox.tool_exec.seal import seal
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.conftest import Fifo
-from tests.servers import WAIT
+from tests.servers import WAIT, registered
 
 WORKSPACE = Path("/workspace")
 ROOT = WORKSPACE / "mcptools"
@@ -220,6 +220,16 @@ async def test_a_call_that_could_cost_too_much_is_refused_with_the_reason(
     assert reply["error"].startswith(f"the tool server refused the call: {error}")
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+async def test_a_number_that_is_not_finite_is_refused(server: ToolServer, face: Face, number: str):
+    data = json.dumps(call(amounts=[0.5, "NUMBER"])).replace('"NUMBER"', number).encode()
+
+    assert await ask(face(server), "POST", "/run", data=data) == (
+        400,
+        {"error": f"the tool server refused the call: {number} is not a finite number: pass it as text"},
+    )
+
+
 async def test_a_call_of_unknown_length_is_refused(server: ToolServer):
     async with guest_face(server).session() as session, session.post("/run", data=b"{}", chunked=True) as response:
         assert response.status == 411
@@ -262,11 +272,13 @@ async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
             status, reply = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=sealed))
             assert status == 403
             assert reply["error"] == (
-                "the parameters of MCP server 'scripted' are not those that it was registered with in this "
-                "workspace: register it (again) from outside the sandbox"
+                "MCP server 'scripted' is not registered in this workspace with these parameters: register it (again) "
+                "from outside the sandbox"
             )
         assert (await ask(server.endpoint, "GET", "/status"))[1]["servers"] == []
-        status, _ = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=seal("scripted", params, ROOT)))
+        status, _ = await ask(
+            guest_face(server), "POST", "/run", call(text="x", sealed=registered("scripted", params, ROOT))
+        )
         assert status == 200
 
 
@@ -407,4 +419,4 @@ async def test_a_log_goes_to_stderr_if_asked_for(capsys: pytest.CaptureFixture[s
     async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
         await ask(guest_face(server), "POST", "/run", call(text="x"))
 
-    assert capsys.readouterr().err.count("refused a call of scripted") == 1
+    assert capsys.readouterr().err.count("refused a call of 'scripted'") == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ipybox.bounded_json import MAX_VALUES
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_client import tool_value
 from ipybox.tool_exec.sessions import MCPSessions
@@ -60,6 +61,13 @@ async def test_a_server_starts_at_its_first_call_and_stays(sessions: MCPSessions
     assert len(set(pids)) == 1
     assert sessions.status() == ["s"]
     assert starts(log) == 1
+
+
+async def test_a_server_that_sent_too_much_starts_again_at_the_next_call(sessions: MCPSessions, params: dict[str, Any]):
+    with pytest.raises(MCPConnectionLost, match="it sent a message of more than 3,000,000 values"):
+        await run(sessions, params, "big", values=MAX_VALUES)
+
+    assert await run(sessions, params, "echo", text="hi") == "hi"
 
 
 async def test_concurrent_first_calls_share_one_start(sessions: MCPSessions, params: dict[str, Any], log: Path):

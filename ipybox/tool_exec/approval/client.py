@@ -10,6 +10,7 @@ from typing import Any, Self
 import aiohttp
 
 from ipybox.endpoint import Endpoint
+from ipybox.printable import printable
 from ipybox.tasks import TaskSet
 from ipybox.tool_exec.approval.protocol import (
     APPROVE_METHOD,
@@ -76,7 +77,7 @@ class ApprovalRequest:
 
     def __str__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
-        return f"{self.server_name}.{self.tool_name}({arguments})"
+        return printable(f"{self.server_name}.{self.tool_name}({arguments})")
 
     def __repr__(self) -> str:
         return f"ApprovalRequest({self})"

@@ -100,7 +100,7 @@ class Compares:
 
     def judge(self, value: object, call: Call) -> bool | None:
         """Tells whether it holds."""
-        if _kind(value) != "number" or value != value:
+        if _kind(value) != "number":
             return None
         return self.operation(value, self.limit)
 
@@ -189,6 +189,8 @@ def _values(value: object, steps: Sequence[str], default: object) -> Iterator[ob
 def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "no number"  # in JSON, as which tools get it
     if isinstance(value, int | float):
         return "number"
     return type(value).__name__

@@ -5,19 +5,26 @@ call becomes a rule. That rule stands directly before the one that had the quest
 all others if there was none: it decides on nothing but what would be asked, whatever stands above or below.
 """
 
+import json
 import logging
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ipybox.beneath import spelled_in
 from ipybox.errors import PolicyError
 from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.conditions import Call
 from ipybox.tool_exec.approval.document import MAX_SIZE, Document
 from ipybox.tool_exec.approval.policy_file import PolicyFile, insert
 from ipybox.tool_exec.approval.rules import Effect, Rule, parse
+
+if TYPE_CHECKING:
+    from ipybox.workspace.trust import TrustStore
 
 logger = logging.getLogger(__name__)
 
@@ -55,42 +62,88 @@ class Policy:
         text: YAML, as `ipybox.tool_exec.approval.rules` describes it. By default, everything is asked.
         workspace: The directory that relative paths mean, by default the working directory.
         source: How messages call the text.
+        untrusted: Why the rules can only deny. What they allow is asked about then.
 
     Raises:
         PolicyError: If the text is no policy; the message names the line, and what is expected there.
     """
 
-    def __init__(self, text: str = "default: ask\n", workspace: Path | None = None, *, source: str = "policy"):
+    def __init__(
+        self,
+        text: str = "default: ask\n",
+        workspace: Path | None = None,
+        *,
+        source: str = "policy",
+        untrusted: str | None = None,
+    ):
+        self.untrusted = untrusted
         self._workspace = (workspace or Path.cwd()).resolve()
         self._source = source
         self._file: PolicyFile | None = None
+        self._on_written: Callable[[bytes], None] | None = None
         self._text = text
         self._default: Effect
         self._default, self._rules = parse(Document(text, source), self._workspace)
 
     @classmethod
-    def load(cls, path: Path | str, workspace: Path | None = None) -> Self:
+    def load(cls, path: Path | str, workspace: Path | None = None, store: "TrustStore | None" = None) -> Self:
         """Returns the policy of a file, into which answers are written that hold for more than one call.
+
+        Args:
+            path: The file.
+            workspace: The directory that relative paths mean, by default the working directory.
+            store: What decides whether a file in the workspace is trusted. Without it, the caller vouches for the file.
 
         Raises:
             PolicyError: If the file can't be read, or is wrong, or code could change it: in the workspace, it has to be
                 `ipybox.yaml`.
         """
         workspace = (workspace or Path.cwd()).resolve()
-        place = Path(path).expanduser().resolve()
+        spelled = Path(os.path.abspath(Path(path).expanduser()))
+        place = spelled.resolve()
         inside = place.is_relative_to(workspace)
+        if store is not None and not inside and spelled_in(spelled, workspace):
+            raise PolicyError(
+                f"the policy {spelled} leads out of the workspace, which may choose where to: give {place}"
+            )
         if inside and place != workspace / POLICY_FILE:
             elsewhere = f"call it {workspace / POLICY_FILE}, which the sandbox protects, or have it elsewhere"
             raise PolicyError(f"code could change the policy {place}, as it is in the workspace: {elsewhere}")
         file = PolicyFile(place, MAX_SIZE, in_place=inside)
+        if store is None or not inside:
+            policy = cls(file.text, workspace, source=place.name)
+            policy._file = file
+            return policy
+        if not store.trusts(place, file.text.encode()):
+            return cls._untrusted(file.text, place, store)
         policy = cls(file.text, workspace, source=place.name)
-        policy._file = file
+        if store.can_remember:  # else a written answer would cost the trust
+            policy._file = file
+            policy._on_written = partial(store.trust, place)
         return policy
+
+    @classmethod
+    def _untrusted(cls, text: str, place: Path, store: "TrustStore") -> Self:
+        from ipybox.workspace.trust import policy_notice
+
+        notice = policy_notice(place, store)
+        try:
+            return cls(text, store.workspace, source=place.name, untrusted=notice)
+        except PolicyError as exc:
+            # Which calls it denies is unknown.
+            return cls(workspace=store.workspace, source=place.name, untrusted=f"{notice} Its rules are wrong: {exc}")
 
     @property
     def file(self) -> Path | None:
         """The file into which answers are written, if there is one."""
         return None if self._file is None else self._file.path
+
+    @property
+    def allowed(self) -> list[str]:
+        """What the policy allows without asking: one line for each rule, and for the default."""
+        rules = [rule for rule in self._rules if rule.effect == "allow"]
+        lines = [f"{rule.source}: {json.dumps(rule.written, ensure_ascii=False)}" for rule in rules]
+        return [*lines, *(["every call that no rule matches"] if self._default == "allow" else [])]
 
     def decide(
         self,
@@ -109,11 +162,17 @@ class Policy:
         """
         call = Call(server_name, tool_name, tool_args, self._directories(server_params or {}))
         rule = self._first(call)
-        if rule is None:
-            return Decision(self._default, call, f"the default of {self._source}", _has_plain_names(call))
-        doubtful = rule.doubtful(call)
-        doubt = f", as nothing certain can be said about {doubtful!r}" if doubtful else ""
-        return Decision(rule.effect, call, f"{rule.source}{doubt}", doubtful is None and _has_plain_names(call))
+        doubtful = None if rule is None else rule.doubtful(call)
+        effect, reason = (
+            (self._default, f"the default of {self._source}") if rule is None else (rule.effect, rule.source)
+        )
+        if doubtful:
+            reason += f", as nothing certain can be said about {doubtful!r}"
+        if self.untrusted is not None and effect == "allow":
+            effect = "ask"
+            reason += ", which is not trusted"
+        can_be_remembered = self.untrusted is None and doubtful is None and _has_plain_names(call)
+        return Decision(effect, call, reason, can_be_remembered)
 
     def decide_on(self, request: ApprovalRequest) -> Decision:
         """Decides on a call that waits for approval."""
@@ -149,6 +208,8 @@ class Policy:
             self._text, self._rules = text, rules
             if self._file is not None:
                 self._file.write(text)
+            if self._on_written is not None:
+                self._on_written(text.encode())
         except (PolicyError, OSError) as exc:
             logger.warning("an answer could not be written to the policy: %s", exc)
 

@@ -78,8 +78,8 @@ class ApprovalChannel:
     def attached(self, callback: ApprovalCallback) -> Generator[None]:
         """Asks a callback of this process, which is spared the WebSocket.
 
-        The callback returns at once; the request that it takes is decided then or later. If it raises, the call
-        fails with that reason.
+        The callback decides on the request, then or later; it is cancelled when the request expires. If it raises, the
+        call fails with that reason.
         """
 
         async def ask(request_id: str, params: ApproveParams) -> None:
@@ -161,17 +161,15 @@ class ApprovalChannel:
             raise RuntimeError("nobody can approve the call: no approval client is connected")
         request_id = uuid.uuid4().hex
         answer = self._pending[request_id] = asyncio.get_running_loop().create_future()
+        params: ApproveParams = {
+            "server_name": server_name,
+            "tool_name": tool_name,
+            "tool_args": tool_args,
+            "server_params": server_params,
+        }
         try:
-            await deliver(
-                request_id,
-                {
-                    "server_name": server_name,
-                    "tool_name": tool_name,
-                    "tool_args": tool_args,
-                    "server_params": server_params,
-                },
-            )
-            async with asyncio.timeout(self.approval_timeout):
+            async with asyncio.timeout(self.approval_timeout):  # a callback may take its time
+                await deliver(request_id, params)
                 return await answer
         except ConnectionError as exc:  # of the WebSocket
             raise RuntimeError("nobody can approve the call: the approval client has gone") from exc

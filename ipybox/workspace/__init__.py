@@ -1,0 +1,1 @@
+"""What of a workspace, and of all that code can write, the host may believe."""

@@ -1,0 +1,97 @@
+"""What the command line believes of files that a workspace brings: settings of the sandbox, and approval policies.
+
+A file in a place that code can write holds for what it restricts. What it opens holds only after a person has agreed to
+that very content (`ipybox trust`): the bytes that are hashed are those that are parsed. Files elsewhere are the user's.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipybox.beneath import spelled_in
+from ipybox.sandbox.settings import (
+    PROFILES,
+    SandboxSettings,
+    UntrustedSettings,
+    load_settings,
+    parse_settings,
+    unreadable,
+)
+from ipybox.workspace.narrowing import narrowed, opened
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, is_brought, read_untrusted
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from ipybox.tool_exec.approval.policy import Policy
+
+
+def sandbox_settings(
+    store: TrustStore,
+    *,
+    profile: str = "default",
+    allowed_domains: Sequence[str] = (),
+    file: Path | None = None,
+    discover: bool = False,
+    program: Sequence[str] = (),
+) -> SandboxSettings:
+    """Returns the settings of the sandbox as the command line asks for them.
+
+    Args:
+        store: What a person trusts in the workspace.
+        profile: The user's profile. The keys of a file that is believed replace those of the profile.
+        allowed_domains: Hosts that the user allows in addition to those of the profile or the file.
+        file: A file of settings.
+        discover: Whether to look for `sandbox-config.json` in the workspace instead. A placeholder changes nothing.
+        program: The program that trusts files, for messages; by default the one that runs.
+
+    Raises:
+        SandboxError: If the file can't be read, or is wrong, or an allowed host is invalid.
+    """
+    base = PROFILES[profile]
+    own = load_settings(base, allowed_domains)
+    workspace = store.workspace
+    if discover:
+        file = workspace / SANDBOX_CONFIG if is_brought(workspace / SANDBOX_CONFIG) else None
+    if file is None:
+        return own
+    place = untrusted_path(file, own, workspace)
+    try:
+        data = file.read_bytes() if place is None else read_untrusted(place, workspace)
+    except OSError as exc:
+        raise unreadable(place or file, exc) from exc
+    wanted = load_settings(parse_settings(data, place or file, base), allowed_domains)
+    if place is None or store.trusts(place, data, profile):
+        return wanted
+    safe = narrowed(own, wanted, workspace)
+    if not opened(own, wanted, workspace):
+        return safe
+    command = store.command(profile, None if place == workspace / SANDBOX_CONFIG else place, program)
+    return replace(safe, untrusted=UntrustedSettings(wanted, place.name, command))
+
+
+def approval_policy(store: TrustStore, file: Path) -> "Policy":
+    """Returns the approval policy of a file.
+
+    Raises:
+        PolicyError: If the file can't be read, or is wrong and lies outside of the workspace.
+    """
+    from ipybox.tool_exec.approval.policy import Policy
+
+    return Policy.load(file, store.workspace, store)
+
+
+def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:
+    """Returns the path by which to read a file if code could write or redirect it; None if the file is the user's.
+
+    Both the path as it is spelled and its real path count.
+    """
+    spelled = Path(os.path.abspath(file.expanduser()))
+    if not WritablePlaces(workspace, own).covers(spelled):
+        return None
+    real = spelled.resolve()
+    for path in (spelled, real):
+        if (names := spelled_in(path, workspace)) is not None:
+            return workspace.joinpath(*names)
+    return real

@@ -1,0 +1,65 @@
+"""Which configuration files of a git repository hold credentials.
+
+Files may come from code in a kernel: only regular ones are opened, and no more of them is read than configuration has.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+_LARGEST = 256 * 1024
+
+_CREDENTIALS = re.compile(
+    rb"""
+    ://[^/\s"@]*:[^/\s"@]+@                      # a URL with a password
+    | https?://[^/\s"@:]{20,}@                   # or with a token as the user
+    | (?:^|\s)\[credential\b                     # a helper may be a command that prints them
+    | (?:^|[\s\]])(?:extraheader|smtppass|[\w-]*(?:password|passwd|token|secret)[\w-]*)[\t ]*=
+    """,
+    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
+)
+
+
+def configs_with_credentials(dot_git: str) -> Iterator[str]:
+    """Yields the configuration files with credentials of a repository, its worktrees and its submodules.
+
+    Args:
+        dot_git: The path of a `.git`: a directory, or a file that names it.
+    """
+    git_dir = dot_git
+    if os.path.isfile(dot_git):
+        git_dir = os.path.join(os.path.dirname(dot_git), _text(dot_git).removeprefix("gitdir:").strip())
+        git_dir = os.path.normpath(os.path.join(git_dir, _text(os.path.join(git_dir, "commondir")).strip()))
+    for directory in (git_dir, *_below(f"{git_dir}/modules"), *_below(f"{git_dir}/worktrees")):
+        for name in ("config", "config.worktree"):
+            path = f"{directory}/{name}"
+            if os.path.isfile(path) and holds_credentials(path):
+                yield path
+
+
+def holds_credentials(path: str) -> bool:
+    """Returns whether a configuration file holds credentials, or is too large to tell."""
+    content = _read(path)
+    return len(content) > _LARGEST or _CREDENTIALS.search(content) is not None
+
+
+def _below(directory: str) -> Iterator[str]:
+    for parent, names, _ in os.walk(directory):
+        # What is in these is no configuration, and a lot.
+        names[:] = [name for name in names if name not in ("objects", "refs", "logs", "hooks", "info")]
+        yield parent
+
+
+def _text(path: str) -> str:
+    return _read(path).decode(errors="surrogateescape").replace("\0", "")
+
+
+def _read(path: str) -> bytes:
+    """Returns the beginning of a regular file; empty if the file does not exist."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return b""
+    with open(file, "rb") as opened:
+        return opened.read(_LARGEST + 1) if stat.S_ISREG(os.fstat(file).st_mode) else b""

@@ -1,0 +1,116 @@
+"""The names that the sandbox treats specially. All lists are here, and nowhere else.
+
+What code must not read:  SECRET_FILES in the workspace, CREDENTIALS elsewhere; both are defaults of `denyRead`.
+What it must not write:   PROTECTED_FILES and PROTECTED_DIRS wherever they exist in the workspace, and STATE_DIR.
+What it must not create:  PLACEHOLDERS, in the workspace's own directory.
+What a user may open:     OPENABLE, by its path in `allowWrite`.
+
+Names count in any case, as some file systems ignore it.
+"""
+
+import os
+from typing import Final
+
+#: Directory of the workspace that only the host writes.
+STATE_DIR: Final = ".ipybox"
+
+#: Files of the workspace that hold secrets.
+SECRET_FILES: Final = (
+    *("**/.env*", "**/.npmrc", "**/.netrc", "**/.pypirc", "**/.git-credentials"),
+    *("**/.mcp.json", "**/.claude/settings.local.json"),
+)
+
+#: What holds credentials outside of the workspace, or the way to them. `expand` reads the variables.
+CREDENTIALS: Final = (
+    *("~/.ssh", "~/.gnupg", "~/.password-store", "~/.local/share/keyrings", "~/Library/Keychains"),
+    *("~/.aws", "~/.azure", "~/.config/gcloud", "~/.boto", "~/.s3cfg", "~/.oci", "~/.config/rclone"),
+    *("~/.kube", "~/.docker/config.json", "~/.config/containers/auth.json", "~/.terraform.d/credentials.tfrc.json"),
+    *("~/.netrc", "~/.git-credentials", "~/.config/git/credentials", "~/.config/gh", "~/.config/glab-cli"),
+    *("~/.npmrc", "~/.yarnrc.yml", "~/.pypirc", "~/.pip", "~/.config/pip", "~/.config/uv", "~/.gem/credentials"),
+    *("~/.cargo/credentials", "~/.cargo/credentials.toml", "~/.m2/settings.xml", "~/.gradle/gradle.properties"),
+    *("~/.claude*", "~/.config/claude", "~/.codex", "~/.gemini", "~/.cache/huggingface/token", "~/.huggingface"),
+    *("~/.pgpass", "~/.my.cnf", "~/.databrickscfg", "~/.snowsql", "~/.vault-token", "~/.config/op"),
+    *("~/.mozilla", "~/.thunderbird", "~/.config/google-chrome", "~/.config/chromium", "~/Library/Cookies"),
+    *("~/.*_history", "~/.local/share/fish/fish_history", "~/.lesshst", "~/.viminfo", "~/.Xauthority"),
+    *("/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_*_key"),
+    # Where these variables of the host say that it is instead.
+    *("$GNUPGHOME", "$PASSWORD_STORE_DIR", "$AWS_SHARED_CREDENTIALS_FILE", "$AWS_CONFIG_FILE"),
+    *("$AWS_WEB_IDENTITY_TOKEN_FILE", "$AZURE_CONFIG_DIR", "$GOOGLE_APPLICATION_CREDENTIALS", "$CLOUDSDK_CONFIG"),
+    *("$BOTO_CONFIG", "$OCI_CLI_CONFIG_FILE", "$RCLONE_CONFIG", "$KUBECONFIG", "$DOCKER_CONFIG/config.json"),
+    *("$REGISTRY_AUTH_FILE", "$TF_CLI_CONFIG_FILE", "$NETRC", "$GH_CONFIG_DIR", "$NPM_CONFIG_USERCONFIG"),
+    *("$npm_config_userconfig", "$PIP_CONFIG_FILE", "$UV_CONFIG_FILE", "$CARGO_HOME/credentials"),
+    *("$CARGO_HOME/credentials.toml", "$GRADLE_USER_HOME/gradle.properties", "$CLAUDE_CONFIG_DIR", "$CODEX_HOME"),
+    *("$HF_TOKEN_PATH", "$HF_HOME/token", "$PGPASSFILE", "$DATABRICKS_CONFIG_FILE", "$HISTFILE", "$XAUTHORITY"),
+)
+
+_SHELL_AND_GIT: Final = (
+    *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile"),
+    *(".gitconfig", ".gitmodules", ".ripgreprc"),
+)
+_INSTRUCTIONS: Final = (
+    *("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", ".cursorrules", "copilot-instructions.md"),
+)
+_TOOLS: Final = (".husky", ".devcontainer", ".cursor", ".gemini", ".codex")
+
+#: Files that programs of the host believe or execute, the instructions of agents among them.
+PROTECTED_FILES: Final = (
+    *_SHELL_AND_GIT,
+    *(".env", ".mcp.json", "sandbox-config.json", "ipybox.yaml", ".devcontainer.json"),
+    *_INSTRUCTIONS,
+)
+#: Directories of such files.
+PROTECTED_DIRS: Final = (".git", ".claude", ".idea", ".vscode", *_TOOLS)
+
+#: What takes a name in the workspace's own directory while a sandbox runs there: a file with this content, or an empty
+#: directory if it is None. `git status` shows no empty directories, and `git pull` replaces them. The two files are
+#: those that people and Claude Code write meanwhile; a `.mcp.json` must be JSON. Instructions have no placeholder, as
+#: agents of the host create them (`/init`).
+PLACEHOLDERS: Final[dict[str, str | None]] = {
+    **dict.fromkeys(name for name in (*PROTECTED_FILES, *PROTECTED_DIRS) if name not in _INSTRUCTIONS),
+    **{".env": "", ".mcp.json": '{"mcpServers": {}}\n'},
+}
+
+#: Those of the placeholders that programs of the host read in a home, where git fails on a directory.
+HOME_FILES: Final = _SHELL_AND_GIT
+
+#: What an entry of `allowWrite` with its path opens of the protected names, and what stays closed of it.
+OPENABLE: Final[dict[str, tuple[str, ...]]] = {
+    ".git": ("hooks", "config"),
+    **dict.fromkeys((*_INSTRUCTIONS, *_TOOLS, ".devcontainer.json"), ()),
+}
+
+#: Directories of installed packages. What is protected elsewhere can be written there, as nobody opens them as a
+#: project, and packages bring such names; secrets are hidden.
+PACKAGES: Final = ("node_modules", "site-packages", "__pycache__")
+
+#: Where the XDG variables move what a home holds.
+_XDG: Final = {"~/.config/": "$XDG_CONFIG_HOME", "~/.local/share/": "$XDG_DATA_HOME", "~/.cache/": "$XDG_CACHE_HOME"}
+
+
+def expand(entry: str) -> list[str]:
+    """Returns the paths that an entry of `denyRead` stands for.
+
+    `$NAME` at its beginning is a variable of this process, which may list several paths, or none.
+    """
+    for prefix, variable in _XDG.items():
+        if entry.startswith(prefix):
+            return [entry, *expand(f"{variable}/{entry.removeprefix(prefix)}")]
+    if not entry.startswith("$"):
+        return [entry]
+    name, slash, rest = entry[1:].partition("/")
+    values = os.environ.get(name, "").split(os.pathsep)
+    # A device is how users say that there is no such file.
+    return [f"{literal(value)}{slash}{rest}" for value in values if value and not value.startswith("/dev/")]
+
+
+def literal(path: str) -> str:
+    """Returns a pattern for one path: srt takes `*`, `?` and brackets for wildcards, and can't be given themselves."""
+    return "".join("?" if character in "*?[]" else character for character in path)
+
+
+def is_protected(name: str) -> bool:
+    """Whether programs of the host believe or execute what has this name."""
+    return name.lower() in _PROTECTED
+
+
+_PROTECTED: Final = frozenset(name.lower() for name in (*PROTECTED_FILES, *PROTECTED_DIRS))

@@ -1,0 +1,250 @@
+"""Looks through a workspace for what code in a sandbox must not read or change, however deep it is.
+
+srt would list directories for globs, and search for what it protects, only a few levels deep. A scan is complete
+however long it takes: 30,000 directories take less than a second, as with ripgrep.
+
+Each path that is found becomes mounts of the sandbox. Where srt or bubblewrap can't do that for the path itself, a
+directory that it is in takes its place, never the workspace as a whole; a notice says so.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from pathlib import Path
+
+from ipybox.errors import SandboxError
+from ipybox.printable import printable
+from ipybox.workspace.git_config import configs_with_credentials
+from ipybox.workspace.names import OPENABLE, PACKAGES, PROTECTED_DIRS, PROTECTED_FILES, STATE_DIR, is_protected
+from ipybox.workspace.writable import is_below
+
+#: bubblewrap needs three seconds for 1,000 mounts, and nine for 2,000.
+MAX_MOUNTS = 1500
+
+_MOST_NAMED = 5
+
+
+@dataclass
+class Found:
+    """Absolute paths of what a scan has found.
+
+    Attributes:
+        hidden: What code must not read.
+        read_only: What it must not write.
+        replaced: Those of both for which neither the settings nor the protected names are the reason.
+        notices: Sentences about what is hidden or protected in another way than people expect.
+    """
+
+    hidden: set[str] = field(default_factory=set[str])
+    read_only: set[str] = field(default_factory=set[str])
+    replaced: set[str] = field(default_factory=set[str])
+    notices: list[str] = field(default_factory=list[str])
+
+
+def is_name_pattern(entry: str) -> bool:
+    """Returns whether `scan` looks for an entry of `denyRead`: `**/` and names, or a pattern for one name."""
+    names = entry.removeprefix("**/")
+    return "**" not in names and (names != entry or ("/" not in names and re.search(r"[*?[]", names) is not None))
+
+
+def name_matchers(pattern: str) -> list[re.Pattern[str]]:
+    """Returns what matches the names that a pattern consists of, in any case."""
+    names = pattern.removeprefix("**/").rstrip("/").split("/")
+    return [re.compile(translate(name), re.IGNORECASE) for name in names]
+
+
+def ends_with(parts: Sequence[str], matchers: Sequence[re.Pattern[str]]) -> bool:
+    """Returns whether a path ends with names that match."""
+    last = parts[len(parts) - len(matchers) :] if len(parts) >= len(matchers) else ()
+    return len(last) == len(matchers) and all(map(re.Pattern[str].match, matchers, last))
+
+
+def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], writable: Collection[str]) -> Found:
+    """Looks through a workspace, without following links.
+
+    Args:
+        workspace: Where to look.
+        patterns: What must not be read: patterns of names, see `is_name_pattern`.
+        readable: Absolute paths that the settings open for reading.
+        writable: Absolute paths that they open for writing.
+
+    Raises:
+        SandboxError: If there is more than a sandbox can hide or protect.
+    """
+    root = str(workspace)
+    opened = {*readable, *writable}
+    found = _search(root, list(patterns), writable)
+    parent = next((place for place in workspace.parents if (place / ".git").exists()), None)
+    for config in configs_with_credentials(str(parent / ".git")) if parent is not None else ():
+        _hide_config(found, config)
+    _replace_what_has_no_name(found, root, opened)
+    _replace_what_is_too_much(found, root, opened)
+    return found
+
+
+def _search(root: str, patterns: list[str], writable: Collection[str]) -> Found:
+    found = Found()
+    matchers = [(pattern.startswith("**/"), name_matchers(pattern)) for pattern in patterns]
+    names = [re.escape(name) + r"\Z" for name in (*PROTECTED_FILES, *PROTECTED_DIRS, *PACKAGES, STATE_DIR)]
+    is_special = re.compile("|".join((*(each[-1].pattern for _, each in matchers), *names)), re.IGNORECASE).match
+    links: list[str] = []
+    pending = [(root, False)]
+    while pending:
+        directory, closed = pending.pop()
+        for entry in _entries(directory, found):
+            name, path = entry.name, entry.path
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if not is_special(name):
+                if is_directory:
+                    pending.append((path, closed))
+                continue
+            inside = path[len(root) :].strip("/").split("/")
+            matching = any(
+                ends_with(inside, each) and (anywhere or len(inside) == len(each)) for anywhere, each in matchers
+            )
+            if matching and not _leads_out(entry, root):
+                found.hidden.add(path)
+            is_closed = closed or name in PACKAGES
+            if is_protected(name) and not closed:
+                if name in OPENABLE and path in writable:
+                    found.read_only.update(part for each in OPENABLE[name] if os.path.lexists(part := f"{path}/{each}"))
+                else:
+                    is_closed = True
+                    found.read_only.add(path)
+                    if entry.is_symlink():
+                        links.append(path)
+            if name.lower() == ".git":
+                for config in configs_with_credentials(path):
+                    _hide_config(found, config)
+            elif is_directory and not (name == STATE_DIR and directory == root):
+                pending.append((path, is_closed))
+    if links:
+        found.notices.append(
+            f"Code in the sandbox can replace {_listed(links)}: what a link leads to can be protected, the link itself "
+            "can't. Put files in the place of links."
+        )
+    return found
+
+
+def _leads_out(entry: os.DirEntry[str], root: str) -> bool:
+    """Returns whether this is a link to a directory elsewhere: code could let the next start hide all of `/usr`."""
+    try:
+        return entry.is_symlink() and entry.is_dir() and not is_below(os.path.realpath(entry.path), root)
+    except OSError:
+        return True
+
+
+def _hide_config(found: Found, config: str) -> None:
+    found.hidden.add(config)
+    found.replaced.add(config)
+    found.notices.append(
+        f"The sandbox hides {printable(config)}, as it holds credentials: git fails in that repository for code in the "
+        "sandbox. Move them into a credential helper of your own configuration, or list the file in "
+        "filesystem.allowRead."
+    )
+
+
+def _replace_what_has_no_name(found: Found, root: str, opened: Collection[str]) -> None:
+    """Replaces paths that can't be told to srt, which takes JSON, nor written to its list of what is read-only."""
+    for path in [path for path in found.hidden | found.read_only if not _is_text(path)]:
+        if path not in found.hidden | found.read_only:
+            continue  # a directory has taken its place
+        directory = path
+        while not _is_text(directory):
+            directory = os.path.dirname(directory)
+        if not _can_stand_in(directory, root, opened):
+            raise SandboxError(
+                f"the sandbox can't protect {printable(os.fsencode(path).decode(errors='replace'))}: its name is not "
+                "UTF-8: rename it"
+            )
+        _replace(found, directory, "the name of something in it is not UTF-8")
+    patterns = {path for path in found.read_only if re.search(r"[*?[\]]", path)}
+    found.read_only -= patterns
+    if exposed := patterns - found.hidden:
+        found.hidden |= exposed
+        found.replaced |= exposed
+        found.notices.append(f"The sandbox hides {_listed(exposed)}, as a path with wildcards can't be made read-only.")
+
+
+def _replace_what_is_too_much(found: Found, root: str, opened: Collection[str]) -> None:
+    while (excess := len(_mount_points(found, root)) - MAX_MOUNTS) > 0:
+        below = Counter(place for path in _mount_points(found, root) for place in _places_above(path, root))
+        candidates = {place: count for place, count in below.items() if _can_stand_in(place, root, opened)}
+        if not candidates:
+            raise SandboxError(
+                f"the sandbox can't start: {root} holds more than {MAX_MOUNTS} files that have to be hidden or "
+                f"protected, such as {printable(min(found.hidden | found.read_only))}: remove them, or choose a "
+                "smaller workspace"
+            )
+        enough = [place for place, count in candidates.items() if count >= excess]
+        if enough:
+            chosen = [max(enough, key=lambda place: (place.count("/"), place))]
+        else:  # the largest of those that are not within another one
+            outer = (place for place in candidates if not any(it in candidates for it in _places_above(place, root)))
+            chosen: list[str] = []
+            for place in sorted(outer, key=lambda place: (-candidates[place], place)):
+                chosen.append(place)
+                excess -= candidates[place]
+                if excess <= 0:
+                    break
+        for place in chosen:
+            _replace(found, place, "it holds more files that have to be hidden or protected than a sandbox can hide")
+
+
+def _mount_points(found: Found, root: str) -> set[str]:
+    """Returns where srt mounts something: also on each directory above, so that it can't be renamed."""
+    paths = found.hidden | found.read_only
+    return paths.union(*(_places_above(path, root) for path in paths))
+
+
+def _replace(found: Found, directory: str, because: str) -> None:
+    """Lets a directory take the place of all that was found in it."""
+    hidden, read_only = (
+        {path for path in paths if is_below(path, directory)} for paths in (found.hidden, found.read_only)
+    )
+    found.hidden -= hidden
+    found.read_only -= read_only
+    (found.hidden if hidden else found.read_only).add(directory)
+    found.replaced.add(directory)
+    verb = "hides" if hidden else "lets code write nothing in"
+    found.notices.append(f"The sandbox {verb} {printable(directory)}, as {because}.")
+
+
+def _can_stand_in(directory: str, root: str, opened: Collection[str]) -> bool:
+    """Returns whether a directory can be hidden as a whole: srt would show again what the settings open in it."""
+    return directory != root and is_below(directory, root) and not any(is_below(it, directory) for it in opened)
+
+
+def _places_above(path: str, root: str) -> Iterator[str]:
+    """Yields the directories between the root and a path below it."""
+    while (path := os.path.dirname(path)) != root and len(path) > len(root):
+        yield path
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _listed(paths: Collection[str]) -> str:
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return ", ".join(map(printable, sorted(paths)[:_MOST_NAMED])) + more
+
+
+def _entries(directory: str, found: Found) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except PermissionError:  # code may have taken the right away, to give it back in the next sandbox
+        found.hidden.add(directory)
+        found.replaced.add(directory)
+        found.notices.append(f"The sandbox hides {printable(directory)}, as it can't be searched for secrets.")
+    except OSError:  # gone, or too deep to be reached by its path
+        pass
+    return []

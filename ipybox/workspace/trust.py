@@ -1,0 +1,179 @@
+"""The trust store: which content of which file of which workspace a person has agreed to.
+
+Each agreement is a file of its own in the state directory. Its name is a hash of all that the person has agreed to, so
+that a changed file is not trusted, and that concurrent writers need no lock. Standard library only: the launcher of
+the plugins and `ipybox docker` check the trust before anything is installed.
+"""
+
+import hashlib
+import json
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from shutil import which
+from typing import Final
+
+from ipybox.beneath import open_directory, spelled_in
+from ipybox.printable import printable
+from ipybox.private_file import replace_private
+from ipybox.state import state_dir
+
+#: Settings of the sandbox that a workspace may bring; code in the sandbox can't write a file of this name.
+SANDBOX_CONFIG: Final = "sandbox-config.json"
+
+#: Bytes of a file of the workspace that the host may believe.
+MAX_SIZE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What a person has agreed to.
+
+    Attributes:
+        workspace: The workspace.
+        file: The path of the file in the workspace.
+        profile: The sandbox profile with which the file was compared; empty for a file that is not about the sandbox.
+        sha256: The hash of the content.
+    """
+
+    workspace: str
+    file: str
+    profile: str
+    sha256: str
+
+
+class TrustStore:
+    """Remembers which files of one workspace a person trusts.
+
+    Args:
+        workspace: The workspace.
+        vouched: Hashes of content that the caller vouches for, such as `ipybox docker` in a container, where the
+            state directory lies in the workspace.
+    """
+
+    def __init__(self, workspace: Path, vouched: Collection[str] = ()):
+        self.workspace = workspace.resolve()
+        self._vouched = vouched
+        directory = state_dir() / "trust"
+        #: Where agreements are; None if the workspace itself may bring them.
+        self._directory = None if directory.resolve().is_relative_to(self.workspace) else directory
+
+    @property
+    def can_remember(self) -> bool:
+        """Whether agreements can be added."""
+        return self._directory is not None
+
+    def trusts(self, file: Path, data: bytes, profile: str = "") -> bool:
+        """Returns whether a person has agreed to this content of a file."""
+        agreement = self._agreement(file, data, profile)
+        return agreement.sha256 in self._vouched or (
+            self._directory is not None and (self._directory / _name(agreement)).is_file()
+        )
+
+    def trust(self, file: Path, data: bytes, profile: str = "") -> None:
+        """Remembers that a person has agreed to this content of a file.
+
+        Raises:
+            OSError: If it can't be written.
+        """
+        if self._directory is None:
+            raise PermissionError(f"the state directory {state_dir()} lies in the workspace, which may change it")
+        agreement = self._agreement(file, data, profile)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_private(self._directory / _name(agreement), json.dumps(asdict(agreement), indent=1))
+
+    def agreements(self) -> list[Agreement]:
+        """Returns all agreements of the workspace."""
+        return [agreement for _, agreement in self._stored()]
+
+    def revoke(self, files: Collection[Path] = ()) -> list[Agreement]:
+        """Forgets the agreements on these files, or on all files, and returns them."""
+        names = {self._relative(file) for file in files}
+        revoked = [(path, each) for path, each in self._stored() if not files or each.file in names]
+        for path, _ in revoked:
+            path.unlink(missing_ok=True)
+        return [agreement for _, agreement in revoked]
+
+    def command(self, profile: str = "", file: Path | None = None, program: Sequence[str] = ()) -> str:
+        """Returns the command with which a person trusts files of the workspace.
+
+        Args:
+            profile: The user's sandbox profile.
+            file: The file, if `ipybox trust` does not look for it by itself.
+            program: The program and its first arguments; by default those that run this ipybox.
+        """
+        options = [f"--sandbox-profile={profile}"] if profile not in ("", "default") else []
+        if not self.can_remember:  # a container, which does not know where its workspace is on the host
+            return printable(shlex.join(["ipybox", "trust", *options, *([file.name] if file else [])]))
+        names = [] if file is None else [str(file)]
+        return printable(
+            shlex.join([*(program or _program()), "trust", f"--workspace={self.workspace}", *options, *names])
+        )
+
+    def _stored(self) -> list[tuple[Path, Agreement]]:
+        found: list[tuple[Path, Agreement]] = []
+        paths = sorted(self._directory.glob("*.json")) if self._directory is not None else []
+        for path in paths:
+            with suppress(OSError, ValueError, TypeError):
+                agreement = Agreement(**json.loads(path.read_bytes()))
+                if agreement.workspace == str(self.workspace):
+                    found.append((path, agreement))
+        return sorted(found, key=lambda each: (each[1].file, each[1].profile))
+
+    def _agreement(self, file: Path, data: bytes, profile: str) -> Agreement:
+        return Agreement(
+            workspace=str(self.workspace),
+            file=self._relative(file),
+            profile=profile,
+            sha256=hashlib.sha256(data).hexdigest(),
+        )
+
+    def _relative(self, file: Path) -> str:
+        path = Path(os.path.abspath(file))
+        names = spelled_in(path, self.workspace)
+        return str(path) if names is None else "/".join(names)
+
+
+def is_brought(file: Path) -> bool:
+    """Returns whether a workspace has a file that is no placeholder, as running sandboxes put there (`guard`)."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return False
+    return not stat.S_ISDIR(found.st_mode) and (found.st_size > 0 or not stat.S_ISREG(found.st_mode))
+
+
+def read_untrusted(file: Path, workspace: Path) -> bytes:
+    """Returns the content of a file that code may have written, read once, without following links of the workspace.
+
+    Raises:
+        OSError: If it can't be read, or is no regular file, or larger than `MAX_SIZE`.
+    """
+    with open_directory(file.parent, beneath=workspace, create=False) as directory:
+        return directory.read(file.name, MAX_SIZE)
+
+
+def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) -> str:
+    """Returns a sentence on a policy of the workspace that is not trusted."""
+    return (
+        f"{file.name} of the workspace is not trusted: it can only deny tool calls, and ipybox asks about all others. "
+        f"To see and allow what it allows, run `{store.command(program=program)}` in a terminal, then "
+        "restart ipybox."
+    )
+
+
+def _program() -> list[str]:
+    installed, own = which("ipybox"), Path(sys.executable).with_name("ipybox")
+    if installed is not None and os.path.realpath(installed) == os.path.realpath(own):
+        return ["ipybox"]
+    # As in the environment of a plugin.
+    return [str(own)] if own.exists() else [sys.executable, "-I", "-m", "ipybox"]
+
+
+def _name(agreement: Agreement) -> str:
+    return hashlib.sha256(json.dumps(asdict(agreement), sort_keys=True).encode()).hexdigest() + ".json"

@@ -1,0 +1,57 @@
+"""The `.env` file of a workspace."""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ipybox.workspace.env_file import MAX_BYTES, read_env_file
+
+
+def test_values_are_read_and_the_environment_is_left_alone(tmp_path: Path):
+    before = dict(os.environ)
+    (tmp_path / ".env").write_text("A=1\nexport B='b b' # said\nC\nXDG_STATE_HOME=./st\n")
+
+    assert read_env_file(tmp_path) == {"A": "1", "B": "b b", "XDG_STATE_HOME": "./st"}
+    assert dict(os.environ) == before
+
+
+def test_a_value_can_use_another_but_none_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOST_SECRET", "s3cret")
+    (tmp_path / ".env").write_text("A=1\nB=${A}2\nC=<${HOST_SECRET}>\nD=${HOST_SECRET:-none}\n")
+
+    assert read_env_file(tmp_path) == {"A": "1", "B": "12", "C": "<>", "D": "none"}
+
+
+def test_a_workspace_needs_no_file(tmp_path: Path):
+    assert read_env_file(tmp_path) == {}
+
+
+def _link(file: Path) -> None:
+    file.symlink_to("other")
+
+
+def _large(file: Path) -> None:
+    file.write_bytes(b"A=1\n" + b"#" * MAX_BYTES)
+
+
+@pytest.mark.parametrize("make", [_link, os.mkfifo, Path.mkdir, _large], ids=["link", "pipe", "directory", "large"])
+def test_what_is_no_ordinary_file_is_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Callable[[Path], object]
+):
+    (tmp_path / "other").write_text("A=1\n")
+    make(tmp_path / ".env")
+
+    with caplog.at_level(logging.WARNING):
+        assert read_env_file(tmp_path) == {}
+
+    assert len(caplog.messages) == 1
+    assert ".env is not read" in caplog.messages[0]
+
+
+def test_bytes_that_are_no_text_harm_nobody(tmp_path: Path):
+    (tmp_path / ".env").write_bytes(b"A=\xff\xfe\nB=2\n")
+
+    assert read_env_file(tmp_path)["B"] == "2"

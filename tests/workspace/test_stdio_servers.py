@@ -1,0 +1,262 @@
+"""Stdio MCP servers take no program, module or configuration from what code can write."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipybox import CodeExecutor, generate_mcp_sources
+from ipybox.errors import CodeExecutionError, MCPServerError
+from ipybox.mcp_params import StdioServer
+from ipybox.sandbox.settings import load_settings
+from ipybox.state import state_dir
+from ipybox.workspace.stdio_servers import harden, risk
+from ipybox.workspace.writable import WritablePlaces
+from tests import servers
+from tests.servers import WAIT
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with programs on PATH outside of it that do nothing."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("npx", "uvx", "uv", "node", "mcp-server", "srt"):
+        (programs / name).symlink_to("/bin/true")
+    directory = tmp_path / "workspace"
+    directory.mkdir()
+    for name in ("server.py", "server.sh", "data"):
+        (directory / name).write_text("")
+        (directory / name).chmod(0o755)
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return directory
+
+
+@pytest.fixture
+def places(workspace: Path) -> WritablePlaces:
+    return WritablePlaces(workspace, load_settings())
+
+
+def started(places: WritablePlaces, command: str, *args: str, **options: Any) -> StdioServer:
+    return harden(StdioServer(command=command, args=list(args), **options), places)
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        (sys.executable, ["-m", "mcp_server_git"]),
+        (sys.executable, ["-S", "-u", servers.SCRIPTED_SERVER]),
+        ("npx", ["-y", "@scope/server", "."]),
+        ("npx", ["--package=server", "-p", "other", "program"]),
+        ("uvx", ["--from", "package==1.0", "server", "--directory", "."]),
+        ("uv", ["tool", "run", "server"]),
+        ("node", ["/opt/server/index.js", "."]),
+        ("srt", ["--settings", "examples/settings.json", "npx", "-y", "server", "."]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_known_launchers_start_in_the_working_directory(places: WritablePlaces, command: str, args: list[str]):
+    assert started(places, command, *args).cwd is None
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("uv", ["run", "server"]),
+        ("sh", ["-c", "npx -y server"]),
+        ("mcp-server", ["--verbose"]),
+        ("mcp-server", ["--database={workspace}/data"]),
+        ("uvx", ["--unknown-option", "server"]),
+        (sys.executable, []),
+    ],
+    ids=["uv_run", "shell", "program", "data", "unknown_option", "no_module"],
+)
+def test_anything_else_starts_in_an_empty_directory(
+    places: WritablePlaces, workspace: Path, command: str, args: list[str]
+):
+    server = started(places, command, *(arg.format(workspace=workspace) for arg in args))
+
+    assert server.cwd == str(state_dir() / "empty")
+    assert os.listdir(server.cwd) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "problem"),
+    [
+        ("./server.sh", [], "server.sh lies where code in the kernel can write"),
+        ("{workspace}/server.sh", [], "server.sh lies where code in the kernel can write"),
+        (sys.executable, ["server.py"], "server.py lies where code in the kernel can write"),
+        (sys.executable, ["{workspace}/server.py"], "server.py lies where code in the kernel can write"),
+        ("uv", ["--directory={workspace}", "run", "x"], "workspace lies where code in the kernel can write"),
+        ("sh", ["./server.sh"], "server.sh lies where code in the kernel can write"),
+        ("mcp-server", ["."], "'.' is relative to the working directory"),
+        ("mcp-server", ["--database=data"], "'data' is relative to the working directory"),
+        ("npx", ["-y", "./server"], "'./server' is relative to the working directory"),
+        ("uvx", ["--from", "./server", "x"], "'./server' is relative to the working directory"),
+    ],
+)
+def test_what_would_run_code_of_the_workspace_is_refused(
+    places: WritablePlaces, workspace: Path, command: str, args: list[str], problem: str
+):
+    with pytest.raises(MCPServerError, match=problem):
+        started(places, command.format(workspace=workspace), *(arg.format(workspace=workspace) for arg in args))
+
+
+def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(places: WritablePlaces, workspace: Path):
+    server = StdioServer(command="./server.sh", args=["."], cwd=str(workspace))
+
+    assert harden(server, places).command == str(workspace / "server.sh")
+    assert harden(server, places).cwd == str(workspace)
+    assert "which code can write" in (risk(server, places) or "")
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd"), [("npx", "{workspace}"), ("mcp-server", "/"), ("mcp-server", None)], ids=["known", "/", "none"]
+)
+def test_nobody_is_warned_of_what_code_can_not_use(
+    places: WritablePlaces, workspace: Path, command: str, cwd: str | None
+):
+    directory = None if cwd is None else cwd.format(workspace=workspace)
+
+    assert risk(StdioServer(command=command, args=["-y", "server"], cwd=directory), places) is None
+
+
+def test_without_a_sandbox_a_script_that_is_named_runs(workspace: Path):
+    server = started(WritablePlaces(workspace), sys.executable, "server.py")
+
+    assert (server.args, server.cwd) == (["server.py"], None)
+
+
+def test_programs_come_from_no_place_that_code_can_write(
+    places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    planted = workspace / "node_modules" / ".bin"
+    monkeypatch.setenv("PATH", f"{planted}:bin::{os.environ['PATH']}")
+    for directory in (planted, workspace / "bin"):
+        directory.mkdir(parents=True)
+        (directory / "npx").symlink_to("/bin/true")
+
+    server = started(places, "npx", "-y", "server")
+
+    assert server.command == str(workspace.parent / "programs" / "npx")
+    assert str(workspace) not in server.env["PATH"]
+
+
+def test_what_the_user_has_set_stays(places: WritablePlaces):
+    server = started(places, sys.executable, "-m", "x", env={"PYTHONSAFEPATH": "", "PATH": "/bin", "A": "b"})
+
+    assert server.env.items() >= {"PYTHONSAFEPATH": "", "PATH": "/bin", "A": "b", "UV_NO_CONFIG": "1"}.items()
+
+
+@pytest.mark.parametrize("hardened", [False, True], ids=["control", "hardened"])
+def test_npx_runs_nothing_of_the_workspace(tmp_path: Path, hardened: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    planted = tmp_path / "node_modules" / ".bin" / "planted"
+    planted.parent.mkdir(parents=True)
+    planted.write_text("#!/bin/sh\necho planted\n")
+    planted.chmod(0o755)
+    server = StdioServer(command="npx", args=["--no-install", "planted"])
+    if hardened:
+        server = harden(server, WritablePlaces(tmp_path, load_settings()))
+
+    said = _output(server)
+
+    assert ("planted" in said.splitlines()) is not hardened
+
+
+@pytest.mark.parametrize("hardened", [False, True], ids=["control", "hardened"])
+@pytest.mark.parametrize("plant", ["core.fsmonitor", "core.hooksPath"])
+def test_git_runs_nothing_that_a_repository_names(tmp_path: Path, hardened: bool, plant: str):
+    def git(*arguments: str, env: dict[str, str] | None = None) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, env=env, check=True, capture_output=True)
+
+    program = tmp_path / "program" / "post-commit"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/mark\n")
+    program.chmod(0o755)
+    git("init", "--quiet")
+    git("config", plant, str(program if plant == "core.fsmonitor" else program.parent))
+    env = {**os.environ}
+    if hardened:
+        env |= harden(StdioServer(command=sys.executable), WritablePlaces(tmp_path)).env
+
+    git("add", "program", env=env)
+    git("commit", "--quiet", "-m", "x", env=env)
+
+    assert (tmp_path / "mark").exists() is not hardened
+
+
+async def test_generating_starts_a_server_that_imports_nothing_from_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mcp_server_time.py").write_text("open('planted', 'w')\nraise SystemExit(1)\n")
+
+    names = await generate_mcp_sources("clock", servers.time_(), Path("mcptools"))
+
+    assert "get_current_time" in names
+    assert not (tmp_path / "planted").exists()
+
+
+async def test_registering_with_a_cwd_that_code_can_write_says_what_that_means(tmp_path: Path):
+    params = {**servers.scripted(), "args": ["-S", "server.py"], "cwd": str(tmp_path)}
+    (tmp_path / "server.py").write_text(Path(servers.SCRIPTED_SERVER).read_text())
+
+    modules = await generate_mcp_sources("own", params, tmp_path / "mcptools")
+
+    assert any("which code can write" in warning for warning in modules.warnings())
+
+
+@pytest.mark.parametrize("link", ["mcptools", "mcptools/clock"])
+async def test_generating_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str):
+    elsewhere, workspace = tmp_path / "elsewhere", tmp_path / "workspace"
+    elsewhere.mkdir()
+    (workspace / link).parent.mkdir(parents=True)
+    (workspace / link).symlink_to(elsewhere)
+    monkeypatch.chdir(workspace)
+
+    with pytest.raises((NotADirectoryError, FileExistsError)):
+        await generate_mcp_sources("clock", servers.time_(), Path("mcptools"))
+
+    assert os.listdir(elsewhere) == []
+
+
+@pytest.mark.kernel
+async def test_a_package_that_was_replaced_calls_its_server_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In the sandbox only, as without one nothing keeps code from starting what it wants."""
+    monkeypatch.chdir(tmp_path)
+    wide, narrow = tmp_path / "wide", tmp_path / "wide" / "narrow"
+    narrow.mkdir(parents=True)
+    listing = f"from mcptools.files.list_directory import run, Params\nprint(run(Params(path={str(wide)!r})).content)"
+    revoked = "is not registered in this workspace with these parameters"
+    await generate_mcp_sources("files", servers.filesystem(wide), Path("mcptools"))
+    async with CodeExecutor(sandbox=True) as executor:
+        assert "narrow" in ((await executor.execute(listing)).text or "")
+        await executor.execute("import shutil; shutil.copytree('mcptools/files', 'kept/mcptools/files')")
+        await generate_mcp_sources("files", servers.filesystem(narrow), Path("mcptools"))
+        await executor.reset()
+        restore = "import sys; sys.path.insert(0, 'kept')\n"
+        with pytest.raises(CodeExecutionError, match=revoked):
+            await executor.execute(restore + listing)
+    async with CodeExecutor(sandbox=True) as executor:
+        with pytest.raises(CodeExecutionError, match=revoked):
+            await executor.execute(restore + listing)
+
+
+def _output(server: StdioServer) -> str:
+    done = subprocess.run(
+        [server.command, *server.args],
+        env={**os.environ, **server.env, "npm_config_offline": "true"},
+        cwd=server.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    return done.stdout + done.stderr

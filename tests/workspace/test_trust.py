@@ -1,0 +1,361 @@
+"""Files of a workspace open nothing until a person has trusted their very content."""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipybox import CodeExecutor
+from ipybox.errors import PolicyError, SandboxError
+from ipybox.sandbox.settings import PROFILES, SandboxSettings
+from ipybox.state import state_dir
+from ipybox.tool_exec.approval.policy import Policy
+from ipybox.workspace import trust_command
+from ipybox.workspace.config import approval_policy, sandbox_settings
+from ipybox.workspace.trust import MAX_SIZE, TrustStore, read_untrusted
+from tests.servers import WAIT
+from tests.test_mcp_server import client_of, output
+
+HOSTILE = {
+    "filesystem": {"denyRead": [], "allowRead": ["~/.ssh"], "allowWrite": [".", "~/.bashrc"]},
+    "network": {"allowedDomains": ["evil.test"]},
+}
+RULES = """\
+default: allow
+rules:
+  - effect: allow
+    server: files
+    tool: write
+  - effect: deny
+    server: bank
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "workspace"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def file(workspace: Path) -> Path:
+    path = workspace / "sandbox-config.json"
+    path.write_text(json.dumps(HOSTILE))
+    return path
+
+
+def found(workspace: Path, **options: Any) -> SandboxSettings:
+    return sandbox_settings(TrustStore(workspace), discover=True, **options)
+
+
+def trust(workspace: Path, *files: Path, profile: str = "default", yes: bool = True) -> int:
+    return trust_command.trust(workspace, files, profile=profile, yes=yes)
+
+
+def test_settings_hold_from_the_moment_they_are_trusted_until_they_change(workspace: Path, file: Path):
+    before = found(workspace)
+    assert (before.allow_read, before.allow_write, before.allowed_domains) == ((), (".",), ())
+    assert set(before.deny_read) == set(PROFILES["default"].deny_read)
+    assert before.untrusted is not None
+    assert before.file == file
+
+    assert trust(workspace) == 0
+    after = found(workspace, allowed_domains=["example.org"])
+    assert (after.deny_read, after.allow_read) == ((), ("~/.ssh",))
+    assert after.allowed_domains == ("evil.test", "example.org")
+    assert (after.untrusted, after.notices) == (None, ())
+
+    file.write_text(file.read_text() + " ")
+    assert found(workspace).allow_read == ()
+    file.write_text(json.dumps(HOSTILE))
+    assert found(workspace) == sandbox_settings(TrustStore(workspace), file=file)
+    assert [each.file for each in TrustStore(workspace).revoke()] == ["sandbox-config.json"]
+    assert found(workspace) == before
+
+
+def test_trust_is_for_the_profile_that_it_was_compared_with(workspace: Path, file: Path):
+    trust(workspace)
+
+    assert found(workspace, profile="workspace").deny_read[0] == "~"
+    trust(workspace, profile="workspace")
+    assert found(workspace, profile="workspace").deny_read == ()
+
+
+def test_keys_of_a_trusted_file_replace_those_of_the_profile_and_no_others(workspace: Path, file: Path):
+    file.write_text('{"network": {"allowedDomains": ["example.org"]}}')
+    trust(workspace, profile="workspace")
+
+    settings = found(workspace, profile="workspace")
+    assert settings.allowed_domains == ("example.org",)
+    assert settings.deny_read == PROFILES["workspace"].deny_read
+
+
+def test_trust_is_for_one_workspace_and_one_file(workspace: Path, file: Path, tmp_path: Path):
+    other = workspace / "other.json"
+    other.write_text(file.read_text())
+    trust(workspace)
+
+    assert sandbox_settings(TrustStore(workspace), file=other).untrusted is not None
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / file.name).write_text(file.read_text())
+    assert found(elsewhere).untrusted is not None
+
+
+def test_a_file_that_only_restricts_needs_no_trust(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
+    file.write_text('{"filesystem": {"denyWrite": ["data"], "allowWrite": ["out"]}}')
+
+    settings = found(workspace)
+    assert (settings.deny_write, settings.allow_write) == (("data",), (f"{workspace}/out",))
+    assert settings.untrusted is None
+    assert trust(workspace) == 0
+    assert "nothing to trust, as it only restricts what code may do" in capsys.readouterr().out
+    assert TrustStore(workspace).agreements() == []
+
+
+def test_a_file_that_is_missing_or_a_placeholder_changes_nothing(workspace: Path, file: Path):
+    file.write_text("")
+    assert found(workspace) is PROFILES["default"]
+    file.unlink()
+    assert found(workspace, profile="workspace") is PROFILES["workspace"]
+
+
+def test_a_file_of_the_user_is_believed_and_one_that_the_workspace_may_redirect_is_not(
+    workspace: Path, file: Path, tmp_path: Path
+):
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps(HOSTILE))
+    store = TrustStore(workspace)
+    assert sandbox_settings(store, file=mine).allow_read == ("~/.ssh",)
+
+    (tmp_path / "link.json").symlink_to(file)
+    assert sandbox_settings(store, file=tmp_path / "link.json").allow_read == ()
+    (tmp_path / "link").symlink_to(workspace)
+    assert sandbox_settings(store, file=tmp_path / "link" / file.name).allow_read == ()
+
+    (workspace / "out.json").symlink_to(mine)
+    (workspace / "out").symlink_to(tmp_path)
+    for path in (workspace / "out.json", workspace / "out" / "mine.json"):
+        with pytest.raises(SandboxError, match="can't be read: "):
+            sandbox_settings(store, file=path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device", "link", "large"])
+def test_what_is_no_plain_file_is_refused_at_once(workspace: Path, file: Path, kind: str):
+    file.unlink()
+    match kind:
+        case "pipe":
+            os.mkfifo(file)
+        case "directory":
+            file.mkdir()
+        case "device":
+            file.symlink_to("/dev/zero")
+        case "link":
+            file.symlink_to("/nowhere")
+        case _:
+            file.write_bytes(b" " * (MAX_SIZE + 1))
+
+    with pytest.raises(OSError, match=str(file)):
+        read_untrusted(file, workspace)
+    with pytest.raises(SandboxError, match="can't be read: "):
+        sandbox_settings(TrustStore(workspace), file=file)
+    assert trust(workspace, file) == 1
+    if kind == "directory":  # a placeholder
+        assert found(workspace) is PROFILES["default"]
+    else:
+        with pytest.raises(SandboxError, match="can't be read: "):
+            found(workspace)
+
+
+def test_a_trust_store_that_the_workspace_brings_is_not_believed(
+    workspace: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    trust(workspace)
+    brought = workspace / ".ipybox" / "state"
+    shutil.copytree(state_dir(), brought / "ipybox")
+    monkeypatch.setenv("XDG_STATE_HOME", str(brought))
+
+    assert found(workspace).untrusted is not None
+    assert TrustStore(workspace).agreements() == []
+    assert trust(workspace) == 1
+    # As `ipybox docker` tells the container.
+    vouched = TrustStore(workspace, [hashlib.sha256(file.read_bytes()).hexdigest()])
+    assert sandbox_settings(vouched, file=file).allow_read == ("~/.ssh",)
+    assert "run `ipybox trust` in" in found(workspace).notices[0]
+
+
+def test_agreements_are_private_files(workspace: Path, file: Path):
+    trust(workspace)
+
+    paths = [path for path in (state_dir() / "trust").iterdir() if str(workspace) in path.read_text()]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600]
+
+
+def test_a_person_sees_what_is_opened_and_is_asked(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
+    content = {"filesystem": {"allowWrite": [".", "/x\u001b[2K\u202e"], "denyRead": ["~"]}}
+    file.write_text(json.dumps(content))
+    (workspace / "ipybox.yaml").write_text(RULES)
+
+    assert trust(workspace, yes=False) == 1  # there is no terminal
+    told = capsys.readouterr().out
+    assert "code may also write: /x\\u001b[2K\\u202e" in told
+    assert "\x1b" not in told
+    hidden = " ".join(told.split()).partition("no longer hidden from code: ")[2].partition(" - ")[0]
+    assert "**/.env*, " in hidden
+    assert "/etc/shadow" in hidden
+    assert "~/.ssh" not in hidden  # it is below ~
+    assert '- ipybox.yaml:3: {"effect": "allow", "server": "files", "tool": "write"}' in told
+    assert "- every call that no rule matches" in told
+    assert told.count("run this in a terminal to be asked, or add --yes") == 2
+    assert TrustStore(workspace).agreements() == []
+
+
+def test_there_may_be_nothing_to_trust(workspace: Path, capsys: pytest.CaptureFixture[str]):
+    assert trust(workspace) == 0
+    assert capsys.readouterr().out.startswith("nothing to trust: ")
+    assert trust(workspace, workspace / "missing.json") == 1
+
+
+def test_an_untrusted_policy_only_denies_and_a_trusted_one_learns(workspace: Path):
+    file = workspace / "ipybox.yaml"
+    file.write_text(f"{RULES}  - effect: ask\n    server: clock\n")
+    store = TrustStore(workspace)
+
+    policy = approval_policy(store, file)
+    effects = [policy.decide(server, "write", {}).effect for server in ("files", "bank", "clock", "other")]
+    assert effects == ["ask", "deny", "ask", "ask"]
+    assert not any(policy.decide(server, "write", {}).can_be_remembered for server in ("files", "clock", "other"))
+    assert "which is not trusted" in policy.decide("files", "write", {}).reason
+    assert policy.untrusted is not None
+
+    trust(workspace)
+    policy = approval_policy(store, file)
+    effects = [policy.decide(server, "write", {}).effect for server in ("files", "bank", "clock", "other")]
+    assert effects == ["allow", "deny", "ask", "allow"]
+    policy.remember(policy.decide("clock", "write", {}), "tool")
+    assert "clock" in file.read_text().partition("# remembered")[2]
+    again = approval_policy(store, file)
+    assert (again.untrusted, again.decide("clock", "write", {}).effect) == (None, "allow")
+
+
+def test_rules_that_deny_hold_whatever_an_untrusted_file_would_allow_before_them(workspace: Path):
+    file = workspace / "ipybox.yaml"
+    rule = "  - effect: {}\n    server: files\n    args: {{path: {{path: '{}'}}}}\n"
+    file.write_text("rules:\n" + rule.format("allow", "data/**") + rule.format("deny", "**"))
+
+    for policy in (approval_policy(TrustStore(workspace), file), Policy.load(file, workspace)):
+        # It is not certain that this is below data: the first rule does not decide.
+        assert policy.decide("files", "read", {"path": "$X/y"}).effect == "deny"
+
+
+def test_an_untrusted_policy_that_is_wrong_has_everything_asked_about(workspace: Path):
+    file = workspace / "ipybox.yaml"
+    file.write_text("rules: yes\ndefault: allow")
+
+    policy = approval_policy(TrustStore(workspace), file)
+    assert policy.decide("files", "write", {}).effect == "ask"
+    assert policy.untrusted is not None
+    assert "ipybox.yaml:1: 'rules' has to be a list" in policy.untrusted
+
+
+def test_a_policy_that_leads_out_of_the_workspace_is_refused(workspace: Path, tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("default: allow")
+    (workspace / "ipybox.yaml").symlink_to(tmp_path / "mine.yaml")
+
+    with pytest.raises(PolicyError, match="leads out of the workspace"):
+        approval_policy(TrustStore(workspace), workspace / "ipybox.yaml")
+    assert approval_policy(TrustStore(workspace), tmp_path / "mine.yaml").untrusted is None
+
+
+SSH = "import os; print(os.listdir(os.path.expanduser('~/.ssh')), open(os.path.expanduser('~/.ssh/id_rsa')).read())"
+PROBE = f"""
+try:
+    {SSH}
+except OSError as exc:
+    print(type(exc).__name__, exc)
+try:
+    open(os.path.expanduser('~/.bashrc'), 'a').write('evil')
+except OSError as exc:
+    print(type(exc).__name__, exc)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    directory = tmp_path / "home"
+    (directory / ".ssh").mkdir(parents=True)
+    (directory / ".ssh" / "id_rsa").write_text("PRIVATE")
+    (directory / ".bashrc").write_text("")
+    return directory
+
+
+@pytest.mark.kernel
+async def test_a_hostile_file_opens_nothing_until_a_person_trusts_it_and_again_when_it_changes(
+    workspace: Path, file: Path, home: Path
+):
+    run = ("--sandbox", "--workspace-config")
+    name = "sandbox-config.json of the workspace would open it, but is not trusted: run `"
+
+    async with client_of(workspace, *run, HOME=str(home)) as client:
+        told = await output(client, PROBE)
+        assert "PRIVATE" not in told
+        assert told.count(name) == 2
+        assert told.count("is not trusted: it can only restrict the sandbox.") == 1  # the session's notice
+        assert "can only restrict" not in await output(client, "1")
+        assert f"trust --workspace={workspace}` in a terminal" in told
+    assert (home / ".bashrc").read_text() == ""
+
+    done = command(workspace, "trust", "--workspace", str(workspace), "--yes", HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    assert "code may also read: ~/.ssh" in done.stdout
+    assert "code may also write: ~/.bashrc" in done.stdout
+    assert "evil.test" in done.stdout
+    async with client_of(workspace, *run, HOME=str(home)) as client:
+        assert "PRIVATE" in await output(client, PROBE)
+    assert (home / ".bashrc").read_text() == "evil"
+
+    file.write_text(json.dumps(HOSTILE, indent=2))
+    async with client_of(workspace, *run, HOME=str(home)) as client:
+        assert name in await output(client, PROBE)
+    async with client_of(workspace, "--sandbox", "--sandbox-config", str(file), HOME=str(home)) as client:
+        assert name in await output(client, PROBE)
+
+
+def test_what_is_trusted_is_listed_and_revoked(workspace: Path, file: Path):
+    assert "nothing is trusted in" in command(workspace, "trust", "--list").stdout
+    assert command(workspace, "trust", "--yes", file.name).returncode == 0
+    assert command(workspace, "trust", "--list").stdout.startswith("sandbox-config.json with the profile 'default': ")
+    assert "is no longer trusted" in command(workspace, "trust", "--revoke", file.name).stdout
+    assert "nothing is trusted in" in command(workspace, "trust", "--list").stdout
+
+
+@pytest.mark.kernel
+async def test_an_application_vouches_for_its_file_which_is_read_once(workspace: Path, file: Path):
+    executor = CodeExecutor(working_dir=workspace, sandbox=True, sandbox_config=file)
+    file.write_text('{"filesystem": {"allowWrite": []}}')
+
+    async with executor:
+        assert (await executor.execute("open('written', 'w').close()")).text is None
+        await executor.reset()
+    assert (workspace / "written").exists()
+
+
+def command(workspace: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "ipybox", *arguments],
+        cwd=workspace,
+        env=os.environ | env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )

@@ -1,0 +1,83 @@
+"""Which paths code can write."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ipybox.sandbox.settings import load_settings
+from ipybox.workspace.programs import host_path, interpreter
+from ipybox.workspace.writable import PACKAGE_DIR, WritablePlaces
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> WritablePlaces:
+    """A workspace, with a directory that can be written besides and one in it that can't."""
+    for name in ("workspace/read-only", "besides", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    allowed = (".", str(tmp_path / "besides"))
+    settings = replace(load_settings(), allow_write=allowed, deny_write=("read-only",))
+    return WritablePlaces(tmp_path / "workspace", settings)
+
+
+@pytest.mark.parametrize(
+    ("path", "covered"),
+    [
+        ("workspace", True),
+        ("workspace/missing/x", True),
+        ("workspace/read-only/x", False),
+        ("workspace/read-only/../x", True),
+        ("workspace-of-another", False),
+        ("besides/x", True),
+        ("elsewhere/x", False),
+        ("elsewhere/../workspace/x", True),
+    ],
+)
+def test_what_the_settings_open_is_covered(places: WritablePlaces, tmp_path: Path, path: str, covered: bool):
+    assert places.covers(tmp_path / path) is covered
+
+
+def test_a_path_through_a_link_is_covered_on_either_side(places: WritablePlaces, tmp_path: Path):
+    (tmp_path / "workspace" / "out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "in").symlink_to(tmp_path / "workspace")
+
+    assert places.covers(tmp_path / "workspace" / "out" / "x")
+    assert places.covers(tmp_path / "elsewhere" / "in" / "x")
+    assert places.trusted(tmp_path / "workspace" / "out" / "x") is None
+    assert places.trusted(tmp_path / "elsewhere" / "x") == str(tmp_path / "elsewhere" / "x")
+
+
+def test_without_a_sandbox_the_workspace_is_covered(tmp_path: Path):
+    assert WritablePlaces(tmp_path).covers(tmp_path / "x")
+    assert not WritablePlaces(tmp_path / "workspace").covers(tmp_path / "x")
+
+
+def test_the_python_that_runs_ipybox_is_believed_wherever_it_is():
+    places = WritablePlaces(Path("/"))
+
+    assert not places.covers(PACKAGE_DIR / "cli.py")
+    assert not places.covers(Path(sys.prefix).resolve() / "bin" / "python")
+    assert places.covers("/usr/bin/env")
+
+
+def test_path_keeps_what_code_can_not_write(places: WritablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    workspace, elsewhere = tmp_path / "workspace", tmp_path / "elsewhere"
+    (workspace / "bin").mkdir()
+    (workspace / "link").symlink_to(elsewhere)
+    (elsewhere / "link").symlink_to("../elsewhere")
+    monkeypatch.chdir(workspace)
+    entries = [
+        *(workspace / "bin", workspace / "missing" / "bin", workspace / "link", elsewhere / "missing"),
+        *("", ".", "bin", elsewhere, elsewhere / "link"),
+    ]
+
+    assert host_path(places, os.pathsep.join(map(str, entries))) == str(elsewhere)
+
+
+def test_path_keeps_this_python_through_a_link_of_the_workspace(places: WritablePlaces, tmp_path: Path):
+    environment = tmp_path / "workspace" / ".venv"
+    environment.symlink_to(Path(sys.prefix).resolve())
+
+    assert host_path(places, str(environment / "bin")) == str(interpreter().parent)
