@@ -208,7 +208,7 @@ class MCPClient:
         with connection.scope:
             try:
                 async with Client(
-                    connection.transport(),
+                    await connection.transport(),
                     mode="auto" if probe or connection.probes else "legacy",
                     cache=None,
                     elicitation_callback=self._elicit,

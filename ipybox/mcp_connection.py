@@ -1,6 +1,6 @@
 """The transport below an MCP session, and all that is known about how it ended.
 
-`Connection.transport()` is what the SDK's client runs on. Whatever can end a connection is reported to
+`Connection.transport` returns what the SDK's client runs on. Whatever can end a connection is reported to
 `Connection.end`, where the first cause wins:
 
     stdio    the server's stdout ended; the guard's last line on stderr says how (`mcp_guard.py`)
@@ -131,7 +131,7 @@ class Connection:
         self.established = True
         self.scope.deadline = math.inf
 
-    def transport(self) -> Transport:
+    async def transport(self) -> Transport:
         """Return the transport for the SDK's client; it starts the server when entered.
 
         Raises:
@@ -139,7 +139,7 @@ class Connection:
         """
         server = self.server
         if isinstance(server, StdioServer):
-            return self._stdio(self._hardened(server))
+            return self._stdio(await asyncio.to_thread(self._hardened, server))
         return self._sse(server) if server.kind == "sse" else self._http(server)
 
     def end(self, cause: str | None = None, *, deliberate: bool = False) -> None:

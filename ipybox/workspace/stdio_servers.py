@@ -10,9 +10,11 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from shutil import which
+
+from mcp.client.stdio import get_default_environment
 
 from ipybox.errors import MCPServerError
 from ipybox.mcp_params import StdioServer
@@ -46,14 +48,14 @@ _NPX_VALUES = frozenset(("-p", "--package"))
 _UVX_FLAGS = frozenset(("-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"))
 _UVX_VALUES = frozenset(("--from", "--with", "-p", "--python"))
 
-#: Seconds that a Python has to tell its version.
-_VERSION_TIMEOUT = 10.0
+#: Seconds that a Python has to tell its version, and npm where its configuration is.
+_QUERY_TIMEOUT = 10.0
 
 
 def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     """Returns how a server is started, so that it takes nothing from what code can write.
 
-    What the registration sets in `env` stays.
+    What the registration sets in `env` stays. It may have to ask Python or npm, so it can take a second.
 
     Args:
         server: The server, as it was registered.
@@ -67,7 +69,7 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     command = _resolved(server.command, path, server.cwd)
     words = [command, *server.args]
     env = _ENVIRONMENT | _git_environment() | {"PATH": path} | server.env
-    hardened = replace(server, command=command, args=_with_prefix(words, places)[1:], env=env)
+    hardened = replace(server, command=command, args=_with_prefix(words, env, places)[1:], env=env)
     if server.cwd is not None or _takes_nothing(words, places):
         return hardened
     if places.confined:
@@ -83,12 +85,38 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     return replace(hardened, cwd=str(_empty_directory(places)))
 
 
-def _with_prefix(words: list[str], places: WritablePlaces) -> list[str]:
-    """Has npx run no program of `node_modules`, and obey no `.npmrc`, of the working directory."""
+def _with_prefix(words: list[str], env: dict[str, str], places: WritablePlaces) -> list[str]:
+    """Has npx run no program of `node_modules`, and obey no `.npmrc`, of the working directory.
+
+    For npm, another prefix means another global configuration, too, which would leave out the registry and the
+    certificates of a company: so npm is told where its own is.
+    """
     for index, word in enumerate(words):
         if _name(word) in ("npx", "npm"):
-            return [*words[: index + 1], f"--prefix={_empty_directory(places)}", *words[index + 1 :]]
+            empty = str(_empty_directory(places))
+            config = _npm_config(_resolved("npm", env["PATH"], None), empty, **get_default_environment() | env)
+            options = [f"--prefix={empty}", *([f"--globalconfig={config}"] if config else ())]
+            return [*words[: index + 1], *options, *words[index + 1 :]]
     return words
+
+
+@lru_cache(maxsize=8)
+def _npm_config(npm: str, cwd: str, **env: str) -> str | None:
+    """Returns the path of npm's global configuration, whether it exists or not; None if npm does not tell."""
+    try:
+        done = subprocess.run(
+            [npm, "config", "get", "globalconfig"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=env,
+            timeout=_QUERY_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
@@ -175,7 +203,7 @@ def _has_safe_path(python: str) -> bool:
             [python, "-I", "-S", "-c", check],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_VERSION_TIMEOUT,
+            timeout=_QUERY_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -110,6 +110,9 @@ class Home:
             "DISABLE_AUTOUPDATER": "1",
             **({"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # By itself, the client begins after 5 s without the servers that have not answered yet.
+            "MCP_CONNECTION_NONBLOCKING": "0",
+            "MCP_CONNECT_TIMEOUT_MS": "30000",
         }
         pip = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config"), "pip", "pip.conf")
         if pip.is_file():

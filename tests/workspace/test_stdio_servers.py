@@ -168,6 +168,23 @@ def test_npx_runs_nothing_of_the_workspace(tmp_path: Path, hardened: bool, monke
     assert ("planted" in said.splitlines()) is not hardened
 
 
+def test_npm_obeys_its_global_configuration_and_not_that_of_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else a company's registry and certificates would be lost, with no more to see than a server that is silent."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".npmrc").write_text("init-author-name=workspace\ninit-license=workspace\n")
+    configuration = tmp_path / "prefix" / "etc" / "npmrc"
+    configuration.parent.mkdir(parents=True)
+    configuration.write_text("init-author-name=global\n")
+    server = StdioServer(command="npm", args=["config", "list"], env={"PREFIX": str(tmp_path / "prefix")})
+
+    said = _output(harden(server, WritablePlaces(tmp_path, load_settings())))
+
+    assert 'init-author-name = "global"' in said
+    assert '= "workspace"' not in said
+
+
 @pytest.mark.parametrize("hardened", [False, True], ids=["control", "hardened"])
 @pytest.mark.parametrize("plant", ["core.fsmonitor", "core.hooksPath"])
 def test_git_runs_nothing_that_a_repository_names(tmp_path: Path, hardened: bool, plant: str):
