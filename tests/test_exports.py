@@ -113,3 +113,10 @@ def test_starting_an_executor_does_not_import_the_mcp_sdk(tmp_path: Path):
 
     assert "ipybox.tool_exec.server" in modules
     assert under(("mcp", "mcp_types", "ipybox.mcp_apigen", "ipybox.mcp_client"), modules) == set()
+
+
+def test_importing_what_generates_code_does_not_import_the_mcp_sdk(tmp_path: Path):
+    modules = loaded_after("from ipybox import CodeExecutor, generate_mcp_sources", tmp_path)
+
+    assert "ipybox.mcp_apigen" in modules
+    assert under(("mcp", "mcp_types", "ipybox.mcp_client"), modules) == set()

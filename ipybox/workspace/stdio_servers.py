@@ -14,8 +14,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from shutil import which
 
-from mcp.client.stdio import get_default_environment
-
 from ipybox.errors import MCPServerError
 from ipybox.mcp_params import StdioServer
 from ipybox.state import empty_directory
@@ -93,6 +91,9 @@ def _with_prefix(words: list[str], env: dict[str, str], places: WritablePlaces) 
     """
     for index, word in enumerate(words):
         if _name(word) in ("npx", "npm"):
+            # What it imports takes long, and is there only where servers are started.
+            from mcp.client.stdio import get_default_environment
+
             empty = str(_empty_directory(places))
             config = _npm_config(_resolved("npm", env["PATH"], None), empty, **get_default_environment() | env)
             options = [f"--prefix={empty}", *([f"--globalconfig={config}"] if config else ())]
