@@ -76,7 +76,7 @@ async def demo(directory: Path | None, confinement: dict[str, Any]) -> None:
     console = Console(highlight=False)
     missing = _missing()
     if missing:
-        console.print(f"The demo needs {' and '.join(missing)}.")
+        console.print(f"The demo needs {' and '.join(missing)}.", markup=False)
         raise SystemExit(1)
     workspace = (directory or Path(tempfile.mkdtemp(prefix="ipybox-demo-"))).resolve()
     workspace.mkdir(parents=True, exist_ok=True)

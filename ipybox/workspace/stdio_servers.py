@@ -10,7 +10,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from shutil import which
 
@@ -40,20 +40,23 @@ _RUNNERS = frozenset(
         *("env", "nice", "timeout", "srt", "java", "ruby", "perl", "php", "go", "cargo", "dotnet"),
     )
 )
+#: Those that get it from an index.
+_PACKAGE_RUNNERS = frozenset(("npx", "uvx"))
+
 #: Options of npx and of `uv tool run` in front of what they run: those without a value, and those with one.
-_NPX_FLAGS = frozenset(("-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--prefer-offline", "--"))
+_NPX_FLAGS = frozenset(("-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--offline", "--prefer-offline", "--"))
 _NPX_VALUES = frozenset(("-p", "--package"))
 _UVX_FLAGS = frozenset(("-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"))
 _UVX_VALUES = frozenset(("--from", "--with", "-p", "--python"))
 
-#: Seconds that a Python has to tell its version, and npm where its configuration is.
-_QUERY_TIMEOUT = 10.0
+#: Seconds that a Python has to tell its version.
+_VERSION_TIMEOUT = 10.0
 
 
 def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     """Returns how a server is started, so that it takes nothing from what code can write.
 
-    What the registration sets in `env` stays. It may have to ask Python or npm, so it can take a second.
+    What the registration sets in `env` stays. It may have to ask a Python for its version, which takes a moment.
 
     Args:
         server: The server, as it was registered.
@@ -65,59 +68,26 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     """
     path = server.env.get("PATH") or host_path(places)
     command = _resolved(server.command, path, server.cwd)
+    if _name(command) == "python" and _is_shim(command):
+        command = _behind_shim(command, path, _empty_directory(places)) or command
     words = [command, *server.args]
     env = _ENVIRONMENT | _git_environment() | {"PATH": path} | server.env
-    hardened = replace(server, command=command, args=_with_prefix(words, env, places)[1:], env=env)
-    if server.cwd is not None or _takes_nothing(words, places):
+    hardened = replace(server, command=command, env=env)
+    if server.cwd is not None:
         return hardened
     if places.confined:
         _refuse_own_code(words, places)
-    if not places.covers(Path.cwd()):
+    if _takes_nothing(words, places) or not places.covers(Path.cwd()):
         return hardened
-    for word in map(_value, server.args):
-        if _is_relative(word) or (not os.path.isabs(word) and os.path.lexists(word)):
+    head = _head(words)
+    for index, word in enumerate(map(_value, server.args)):
+        of_index = _name(command) in _PACKAGE_RUNNERS and index < head
+        if _is_relative(word) or (not of_index and not os.path.isabs(word) and os.path.lexists(word)):
             raise MCPServerError(
                 f"{word!r} is relative to the working directory, but {_name(command)} starts in an empty one: give an "
                 "absolute path, or name a 'cwd' in server_params, from which the server may then run programs"
             )
     return replace(hardened, cwd=str(_empty_directory(places)))
-
-
-def _with_prefix(words: list[str], env: dict[str, str], places: WritablePlaces) -> list[str]:
-    """Has npx run no program of `node_modules`, and obey no `.npmrc`, of the working directory.
-
-    For npm, another prefix means another global configuration, too, which would leave out the registry and the
-    certificates of a company: so npm is told where its own is.
-    """
-    for index, word in enumerate(words):
-        if _name(word) in ("npx", "npm"):
-            # What it imports takes long, and is there only where servers are started.
-            from mcp.client.stdio import get_default_environment
-
-            empty = str(_empty_directory(places))
-            config = _npm_config(_resolved("npm", env["PATH"], None), empty, **get_default_environment() | env)
-            options = [f"--prefix={empty}", *([f"--globalconfig={config}"] if config else ())]
-            return [*words[: index + 1], *options, *words[index + 1 :]]
-    return words
-
-
-@lru_cache(maxsize=8)
-def _npm_config(npm: str, cwd: str, **env: str) -> str | None:
-    """Returns the path of npm's global configuration, whether it exists or not; None if npm does not tell."""
-    try:
-        done = subprocess.run(
-            [npm, "config", "get", "globalconfig"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=cwd,
-            env=env,
-            timeout=_QUERY_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
@@ -127,7 +97,13 @@ def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
         MCPServerError: If it does.
     """
     command, *arguments = words
-    for path in (command, *(map(_value, arguments) if _name(command) in _RUNNERS else ())):
+    if _name(command) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
+        words = arguments[2:] or words[:1]
+        command, *arguments = words
+    named = arguments[: _head(words)] if _name(command) in _RUNNERS else []
+    if _name(command) in _PACKAGE_RUNNERS:
+        named = [word for word in named if os.sep in word]
+    for path in (command, *map(_value, named)):
         if places.covers(path) and os.path.lexists(path):
             raise MCPServerError(
                 f"{path} lies where code in the kernel can write, and would run with your rights: move it elsewhere, "
@@ -151,34 +127,73 @@ def risk(server: StdioServer, places: WritablePlaces) -> str | None:
 def _empty_directory(places: WritablePlaces) -> Path:
     """Returns an empty directory with no parent that code can write, as some programs search the parents, too."""
     directory = empty_directory()
-    return Path("/") if places.covers(directory) else directory
+    return Path("/") if any(map(places.covers, (directory, *directory.parents))) else directory
 
 
 def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
     """Whether a command is known to take nothing from its working directory, given the environment of `harden`."""
     command, *arguments = words
-    if os.sep in command and places.covers(command):
+    if os.sep in command and (places.covers(command) or _is_shim(command)):
         return False
     match _name(command):
         case "python":
             return _python_is_safe(command, arguments, places)
         case "node":
             return bool(arguments) and _is_script(arguments[0], places)
-        case "npx":
-            return _runs_a_package(arguments, _NPX_FLAGS, _NPX_VALUES)
         case "uvx":
-            return _runs_a_package(arguments, _UVX_FLAGS, _UVX_VALUES)
+            return _runs_a_package(arguments)
         case "uv":
-            return arguments[:2] == ["tool", "run"] and _runs_a_package(arguments[2:], _UVX_FLAGS, _UVX_VALUES)
+            return arguments[:2] == ["tool", "run"] and _runs_a_package(arguments[2:])
         case "srt" if arguments[:1] in (["-s"], ["--settings"]) and len(arguments) > 2:
             return _takes_nothing(arguments[2:], places)
         case _:
             return False
 
 
+def _head(words: Sequence[str]) -> int:
+    """Returns how many of the arguments say what a runner runs; those that follow are for that program."""
+    command, *arguments = words
+    flags, values = _NPX_FLAGS, _NPX_VALUES
+    match _name(command):
+        case "npx":
+            pass
+        case "uvx":
+            flags, values = _UVX_FLAGS, _UVX_VALUES
+        case "python":
+            flags, values = frozenset(filter(_is_python_flag, arguments)), frozenset[str]()
+            if {*arguments[: len(flags) + 1]} & {"-m", "-c"}:
+                return len(flags) + 2
+        case "node":
+            values = flags = frozenset[str]()
+        case _:
+            return len(arguments)
+    skip = False
+    for index, word in enumerate(arguments):
+        if skip or word in flags or word.partition("=")[0] in values:
+            skip = not skip and word in values
+        else:
+            return len(arguments) if word.startswith("-") else index + 1
+    return len(arguments)
+
+
+def _is_shim(command: str) -> bool:
+    """Whether a program stands for others, of which the working directory may choose one: pyenv, asdf, mise, volta."""
+    real = os.path.realpath(command)
+    if _name(real) != _name(command):
+        return True
+    try:
+        with open(real, "rb") as program:
+            return program.read(2) == b"#!"
+    except OSError:
+        return True
+
+
 def _python_is_safe(command: str, arguments: Sequence[str], places: WritablePlaces) -> bool:
     index = next((index for index, word in enumerate(arguments) if not _is_python_flag(word)), len(arguments))
     first = arguments[index] if index < len(arguments) else ""
+    flags = {*"".join(arguments[:index])}
+    if "E" in flags and not flags & {"I", "P"}:  # it ignores PYTHONSAFEPATH
+        return False
     return (first in ("-m", "-c") or _is_script(first, places)) and _has_safe_path(command)
 
 
@@ -194,32 +209,45 @@ def _is_python_flag(word: str) -> bool:
 
 
 @cache
+def _behind_shim(python: str, path: str, directory: Path) -> str | None:
+    """Returns the Python that a shim stands for in a directory that nobody can write."""
+    return _says(python, "import sys; print(sys.executable)", cwd=directory, env={**os.environ, "PATH": path}) or None
+
+
+@cache
 def _has_safe_path(python: str) -> bool:
     """Whether a Python obeys PYTHONSAFEPATH, as 3.11 and later do."""
     if os.path.realpath(python) == os.path.realpath(interpreter()):
         return True
-    check = "import sys; sys.exit(sys.version_info < (3, 11))"
+    return _says(python, "import sys; print(sys.version_info >= (3, 11))") == "True"
+
+
+def _says(python: str, code: str, *, cwd: Path = Path("/"), env: dict[str, str] | None = None) -> str:
+    """Returns what a Python prints; nothing if it fails."""
     try:
         done = subprocess.run(
-            [python, "-I", "-S", "-c", check],
+            [python, "-I", "-S", "-c", code],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_QUERY_TIMEOUT,
+            text=True,
+            cwd=cwd,
+            env=env,
+            timeout=_VERSION_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _runs_a_package(arguments: Sequence[str], flags: frozenset[str], values: frozenset[str]) -> bool:
-    """Whether these arguments of npx or uvx begin with known options and packages of an index."""
+def _runs_a_package(arguments: Sequence[str]) -> bool:
+    """Whether these arguments of uvx begin with known options and packages of an index."""
     words = iter(arguments)
     for word in words:
         option, _, value = word.partition("=")
-        if word in flags:
+        if word in _UVX_FLAGS:
             continue
-        if option not in values:
+        if option not in _UVX_VALUES:
             return not word.startswith("-") and not _is_relative(word)
         if _is_relative(value or next(words, ".")):
             return False
@@ -235,8 +263,10 @@ def _is_relative(word: str) -> bool:
 
 
 def _value(word: str) -> str:
-    """Returns what may be a path in an argument: all of it, or the value of `--option=value`."""
-    return word.partition("=")[2] if word.startswith("-") and "=" in word else word
+    """Returns what may be a path in an argument: all of it, the value of `--option=value`, or what follows `file:`."""
+    word = word.partition("=")[2] if word.startswith("-") and "=" in word else word
+    _, _, path = word.rpartition("file:")
+    return f"/{path.lstrip('/')}" if path.startswith("//") else path
 
 
 def _resolved(command: str, path: str, cwd: str | None) -> str:

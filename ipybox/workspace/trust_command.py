@@ -1,5 +1,6 @@
 """`ipybox trust`: shows a person what files of a workspace open, and remembers that the person agrees."""
 
+import hashlib
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from ipybox.printable import printable
 from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.tool_exec.approval.policy import POLICY_FILE, Policy
 from ipybox.workspace.narrowing import opened
-from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, is_brought, read_untrusted
+from ipybox.workspace.trust import SANDBOX_CONFIG, Agreement, TrustStore, is_brought, read_untrusted
 
 #: Files that a workspace may bring, and that ipybox would believe.
 _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
@@ -44,8 +45,18 @@ def show(workspace: Path) -> int:
         _say(f"nothing is trusted in {workspace}")
     for agreement in agreements:
         profile = f" with the profile {agreement.profile!r}" if agreement.profile else ""
-        _say(f"{agreement.file}{profile}: trusted with the SHA-256 hash {agreement.sha256}")
+        changed = "" if _is_current(workspace, agreement) else "; it has changed since, and is not trusted as it is"
+        _say(f"{agreement.file}{profile}: trusted with the SHA-256 hash {agreement.sha256}{changed}")
     return 0
+
+
+def _is_current(workspace: Path, agreement: Agreement) -> bool:
+    """Whether a file still has the content that was agreed to."""
+    try:
+        data = read_untrusted(workspace / agreement.file, workspace)
+    except OSError:
+        return False
+    return hashlib.sha256(data).hexdigest() == agreement.sha256
 
 
 def revoke(workspace: Path, files: Sequence[Path]) -> int:

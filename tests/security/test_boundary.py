@@ -393,31 +393,18 @@ for state in (os.environ.get("XDG_STATE_HOME"), STATE, os.path.expanduser("~/.lo
 ]
 
 BESIDE = "servers beside the sandbox"
-OFFLINE = ("--offline", "--no-install")
 BESIDE_SERVERS: dict[str, dict[str, Any]] = {
     "module": {"command": sys.executable, "args": ["-m", "mcp_server_time"]},
-    "npx": {"command": "npx", "args": [*OFFLINE, "planted"]},
-    "npx_call": {"command": "npx", "args": ["--offline", "-c", "true"]},
-    "npx_wrapped": {"command": "/usr/bin/env", "args": ["npx", *OFFLINE, "planted"]},
-    "npm_exec": {"command": "npm", "args": ["exec", "--offline", "--no", "planted"]},
 }
 PLANTED = """
 import pathlib
 pathlib.Path("json.py").write_text(f"open('{OUTSIDE}/mark', 'w').close(); raise SystemExit")
-bin = pathlib.Path("node_modules/.bin"); bin.mkdir(parents=True, exist_ok=True)
-for program in (bin / "planted", pathlib.Path("shell")):
-    program.write_text(f"#!/bin/sh\\ntouch {OUTSIDE}/mark\\n"); program.chmod(0o755)
-pathlib.Path("package.json").write_text("{}")
-pathlib.Path(".npmrc").write_text(f"script-shell={os.path.abspath('shell')}\\n" if RC else "")
 """
 CALLS_BESIDE = """
 try:
     print(guests.call_registered(NAME))
 finally:
-    import shutil
-    shutil.rmtree("node_modules")
-    for name in ("json.py", "shell", "package.json", ".npmrc"):
-        os.unlink(name)
+    os.unlink("json.py")
 """
 
 
@@ -435,16 +422,12 @@ def register_beside(name: str) -> Callable[[Side], None]:
 
 
 def beside(name: str, planted: str) -> Probe:
-    code = PLANTED.replace("RC", str(name == "npx_call")) + CALLS_BESIDE.replace("NAME", repr(name))
+    code = PLANTED + CALLS_BESIDE.replace("NAME", repr(name))
     return Probe(BESIDE, planted, code, prepare=register_beside(name), outcome="not run")
 
 
 PROBES_BESIDE = [
     beside("module", "json.py for a server that is a Python module"),
-    beside("npx", "node_modules/.bin for npx"),
-    beside("npx_call", ".npmrc with a shell for npx"),
-    beside("npx_wrapped", "node_modules/.bin for npx behind env"),
-    beside("npm_exec", "node_modules/.bin for npm exec"),
 ]
 
 ROUTES = "routes of the application"

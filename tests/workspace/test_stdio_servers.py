@@ -1,6 +1,7 @@
 """Stdio MCP servers take no program, module or configuration from what code can write."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("npx", "uvx", "uv", "node", "mcp-server", "srt"):
-        (programs / name).symlink_to("/bin/true")
+        shutil.copy("/bin/true", programs / name)
     directory = tmp_path / "workspace"
     directory.mkdir()
     for name in ("server.py", "server.sh", "data"):
@@ -50,12 +51,10 @@ def started(places: WritablePlaces, command: str, *args: str, **options: Any) ->
     [
         (sys.executable, ["-m", "mcp_server_git"]),
         (sys.executable, ["-S", "-u", servers.SCRIPTED_SERVER]),
-        ("npx", ["-y", "@scope/server", "."]),
-        ("npx", ["--package=server", "-p", "other", "program"]),
         ("uvx", ["--from", "package==1.0", "server", "--directory", "."]),
         ("uv", ["tool", "run", "server"]),
         ("node", ["/opt/server/index.js", "."]),
-        ("srt", ["--settings", "examples/settings.json", "npx", "-y", "server", "."]),
+        ("srt", ["--settings", "examples/settings.json", "uvx", "server", "."]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -71,9 +70,16 @@ def test_known_launchers_start_in_the_working_directory(places: WritablePlaces, 
         ("mcp-server", ["--verbose"]),
         ("mcp-server", ["--database={workspace}/data"]),
         ("uvx", ["--unknown-option", "server"]),
+        ("npx", ["-y", "@scope/server", "{workspace}"]),
+        ("npx", ["--package=server", "-p", "other", "program"]),
+        ("npx", ["-y", "data"]),
         (sys.executable, []),
+        (sys.executable, ["-E", "-m", "mcp_server_git", "--repository", "{workspace}"]),
     ],
-    ids=["uv_run", "shell", "program", "data", "unknown_option", "no_module"],
+    ids=[
+        *("uv_run", "shell", "program", "data", "unknown_option", "npx", "npx_package", "npx_name", "no_module"),
+        "python_without_environment",
+    ],
 )
 def test_anything_else_starts_in_an_empty_directory(
     places: WritablePlaces, workspace: Path, command: str, args: list[str]
@@ -96,6 +102,12 @@ def test_anything_else_starts_in_an_empty_directory(
         ("mcp-server", ["."], "'.' is relative to the working directory"),
         ("mcp-server", ["--database=data"], "'data' is relative to the working directory"),
         ("npx", ["-y", "./server"], "'./server' is relative to the working directory"),
+        ("npx", ["-y", "server", "."], "'.' is relative to the working directory"),
+        ("npx", ["-y", "server@file:{workspace}"], "workspace lies where code in the kernel can write"),
+        ("npx", ["--unknown", "x", "file://{workspace}"], "workspace lies where code in the kernel can write"),
+        ("uvx", ["--from", "x @ file://{workspace}", "x"], "workspace lies where code in the kernel can write"),
+        ("uvx", ["--from", "{workspace}", "x"], "workspace lies where code in the kernel can write"),
+        ("srt", ["-s", "/x.json", "uvx", "--from", "{workspace}", "x"], "workspace lies where code in the kernel can"),
         ("uvx", ["--from", "./server", "x"], "'./server' is relative to the working directory"),
     ],
 )
@@ -115,14 +127,14 @@ def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(places:
 
 
 @pytest.mark.parametrize(
-    ("command", "cwd"), [("npx", "{workspace}"), ("mcp-server", "/"), ("mcp-server", None)], ids=["known", "/", "none"]
+    ("command", "cwd"), [("uvx", "{workspace}"), ("mcp-server", "/"), ("mcp-server", None)], ids=["known", "/", "none"]
 )
 def test_nobody_is_warned_of_what_code_can_not_use(
     places: WritablePlaces, workspace: Path, command: str, cwd: str | None
 ):
     directory = None if cwd is None else cwd.format(workspace=workspace)
 
-    assert risk(StdioServer(command=command, args=["-y", "server"], cwd=directory), places) is None
+    assert risk(StdioServer(command=command, args=["server"], cwd=directory), places) is None
 
 
 def test_without_a_sandbox_a_script_that_is_named_runs(workspace: Path):
@@ -153,19 +165,46 @@ def test_what_the_user_has_set_stays(places: WritablePlaces):
 
 
 @pytest.mark.parametrize("hardened", [False, True], ids=["control", "hardened"])
-def test_npx_runs_nothing_of_the_workspace(tmp_path: Path, hardened: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    planted = tmp_path / "node_modules" / ".bin" / "planted"
+@pytest.mark.parametrize("where", ["", ".."], ids=["workspace", "parent"])
+@pytest.mark.parametrize("name", ["sh", "node", "planted", ".npmrc"])
+def test_npx_runs_nothing_of_the_workspace(
+    tmp_path: Path, hardened: bool, name: str, where: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Also what npx itself looks for on its PATH, to run a package from elsewhere."""
+    package, workspace = tmp_path / "package", tmp_path / "parent" / "workspace"
+    package.mkdir()
+    workspace.mkdir(parents=True)
+    monkeypatch.chdir(workspace)
+    (package / "package.json").write_text('{"name": "good", "version": "1.0.0", "bin": "good.js"}')
+    (package / "good.js").write_text("#!/usr/bin/env node\nconsole.log('good')\n")
+    planted = workspace / where / "node_modules" / ".bin" / name
     planted.parent.mkdir(parents=True)
-    planted.write_text("#!/bin/sh\necho planted\n")
+    planted.write_text("#!/bin/bash\necho planted\n")
     planted.chmod(0o755)
-    server = StdioServer(command="npx", args=["--no-install", "planted"])
+    if name == ".npmrc":
+        (workspace / where / "package.json").write_text("{}")
+        (workspace / where / name).write_text(f"script-shell={planted}\n")
+    server = StdioServer(command="npx", args=["--no-install", name] if name == "planted" else ["-y", str(package)])
     if hardened:
-        server = harden(server, WritablePlaces(tmp_path, load_settings()))
+        server = harden(server, WritablePlaces(workspace, load_settings()))
 
-    said = _output(server)
+    said = _output(server).splitlines()
 
-    assert ("planted" in said.splitlines()) is not hardened
+    assert ("planted" in said) is not hardened
+    assert ("good" in said) is (hardened and name != "planted")
+
+
+def test_the_workspace_chooses_no_python(places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    """As it does for pyenv's and others' programs that look for a file there."""
+    shim = workspace.parent / "programs" / "python"
+    shim.write_text(f'#!/bin/sh\n[ -e .python-version ] && exec ./evil "$@"\nexec {sys.executable} "$@"\n')
+    shim.chmod(0o755)
+    (workspace / ".python-version").write_text("3.10")
+
+    server = started(places, "python", "-m", "mcp_server_git", "--repository", str(workspace))
+
+    assert os.path.realpath(server.command) == os.path.realpath(sys.executable)
+    assert server.cwd is None
 
 
 def test_npm_obeys_its_global_configuration_and_not_that_of_the_workspace(
