@@ -1,0 +1,78 @@
+"""What the error of a cell says, whatever the exception is like: code can make its text and its traceback fail."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from traceback import format_exception
+from types import TracebackType
+from typing import Any
+
+import ipykernel
+import IPython
+
+PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
+
+#: Frames of these lead to the user's code.
+KERNEL_DIRS = (PACKAGE_DIR, *IPython.__path__, *ipykernel.__path__)
+
+
+def name_of(error: BaseException) -> str:
+    """Returns the name of an exception's class."""
+    return str(type(error).__name__)
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of an exception, or Python's own note that it can't be had."""
+    try:
+        return str(error)
+    except BaseException:  # whatever `__str__` raises, also to leave the kernel
+        return "<exception str() failed>"
+
+
+def user_traceback(error: BaseException) -> list[str]:
+    """Returns the lines that Python prints for an exception, from the user's first frame on, or at least its name."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(KERNEL_DIRS):
+        traceback = traceback.tb_next
+    try:
+        return "".join(format_exception(None, error, traceback)).splitlines()
+    except BaseException:
+        return [f"{name_of(error)}: {text_of(error)}"]
+
+
+def error_content(error: BaseException) -> dict[str, Any]:
+    """Returns what a reply says of an error that IPython has not shown."""
+    # Where an interrupt has come outside of the code says nothing about the code.
+    lines = [name_of(error)] if isinstance(error, KeyboardInterrupt) else user_traceback(error)
+    return {"status": "error", "ename": name_of(error), "evalue": text_of(error), "traceback": lines}
+
+
+def has_group(error: BaseException) -> bool:
+    """Tells whether an exception, or one that it comes from, is a group of exceptions."""
+    return any(isinstance(link, BaseExceptionGroup) for link in _chain(error))
+
+
+def cut_at_ipybox(traceback: TracebackType | None) -> None:
+    """Cuts a traceback after the last frame of the user's own code that leads into ipybox."""
+    while traceback is not None:
+        following = traceback.tb_next
+        if following is not None and _is_ours(following):
+            traceback.tb_next = None
+            return
+        traceback = following
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    frame = traceback.tb_frame
+    if frame.f_code.co_filename.startswith(PACKAGE_DIR):
+        return True
+    # A generated tool module holds nothing worth a reader's time but the call of its client.
+    client = frame.f_globals.get("CLIENT")
+    return type(client).__module__ == "ipybox.tool_exec.client"
