@@ -15,6 +15,7 @@ import time
 import warnings
 from typing import Any, cast
 
+from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.rlimits import limit_process
 from ipybox.loading import loading
@@ -76,6 +77,9 @@ class GuestKernel(IPythonKernel):
             return reply | (shell.shown or error_content(error))
         finally:
             shell.streams.restore()
+
+    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Any:
+        return interrupts_end(future)
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Executes a cell and sends its reply."""
@@ -150,8 +154,8 @@ def kernel_config() -> Config:
 def wake_at_signals(loop: asyncio.AbstractEventLoop) -> None:
     """Makes each signal wake the event loop, so that an interrupt reaches a cell that awaits something.
 
-    ipykernel's handler cancels such a cell by `IOLoop.add_callback`, which wakes nobody when it is called in the
-    loop's own thread: the cell would go on until the loop has something else to do.
+    Python calls a signal's handler between two of its own instructions: of a signal that comes just before the loop
+    waits, the loop would know only when it has something else to do.
     """
     woken, waking = socket.socketpair()
     for end in (woken, waking):
