@@ -8,6 +8,7 @@ A limit of 0 is none.
 import asyncio
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ import time
 import warnings
 from typing import Any, cast
 
+from ipybox.guest.forks import end_child
 from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.rlimits import limit_process
@@ -109,8 +111,9 @@ class GuestKernelApp(IPKernelApp):
         cast(Any, super()).init_iopub(context)
 
     def start(self) -> None:
-        """Runs the kernel."""
-        app, loop = cast(Any, self), IOLoop.current()
+        """Runs the kernel; a forked child, which comes back here when its code awaits something, ends."""
+        app, process, loop = cast(Any, self), os.getpid(), IOLoop.current()
+        os.register_at_fork(after_in_child=loop.stop)
         if app.poller is not None:
             app.poller.start()
         app.kernel.start()
@@ -121,6 +124,9 @@ class GuestKernelApp(IPKernelApp):
                 # asyncio lets these through from a task, which then has ended with them: the loop goes on.
                 # https://docs.python.org/3/library/asyncio-task.html#asyncio.Task
                 logger.debug("a task ended with an exception that asyncio lets through", exc_info=True)
+            if os.getpid() != process:
+                print("a forked child was ended as it returned to the event loop of the kernel", file=sys.stderr)
+                end_child(RuntimeError())
 
 
 def pack_json(message: object) -> bytes:

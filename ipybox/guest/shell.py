@@ -1,5 +1,6 @@
 """The kernel's IPython shell, whose errors are shown whatever user code has done to them and to the streams."""
 
+import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from IPython.core.error import InputRejected, UsageError
 from IPython.core.events import EventManager, available_events
 from traitlets import Type
 
+from ipybox.guest.forks import end_child
+from ipybox.guest.gui import check_gui
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
     cut_at_ipybox,
@@ -65,6 +68,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.streams = StandardStreams()
+        self._process = os.getpid()
         cast(Any, super()).__init__(*args, **kwargs)
 
     def init_events(self) -> None:
@@ -81,6 +85,24 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         To do so it replaces `write` of the stream, which not all streams of user code allow.
         """
         yield
+
+    def init_magics(self) -> None:
+        """Sets up the magics. `%gui` fails with its cell: IPython's own one logs the error, and the cell goes on."""
+        cast(Any, super()).init_magics()
+        cast(Any, self).register_magic_function(self._gui, "line", "gui")
+
+    def _gui(self, line: str) -> None:
+        self.enable_gui(line.strip() or None)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Runs the event loop of a GUI toolkit between cells, or none.
+
+        Raises:
+            UsageError: If it could not run.
+        """
+        if gui is not None:
+            check_gui(gui)
+        super().enable_gui(gui)
 
     def transform_cell(self, raw_cell: str) -> Any:
         """Returns a cell as Python, without transformers that fail: no later cell could take them out."""
@@ -119,6 +141,21 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         # IPython 9 keeps all displays, for a history that the kernel does not have.
         getattr(self.history_manager, "outputs", {}).clear()
 
+    async def run_cell_async(self, raw_cell: str, *args: Any, **kwargs: Any) -> Any:
+        """Runs a cell; a child that its code has forked off ends with it."""
+        process = os.getpid()
+        error: BaseException | None = None
+        try:
+            result = await cast(Any, super()).run_cell_async(raw_cell, *args, **kwargs)
+            error = result.error_before_exec or result.error_in_exec
+            return result
+        except BaseException as exc:
+            error = exc
+            raise
+        finally:
+            if os.getpid() != process:
+                end_child(error)
+
     def showtraceback(
         self,
         exc_tuple: Any = None,
@@ -136,6 +173,10 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             return
         etype, value, traceback = info
         cut_at_ipybox(traceback)
+        if os.getpid() != self._process:
+            if not isinstance(value, SystemExit):
+                sys.stderr.write("\n".join([*user_traceback(value), ""]))
+            return
         try:
             if isinstance(value, SyntaxError | UsageError):
                 super().showtraceback(info, filename)

@@ -243,3 +243,19 @@ async def test_a_task_that_exits_or_a_stopped_loop_does_not_end_the_kernel(execu
 
 async def test_libraries_know_the_shell_as_that_of_a_jupyter_kernel(executor: CodeExecutor):
     assert await text(executor, "type(get_ipython()).__name__") == "'ZMQInteractiveShell'"
+
+
+# GUI toolkits
+
+
+@pytest.mark.parametrize("display", [False, True], ids=["no_display", "a_display_that_is_not_there"])
+@pytest.mark.parametrize("gui", ["tk", "wx", "gtk3"])
+async def test_a_gui_that_can_not_run_fails_with_its_cell(executor: CodeExecutor, gui: str, display: bool):
+    await executor.execute("import os; os.environ.pop('DISPLAY', None); os.environ.pop('WAYLAND_DISPLAY', None);")
+    if display:
+        await executor.execute("os.environ['DISPLAY'] = ':4711'")
+
+    error = await failure(executor, f"%gui {gui}")
+    assert error.startswith(f"UsageError: the event loop of {gui} can't be used: ")
+    assert await text(executor, "import asyncio; await asyncio.sleep(0.1); print('next')") == "next"
+    await executor.execute("os.environ.pop('DISPLAY', None);")
