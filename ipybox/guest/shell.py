@@ -20,6 +20,7 @@ from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
     cut_at_ipybox,
     has_group,
+    release_what_ran_out,
     text_of,
     user_traceback,
 )
@@ -178,6 +179,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
+            release_what_ran_out(value)  # formatting needs some, too
             if isinstance(value, SyntaxError | UsageError):
                 super().showtraceback(info, filename)
                 return

@@ -1,8 +1,9 @@
 """What the error of a cell says, whatever the exception is like: code can make its text and its traceback fail."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
-from traceback import format_exception
+from traceback import clear_frames, format_exception, walk_tb
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +14,8 @@ PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
 
 #: Frames of these lead to the user's code.
 KERNEL_DIRS = (PACKAGE_DIR, *IPython.__path__, *ipykernel.__path__)
+
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def name_of(error: BaseException) -> str:
@@ -59,6 +62,20 @@ def cut_at_ipybox(traceback: TracebackType | None) -> None:
             traceback.tb_next = None
             return
         traceback = following
+
+
+def release_what_ran_out(error: BaseException) -> None:
+    """Clears the variables of the functions that have failed for want of descriptors or memory.
+
+    They stay in `sys.last_traceback` until the next error, with the files or the memory that they hold, which nothing
+    else refers to: code could not close them.
+    """
+    if any(isinstance(link, MemoryError) or getattr(link, "errno", None) in NO_DESCRIPTORS for link in _chain(error)):
+        for link in _chain(error):
+            clear_frames(link.__traceback__)
+            for frame, _ in walk_tb(link.__traceback__):
+                # Before Python 3.13 it is a copy that is made when it is read, as the traceback was, and then kept.
+                _ = frame.f_locals
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,14 +1,19 @@
 """Cells end and say what happened, and the next one works, whatever their code has done to the kernel."""
 
+from pathlib import Path
+
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
+from tests.conftest import Mode
+from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Seconds that cells have which would not end otherwise.
 SOON = 20
 BAD_TEXT = "class Bad:\n    def __repr__(self): raise RuntimeError('no text')\n"
+DESCRIPTORS_ARE_LEFT = "import subprocess; subprocess.run(['true']).returncode"
 
 
 async def text(executor: CodeExecutor, code: str) -> str | None:
@@ -243,6 +248,40 @@ async def test_a_task_that_exits_or_a_stopped_loop_does_not_end_the_kernel(execu
 
 async def test_libraries_know_the_shell_as_that_of_a_jupyter_kernel(executor: CodeExecutor):
     assert await text(executor, "type(get_ipython()).__name__") == "'ZMQInteractiveShell'"
+
+
+# Descriptors and memory
+
+
+async def test_code_that_uses_all_descriptors_up_fails_with_that_and_can_close_them(tmp_path: Path, mode: Mode):
+    uses_up = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))\nkept = 1\n"
+    uses_up += "opened = []\nwhile True: opened.append(os.open('/dev/null', os.O_RDONLY))"
+    # It is the first error of this kernel: IPython loads what it formats errors with only then.
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as fresh:
+        assert "OSError: [Errno 24] Too many open files: '/dev/null'" in await failure(fresh, uses_up)
+        assert await text(fresh, "print('next'); 1 + 1") == "next\n2"
+        assert "ZeroDivisionError" in await failure(fresh, "1 / 0")
+        assert "OSError: [Errno 24] Too many open files" in await failure(fresh, DESCRIPTORS_ARE_LEFT)
+        await fresh.execute("for fd in opened: os.close(fd)", timeout=WAIT)
+        assert await text(fresh, DESCRIPTORS_ARE_LEFT) == "0"
+        assert await text(fresh, "kept") == "1"
+
+
+async def test_what_a_function_has_opened_that_failed_for_want_of_descriptors_is_closed(tmp_path: Path, mode: Mode):
+    uses_up = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))\n"
+    uses_up += "def use_up():\n    opened = []\n    while True: opened.append(open('/dev/null'))\nuse_up()"
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as fresh:
+        assert "ZeroDivisionError" in await failure(fresh, "1 / 0")
+        assert "OSError: [Errno 24] Too many open files: '/dev/null'" in await failure(fresh, uses_up)
+        assert await text(fresh, DESCRIPTORS_ARE_LEFT) == "0"
+
+
+async def test_what_a_function_held_that_failed_for_want_of_memory_is_free(tmp_path: Path, mode: Mode):
+    uses_up = "import resource\nresource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))\n"
+    uses_up += "def use_up():\n    held = []\n    while True: held.append(bytearray(1 << 16))\nuse_up()"
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as fresh:
+        assert "MemoryError" in await failure(fresh, uses_up)
+        assert await text(fresh, "len(bytearray(256 << 20))") == str(256 << 20)
 
 
 # GUI toolkits
