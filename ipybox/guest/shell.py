@@ -10,6 +10,7 @@ from typing import Any, cast
 from ipykernel import zmqshell
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQDisplayPublisher
+from IPython.core import ultratb
 from IPython.core.error import InputRejected, UsageError
 from IPython.core.events import EventManager, available_events
 from traitlets import Type
@@ -18,6 +19,7 @@ from ipybox.guest.forks import end_child
 from ipybox.guest.gui import check_gui
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
+    count_source_lines,
     cut_at_ipybox,
     has_group,
     release_what_ran_out,
@@ -78,6 +80,11 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         events = GuestEvents(self, available_events)
         events.callbacks = self.events.callbacks
         self.events = events
+
+    def init_traceback_handlers(self, custom_exceptions: Any) -> None:
+        """Sets up the formatting of tracebacks."""
+        cast(Any, super()).init_traceback_handlers(custom_exceptions)
+        cast(Any, ultratb).get_line_number_of_frame = count_source_lines
 
     @contextmanager
     def _tee(self, channel: str) -> Generator[None]:

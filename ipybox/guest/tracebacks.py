@@ -1,10 +1,11 @@
 """What the error of a cell says, whatever the exception is like: code can make its text and its traceback fail."""
 
 import errno
+import linecache
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import clear_frames, format_exception, walk_tb
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import ipykernel
@@ -76,6 +77,16 @@ def release_what_ran_out(error: BaseException) -> None:
             for frame, _ in walk_tb(link.__traceback__):
                 # Before Python 3.13 it is a copy that is made when it is read, as the traceback was, and then kept.
                 _ = frame.f_locals
+
+
+def count_source_lines(frame: FrameType) -> int:
+    """Returns how many lines the source of a frame has, also if the source is a cell, which is in no file.
+
+    IPython counts the lines of the file. For cells it finds none, takes them for sources of more than 10,000 lines and
+    shows them in its fast way, which has the wrong lines for comprehensions, and the line that a frame has come to
+    since. https://github.com/ipython/ipython/blob/9.18.1/IPython/core/ultratb.py#L910
+    """
+    return len(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -156,6 +156,31 @@ async def test_a_traceback_handler_that_fails_leaves_the_error(executor: CodeExe
     assert await text(executor, "print('next')") == "next"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("list(undefined for i in range(5))", id="generator_expression"),
+        pytest.param("[undefined for i in range(5)]", id="list"),
+        pytest.param("{undefined for i in range(5)}", id="set"),
+        pytest.param("{i: undefined for i in range(5)}", id="dict"),
+        pytest.param("[[undefined for i in range(5)] for j in range(5)]", id="nested"),
+        pytest.param("(lambda: undefined)()", id="lambda"),
+    ],
+)
+async def test_a_traceback_shows_the_line_of_a_comprehension(executor: CodeExecutor, code: str):
+    error = await failure(executor, f"x = 1\ny = 2\n{code}\nz = 3")
+    marked = [line for line in error.splitlines() if line.startswith("---->")]
+
+    assert marked
+    assert set(marked) == {f"----> 3 {code}"}
+
+
+async def test_a_traceback_shows_the_line_that_failed_not_the_last_one_that_ran(executor: CodeExecutor):
+    error = await failure(executor, "try:\n    1 / 0\nfinally:\n    x = 1")
+
+    assert "----> 2     1 / 0" in error
+
+
 # Callbacks and transformers
 
 
