@@ -283,7 +283,11 @@ async def test_code_that_uses_all_descriptors_up_fails_with_that_and_can_close_t
     uses_up += "opened = []\nwhile True: opened.append(os.open('/dev/null', os.O_RDONLY))"
     # It is the first error of this kernel: IPython loads what it formats errors with only then.
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as fresh:
-        assert "OSError: [Errno 24] Too many open files: '/dev/null'" in await failure(fresh, uses_up)
+        with pytest.raises(CodeExecutionError) as error:
+            await fresh.execute(uses_up, timeout=SOON)
+        assert str(error.value).endswith("OSError: [Errno 24] Too many open files: '/dev/null'")
+        assert "while True: opened.append(os.open" in str(error.value)
+        assert error.value.text is None
         assert await text(fresh, "print('next'); 1 + 1") == "next\n2"
         assert "ZeroDivisionError" in await failure(fresh, "1 / 0")
         assert "OSError: [Errno 24] Too many open files" in await failure(fresh, DESCRIPTORS_ARE_LEFT)
