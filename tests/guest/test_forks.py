@@ -9,7 +9,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Seconds that the parent waits for a child that may not end.
 SOON = 20
 CODE = """
-import os, sys
+import os, sys, warnings
+warnings.filterwarnings("ignore", message="This process .* is multi-threaded")  # since Python 3.12
 {before}
 child = os.fork()
 if child == 0:
