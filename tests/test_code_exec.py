@@ -368,8 +368,9 @@ async def test_cancel_fails_the_execution_with_what_it_has_printed_and_keeps_the
     assert not executor.cancel()
 
 
-async def test_cancel_ends_code_that_waits_for_an_approval(approver: CodeExecutor):
-    items = approver.stream("call('never')")
+@pytest.mark.parametrize("before", ["", "import asyncio; await asyncio.sleep(0); "], ids=["sync", "after_await"])
+async def test_cancel_ends_code_that_waits_for_an_approval(approver: CodeExecutor, before: str):
+    items = approver.stream(f"{before}call('never')")
     request = await anext(items)
     assert isinstance(request, ApprovalRequest)
     assert approver.cancel()

@@ -3,8 +3,6 @@
 import atexit
 import sys
 from pathlib import Path
-from traceback import format_exception
-from types import TracebackType
 from typing import Any, NoReturn, cast
 
 from IPython.core.error import StdinNotImplementedError
@@ -12,8 +10,6 @@ from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
 from ipybox.guest.packages import import_from, packages_dir
 from ipybox.guest.streams import keep_order
-
-PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
 
 #: Seconds to wait for the control thread at exit.
 EXIT_GRACE = 1.0
@@ -25,7 +21,7 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from where the user's code is, ordered output, no input, short tracebacks."""
+    """Sets up `shell`: imports from where the user's code is, ordered output, no input."""
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
     keep_order(sys.stdout, sys.stderr)
@@ -36,7 +32,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         atexit.register(finish_control_thread, shell, kernel)
     # `exit()` would let the cell go on and end the kernel a moment later, under the feet of another cell.
     cast(Any, shell).ask_exit = sys.exit
-    cast(Any, shell).set_custom_exc((Exception,), show_user_traceback)
     honour_semicolon(shell)
 
 
@@ -71,41 +66,3 @@ def honour_semicolon(shell: Any) -> None:
 
     shell.events.register("pre_run_cell", note)
     shell.displayhook.quiet = quiet
-
-
-def show_user_traceback(
-    shell: InteractiveShell,
-    etype: type[BaseException],
-    value: BaseException,
-    traceback: TracebackType | None,
-    tb_offset: int | None = None,
-) -> None:
-    """Shows a traceback without the frames of ipybox itself at its end."""
-    cut_at_ipybox(traceback)
-    if issubclass(etype, BaseExceptionGroup):
-        # IPython prints these to stderr, and then reports an error without a traceback.
-        # The first frame is IPython's own.
-        user_traceback = traceback.tb_next if traceback is not None else None
-        lines = "".join(format_exception(None, value, user_traceback)).splitlines()
-        cast(Any, shell)._showtraceback(etype, value, lines)
-    else:
-        shell.showtraceback((etype, value, traceback), tb_offset=tb_offset)
-
-
-def cut_at_ipybox(traceback: TracebackType | None) -> None:
-    """Cuts a traceback after the last frame of the user's own code that leads into ipybox."""
-    while traceback is not None:
-        following = traceback.tb_next
-        if following is not None and _is_ours(following):
-            traceback.tb_next = None
-            return
-        traceback = following
-
-
-def _is_ours(traceback: TracebackType) -> bool:
-    frame = traceback.tb_frame
-    if frame.f_code.co_filename.startswith(PACKAGE_DIR):
-        return True
-    # A generated tool module holds nothing worth a reader's time but the call of its client.
-    client = frame.f_globals.get("CLIENT")
-    return type(client).__module__ == "ipybox.tool_exec.client"

@@ -7,12 +7,17 @@ A limit of 0 is none.
 
 import asyncio
 import json
+import logging
+import os
 import signal
 import socket
 import sys
+import time
 import warnings
 from typing import Any, cast
 
+from ipybox.guest.forks import end_child
+from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.rlimits import limit_process
 from ipybox.loading import loading
@@ -25,7 +30,19 @@ with loading():
     from jupyter_client.jsonutil import json_default
     from jupyter_client.session import json_packer
     from tornado.ioloop import IOLoop
+    from traitlets import Type
     from traitlets.config import Config
+
+    from ipybox.guest.shell import ZMQInteractiveShell
+
+from ipybox.guest.tracebacks import error_content
+
+logger = logging.getLogger(__name__)
+
+# Methods of their own: code may replace `json.dumps` and `json.loads`, which jupyter_client calls for each message.
+encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_default).encode
+encode_ascii_json = json.JSONEncoder(default=json_default).encode
+decode_json = json.JSONDecoder().decode
 
 
 class PrivateIOPubThread(IOPubThread):
@@ -43,36 +60,88 @@ class PrivateIOPubThread(IOPubThread):
 
 
 class GuestKernel(IPythonKernel):
-    """Replies to each execution, also to one that is interrupted just before its code runs or after."""
+    """Replies to each execution, and then reports to be idle, also where ipykernel fails outside of the user's code.
+
+    ipykernel itself would leave both out, and the cell would never end.
+    """
+
+    shell_class = Type(ZMQInteractiveShell)
+
+    async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Executes a cell and returns its reply."""
+        shell: Any = self.shell
+        shell.start_execution()
+        try:
+            return await cast(Any, super()).do_execute(code, silent, *args, **kwargs)
+        except BaseException as error:
+            reply = {"execution_count": shell.execution_count, "payload": shell.payload_manager.read_payload()}
+            shell.payload_manager.clear_payload()
+            return reply | (shell.shown or error_content(error))
+        finally:
+            shell.streams.restore()
+
+    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Any:
+        return interrupts_end(future)
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Executes a cell; ipykernel itself would leave out the reply, and the cell would never end."""
+        """Executes a cell and sends its reply."""
         try:
             await cast(Any, super()).execute_request(stream, ident, parent)
-        except KeyboardInterrupt:
-            name = "KeyboardInterrupt"
-            error = {"status": "error", "ename": name, "evalue": "", "traceback": [name]}
-            cast(Any, self.session).send(stream, "execute_reply", error, parent, ident=ident)
+        except BaseException as error:
+            cast(Any, self.session).send(stream, "execute_reply", error_content(error), parent, ident=ident)
+
+    async def dispatch_shell(self, msg: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Handles a request; whatever happens, the last message is that the kernel is idle."""
+        try:
+            await cast(Any, super()).dispatch_shell(msg, *args, **kwargs)
+        except BaseException:
+            logger.exception("a request failed")
+            cast(Any, self)._publish_status("idle", "shell")
 
 
 class GuestKernelApp(IPKernelApp):
-    """Publishes all output, however far its reader is behind: ZeroMQ would drop messages from the 1,000th on.
-
-    https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
-    """
+    """Runs the kernel until it is shut down, whatever tasks of user code do."""
 
     def init_iopub(self, context: Any) -> None:
-        """Opens the socket for output."""
+        """Opens the socket for output, with all of it, however far its reader is behind.
+
+        ZeroMQ would drop messages from the 1,000th on. https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
+        """
         context.sndhwm = 0
         cast(Any, super()).init_iopub(context)
+
+    def start(self) -> None:
+        """Runs the kernel; a forked child, which comes back here when its code awaits something, ends."""
+        app, process, loop = cast(Any, self), os.getpid(), IOLoop.current()
+        os.register_at_fork(after_in_child=loop.stop)
+        if app.poller is not None:
+            app.poller.start()
+        app.kernel.start()
+        while not app.kernel.shell.exit_now:  # code can stop the loop, too
+            try:
+                loop.start()
+            except (KeyboardInterrupt, SystemExit):
+                # asyncio lets these through from a task, which then has ended with them: the loop goes on.
+                # https://docs.python.org/3/library/asyncio-task.html#asyncio.Task
+                logger.debug("a task ended with an exception that asyncio lets through", exc_info=True)
+            if os.getpid() != process:
+                print("a forked child was ended as it returned to the event loop of the kernel", file=sys.stderr)
+                end_child(RuntimeError())
 
 
 def pack_json(message: object) -> bytes:
     """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode."""
     try:
-        return json_packer(message)
+        return encode_json(message).encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        return json.dumps(message, default=json_default).encode()
+        return encode_ascii_json(message).encode()
+    except (TypeError, ValueError):  # jupyter_client makes something of it
+        return json_packer(message)
+
+
+def unpack_json(part: bytes) -> Any:
+    """Returns what a message part holds."""
+    return decode_json(part.decode(errors="replace"))
 
 
 def kernel_config() -> Config:
@@ -82,6 +151,7 @@ def kernel_config() -> Config:
     config.InteractiveShell.colors = "nocolor"
     config.HistoryManager.enabled = False
     config.Session.packer = "ipybox.guest.kernel.pack_json"
+    config.Session.unpacker = "ipybox.guest.kernel.unpack_json"
     config.GuestKernelApp.log_level = "ERROR"
     config.GuestKernelApp.kernel_class = GuestKernel
     return config
@@ -90,8 +160,8 @@ def kernel_config() -> Config:
 def wake_at_signals(loop: asyncio.AbstractEventLoop) -> None:
     """Makes each signal wake the event loop, so that an interrupt reaches a cell that awaits something.
 
-    ipykernel's handler cancels such a cell by `IOLoop.add_callback`, which wakes nobody when it is called in the
-    loop's own thread: the cell would go on until the loop has something else to do.
+    Python calls a signal's handler between two of its own instructions: of a signal that comes just before the loop
+    waits, the loop would know only when it has something else to do.
     """
     woken, waking = socket.socketpair()
     for end in (woken, waking):
@@ -107,9 +177,13 @@ def main() -> None:
     limit_process(memory=int(memory) or None, processes=int(processes) or None)
     # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")
+    # IPython recommends `exit` where that is what has ended the cell.
+    warnings.filterwarnings("ignore", message="To exit: use")
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
+    cast(Any, IOLoop).time = staticmethod(time.time)  # not the one that a test's mock puts there
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.initialize(["-f", connection_file])
+    app.log.setLevel(app.log_level)  # traitlets has a record made for each message, and its handler drop most of them
     wake_at_signals(cast(Any, IOLoop.current()).asyncio_loop)
     app.start()
 

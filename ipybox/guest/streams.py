@@ -9,6 +9,7 @@ Forked children of the kernel itself write to the file descriptors, too.
 import codecs
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -66,6 +67,45 @@ def write_to_descriptor(fd: int, text: str) -> int:
 
 def do_nothing() -> None:
     """Flushes what has no buffer."""
+
+
+class StandardStreams:
+    """The kernel's own `sys.stdout` and `sys.stderr`, which take over again from what can't be used."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, Any] = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+        self._publishers = {name: getattr(stream, "pub_thread", None) for name, stream in self._own.items()}
+
+    def restore(self) -> None:
+        """Resets what code has closed, set to None or replaced by what can't be flushed, and says so on stderr.
+
+        ipykernel flushes both streams outside of the code: if that fails, a cell never ends, and what later cells print
+        is lost. Other streams stay. https://github.com/ipython/ipykernel/issues/1119
+        """
+        faults = {name: fault for name, own in self._own.items() if (fault := _fault(getattr(sys, name, None), own))}
+        for name, own in self._own.items() if faults else ():
+            if own.closed:
+                own.pub_thread = self._publishers[name]
+            if name in faults:
+                setattr(sys, name, own)
+        for name, fault in faults.items():
+            self._own["stderr"].write(f"sys.{name} was reset: the code left it {fault}\n")
+
+
+def _fault(stream: Any, own: Any) -> str | None:
+    """Returns what makes a stream unusable for the kernel, if anything."""
+    if stream is own:
+        return "closed" if own.closed else None
+    if stream is None:
+        return "set to None"
+    try:
+        if getattr(stream, "closed", False):
+            return "closed"
+        stream.write("")
+        stream.flush()
+    except Exception as error:
+        return f"replaced by what can't be written and flushed ({type(error).__name__})"
+    return None
 
 
 class DescriptorOutput:

@@ -13,11 +13,12 @@ from types import TracebackType
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
-from ipybox.guest.extension import cut_at_ipybox, refuse_input
+from ipybox.guest.extension import refuse_input
 from ipybox.guest.gateway import gateway_config, offer_tool_port, unix_sockets_work
 from ipybox.guest.kernel import kernel_config, pack_json
 from ipybox.guest.protocol import LISTENER, MAX_FDS
 from ipybox.guest.streams import keep_order, write_to_descriptor
+from ipybox.guest.tracebacks import cut_at_ipybox
 from ipybox.tool_exec.exchange import Address, SyncPool
 from tests import servers
 

@@ -1,0 +1,46 @@
+"""How a child ends that code has forked off the kernel with `os.fork()`: where the code ends, like a program.
+
+Otherwise it would return into the event loop of the kernel, of which there would be two then.
+"""
+
+import os
+import sys
+from typing import NoReturn
+
+#: The exit status of a program that an interrupt has ended, as shells report it.
+INTERRUPTED = 130
+
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """Ends this process with the status that Python would end a program with; it has printed the error already.
+
+    As a child of `multiprocessing` it runs no handlers of `atexit`, which are the parent's.
+    """
+    status = status_of(error)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:  # it may be anything by now
+            continue
+    os._exit(status)
+
+
+def status_of(error: BaseException | None) -> int:
+    """Returns the exit status of a program that ends with this error; a text as the status is printed, as by Python."""
+    match error:
+        case None:
+            return 0
+        case KeyboardInterrupt():
+            return INTERRUPTED
+        case SystemExit(code=None):
+            return 0
+        case SystemExit(code=int(code)):
+            return code & 0xFF
+        case SystemExit(code=code):
+            try:
+                print(code, file=sys.stderr)
+            except BaseException:
+                return 1
+            return 1
+        case _:
+            return 1

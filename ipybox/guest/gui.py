@@ -1,0 +1,34 @@
+"""Whether the event loop of a GUI toolkit can run in the kernel, where there is no display as a rule.
+
+ipykernel starts it after the cell that asks for it, so its error would be part of the next cell's output.
+https://github.com/ipython/ipykernel/blob/v7.4.0/ipykernel/eventloops.py#L636
+"""
+
+import os
+import sys
+from importlib import import_module
+
+from IPython.core.error import UsageError
+
+#: The modules that ipykernel's event loops import; those of Qt it imports before.
+MODULES = {"tk": "tkinter", "wx": "wx", "gtk": "gi", "gtk3": "gi"}
+TOOLKITS = ("tk", "wx", "gtk", "qt")
+
+
+def check_gui(gui: str) -> None:
+    """Returns if the toolkit of this name is there and has a display, or it is no toolkit.
+
+    Raises:
+        UsageError: If it can't be used.
+    """
+    if not gui.startswith(TOOLKITS):
+        return
+    if sys.platform == "linux" and not os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        raise UsageError(f"the event loop of {gui} can't be used: there is no display")
+    try:
+        if gui in MODULES:
+            module = import_module(MODULES[gui])
+            if gui == "tk":
+                module.Tk().destroy()  # fails if the display can't be reached
+    except Exception as error:
+        raise UsageError(f"the event loop of {gui} can't be used: {error}") from error

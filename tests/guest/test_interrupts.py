@@ -1,0 +1,80 @@
+"""An interrupt ends cells that await, in what they wait for and in what they do, and the kernel keeps its state."""
+
+import pytest
+
+from ipybox import CodeExecutionError, CodeExecutor
+from ipybox.errors import ExecutionTimeoutError
+from tests.servers import WAIT
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Seconds until a cell is interrupted.
+TIMEOUT = 0.3
+KEPT = r"the execution exceeded 0\.3 s: the kernel was interrupted and keeps its state"
+
+SLEEPS = "time.sleep(60)"
+AWAITS = "await asyncio.sleep(60)"
+PAUSE = "await asyncio.sleep(0)"
+
+
+async def interrupted(executor: CodeExecutor, code: str) -> str | None:
+    """Interrupts code, which must end then, and returns what it has printed."""
+    await executor.execute("import asyncio, time\nkept = 1")
+    with pytest.raises(ExecutionTimeoutError, match=KEPT) as error:
+        await executor.execute(code, timeout=TIMEOUT)
+    assert (await executor.execute("kept")).text == "1"
+    return error.value.text
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(f"{PAUSE}; {SLEEPS}", id="code_after_await"),
+        pytest.param(f"{PAUSE}; {SLEEPS}; {PAUSE}", id="code_between_awaits"),
+        pytest.param(f"{PAUSE}; {AWAITS}", id="await"),
+        pytest.param(f"{PAUSE}; time.sleep(0.01); {AWAITS}; {SLEEPS}", id="await_after_code"),
+        pytest.param(f"async def run(): {PAUSE}; {SLEEPS}\nawait run()", id="code_in_a_coroutine"),
+        pytest.param(f"async def run(): {PAUSE}; {SLEEPS}\nawait asyncio.create_task(run())", id="code_in_a_task"),
+        pytest.param(f"async def run(): {SLEEPS}\nawait asyncio.gather(run(), run())", id="code_in_gathered_tasks"),
+        pytest.param(
+            f"async def run(): {SLEEPS}\ntask = asyncio.create_task(run())\n{AWAITS}", id="code_in_another_task"
+        ),
+        pytest.param(f"async with asyncio.timeout(60): {PAUSE}; {SLEEPS}", id="code_within_a_timeout"),
+        pytest.param(f"{PAUSE}\nwhile True: pass", id="code_that_computes"),
+        pytest.param(f"{PAUSE}\nimport subprocess; subprocess.run(['sleep', '60'])", id="a_child_process"),
+        pytest.param("await asyncio.to_thread(time.sleep, 1)", id="a_thread"),
+    ],
+)
+async def test_an_interrupt_ends_a_cell_that_awaits_whatever_it_does(executor: CodeExecutor, code: str):
+    await interrupted(executor, code)
+
+
+@pytest.mark.parametrize(
+    ("does", "raised"),
+    [
+        pytest.param(f"{PAUSE}; {SLEEPS}", "KeyboardInterrupt", id="code"),
+        pytest.param(AWAITS, "CancelledError", id="await"),
+    ],
+)
+async def test_code_sees_an_interrupt_as_with_asyncio_run(executor: CodeExecutor, does: str, raised: str):
+    code = f"""
+try:
+    {does}
+except BaseException as error:
+    print("except", type(error).__name__)
+    raise
+finally:
+    {PAUSE}
+    print("finally")
+"""
+    assert await interrupted(executor, code) == f"except {raised}\nfinally"
+
+
+async def test_an_interrupt_of_code_after_an_await_is_an_error_at_its_line(executor: CodeExecutor):
+    code = "import asyncio, os, signal\nawait asyncio.sleep(0)\nos.kill(os.getpid(), signal.SIGINT)\nprint('on')"
+    with pytest.raises(CodeExecutionError) as error:
+        await executor.execute(code, timeout=WAIT)
+
+    assert "----> 3 os.kill(os.getpid(), signal.SIGINT)" in str(error.value)
+    assert str(error.value).rstrip().endswith("KeyboardInterrupt:")
+    assert error.value.text is None
