@@ -125,6 +125,7 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.JupyterWebsocketPersonality.env_whitelist = [TOKEN_VARIABLE]  # what a client may set for its kernel
     config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
     config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernels.GuestKernels"
+    config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernels.GuestKernelConnection"
     config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernels.GuestKernelManager"
     config.MappingKernelManager.buffer_offline_messages = False
     config.KernelManager.shutdown_wait_time = 2.0

@@ -12,16 +12,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
     KernelGatewayIOLoopKernelManager,
     SeedingMappingKernelManager,
 )
+from tornado.web import HTTPError
 
 #: The process ids of all kernels that nobody has waited for yet.
 running: set[int] = set()
@@ -103,6 +105,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
+        #: Set when the kernel process has ended unasked.
+        self.died = asyncio.Event()
         # Output waits here, too, instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
 
@@ -142,6 +146,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         """Calls back when the kernel process ends unasked (event `dead`)."""
         if event == "dead":
             self._dead_callbacks.append(callback)
+            if self.died.is_set():
+                asyncio.get_running_loop().call_soon(callback)
 
     def remove_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
         """Undoes `add_restart_callback`."""
@@ -156,8 +162,40 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def _kernel_ended(self) -> None:
         if self.shutting_down:
             return
+        self.died.set()
         for callback in tuple(self._dead_callbacks):
             callback()
+
+
+class GuestKernelConnection(ZMQChannelsWebsocketConnection):
+    """A client's WebSocket to a kernel, which says at once if that has died; Jupyter's own waits a minute for it."""
+
+    async def prepare(self) -> None:
+        """Waits until the kernel answers.
+
+        Raises:
+            HTTPError: If its process has ended instead: 410, as it will not come back.
+        """
+        if not await self._unless_dead(cast(Any, super()).prepare()):
+            raise HTTPError(410, reason="Kernel Died")
+
+    def nudge(self) -> asyncio.Future[Any]:
+        """Returns what is done when the kernel's channels are known to work, or the kernel has died."""
+        return asyncio.ensure_future(self._unless_dead(cast(Any, super()).nudge()))
+
+    async def _unless_dead(self, work: Awaitable[object]) -> bool:
+        """Awaits work that needs the kernel; returns False as soon as that has died."""
+        died = asyncio.ensure_future(cast(GuestKernelManager, self.kernel_manager).died.wait())
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([died, working], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                return False
+            working.result()
+            return True
+        finally:
+            died.cancel()
+            working.cancel()
 
 
 class GuestKernels(SeedingMappingKernelManager):
@@ -176,7 +214,10 @@ class GuestKernels(SeedingMappingKernelManager):
     async def _start(self, **kwargs: Any) -> str:
         if self._prespawned is not None and not kwargs.get("env") and not kwargs.get("path"):
             prespawned, self._prespawned = self._prespawned, None
-            return await prespawned
+            kernel_id = await prespawned
+            if not cast(GuestKernelManager, self.get_kernel(kernel_id)).died.is_set():
+                return kernel_id
+            await cast(Any, self).shutdown_kernel(kernel_id)
         return await cast(Any, super()).start_kernel(**kwargs)
 
     def _get_start_kernel(self) -> Callable[..., Any]:
@@ -188,6 +229,9 @@ class GuestKernels(SeedingMappingKernelManager):
     # The gateway's handler replaces this attribute while a kernel starts that has variables of its own. Kernels that
     # start at the same time would get each other's. https://github.com/jupyter-server/kernel_gateway/pull/133
     start_kernel: Any = property(_get_start_kernel, _set_start_kernel)
+
+    def _handle_kernel_died(self, kernel_id: str) -> None:
+        """Leaves a kernel that has died to its client; Jupyter's own would forget it, also while it is being started."""
 
     def start_watching_activity(self, kernel_id: str) -> None:
         """Notes that the kernel has started, and nothing from then on."""
