@@ -25,6 +25,8 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
 )
 from tornado.web import HTTPError
 
+from ipybox.guest import strays
+
 #: The process ids of all kernels that nobody has waited for yet.
 running: set[int] = set()
 
@@ -33,7 +35,7 @@ _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
 
 class WatchedProvisioner(LocalProvisioner):
-    """Starts a kernel process in a process group of its own, and kills that whole group when the kernel ends."""
+    """Starts a kernel process in a process group of its own, and kills all that it has started when the kernel ends."""
 
     process: subprocess.Popen[bytes] | None
     pgid: int | None
@@ -42,9 +44,13 @@ class WatchedProvisioner(LocalProvisioner):
         super().__init__(**kwargs)
         self._on_exit = on_exit
         self._exited = asyncio.Event()
+        self._kernel_id = ""
+        #: What was below the kernel when it was told to end.
+        self._seen: set[int] = set()
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
+        self._kernel_id = kwargs["env"][strays.KERNEL_ID]
         info = await super().launch_kernel(cmd, **kwargs)
         self._exited = asyncio.Event()
         assert self.process is not None
@@ -67,11 +73,17 @@ class WatchedProvisioner(LocalProvisioner):
         self.process = None
         return status
 
-    def kill_group(self) -> None:
-        """Kills the kernel and what it has started in its process group."""
+    async def shutdown_requested(self, restart: bool = False) -> None:
+        """Looks for the kernel's processes once more before the kernel ends, which then are nobody's children."""
+        if self.process is not None:
+            self._seen = strays.below_child(self.process.pid)
+        await super().shutdown_requested(restart)
+
+    def _kill_all(self, pid: int) -> None:
         if self.pgid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pgid, signal.SIGKILL)
+        strays.kill_kernel(pid, self._kernel_id, self._seen)
 
     def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         if sys.platform == "darwin":  # which has no waitid() before Python 3.13
@@ -81,7 +93,7 @@ class WatchedProvisioner(LocalProvisioner):
             # The process stays a zombie, so that its group id can't be taken before the group is killed.
             with contextlib.suppress(ChildProcessError):  # reaped by somebody else, so it has ended
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        self.kill_group()
+        self._kill_all(pid)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
             loop.call_soon_threadsafe(self._ended)
 
@@ -133,7 +145,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
         added = {name: value for name, value in kwargs["env"].items() if os.environ.get(name) != value}
-        kwargs["env"] = self.environment | added
+        kwargs["env"] = self.environment | added | {strays.KERNEL_ID: cast(Any, self).kernel_id}
         await super()._async_launch_kernel(kernel_cmd, **kwargs)
 
     def start_restarter(self) -> None:
@@ -153,11 +165,6 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         """Undoes `add_restart_callback`."""
         if event == "dead" and callback in self._dead_callbacks:
             self._dead_callbacks.remove(callback)
-
-    def kill_group(self) -> None:
-        """Kills the kernel at once, with all it has started in its process group."""
-        if isinstance(self.provisioner, WatchedProvisioner):
-            self.provisioner.kill_group()
 
     def _kernel_ended(self) -> None:
         if self.shutting_down:
@@ -231,7 +238,7 @@ class GuestKernels(SeedingMappingKernelManager):
     start_kernel: Any = property(_get_start_kernel, _set_start_kernel)
 
     def _handle_kernel_died(self, kernel_id: str) -> None:
-        """Leaves a kernel that has died to its client; Jupyter's own would forget it, also while it is being started."""
+        """Leaves a kernel that has died to its client; else it would be forgotten, also while it is being started."""
 
     def start_watching_activity(self, kernel_id: str) -> None:
         """Notes that the kernel has started, and nothing from then on."""

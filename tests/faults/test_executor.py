@@ -18,7 +18,7 @@ from ipybox.code_exec import STATE_LOST
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError, GatewayError
 from ipybox.kernel_mgr import client as kernel_client
 from tests import servers
-from tests.conftest import Fifo, Mode
+from tests.conftest import Mode
 from tests.servers import WAIT
 from tests.test_code_exec import begun, process_of, text
 
@@ -76,9 +76,11 @@ async def started(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: 
     code = SITECUSTOMIZE.format(hang=str(directory / "hang"), die=str(directory / "die"))
     (directory / "sitecustomize.py").write_text(code)
     env = {"PYTHONPATH": str(directory)}
-    async with CodeExecutor(working_dir=directory, kernel_env=env, sandbox=mode.sandbox) as executor:
-        async with executor.sibling() as sibling:
-            yield Family(executor, sibling, directory)
+    async with (
+        CodeExecutor(working_dir=directory, kernel_env=env, sandbox=mode.sandbox) as executor,
+        executor.sibling() as sibling,
+    ):
+        yield Family(executor, sibling, directory)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -94,8 +96,8 @@ def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kernel_client, name, 0.5)
 
 
-async def kernels(gateway: int) -> set[int]:
-    """Returns the processes of all kernels of a gateway, when no kernel is being started or ended."""
+def kernels(gateway: int) -> set[int]:
+    """Returns the processes of all kernels of a gateway."""
     return {pid for pid in servers.descendants(gateway) if "ipybox.guest.kernel" in _command(pid)}
 
 
@@ -108,8 +110,13 @@ def _command(pid: int) -> str:
 async def until_two_kernels(gateway: int) -> None:
     """Waits until a gateway has the kernels of a family and no other ones."""
     async with asyncio.timeout(WAIT):
-        while len(await kernels(gateway)) != 2:
-            await asyncio.sleep(0.01)
+        while len(await asyncio.to_thread(kernels, gateway)) != 2:
+            pass
+
+
+def block_the_loop(seconds: float) -> None:
+    """Does what is tested here: an application that keeps its event loop from running."""
+    time.sleep(seconds)
 
 
 def cancel_by_task(executor: CodeExecutor, execution: "asyncio.Task[object]") -> None:
@@ -126,7 +133,7 @@ def cancel_by_executor(executor: CodeExecutor, execution: "asyncio.Task[object]"
 @pytest.mark.usefixtures("short_graces")
 async def test_a_loop_that_is_blocked_at_a_timeout_costs_no_kernel(family: Family):
     execution = await begun(family.executor, SLEEPS, timeout=1)
-    time.sleep(2.5)  # what is tested: the application blocks its event loop
+    block_the_loop(2.5)
 
     with pytest.raises(ExecutionTimeoutError, match="was interrupted and keeps its state"):
         await execution
@@ -140,7 +147,7 @@ async def test_a_loop_that_is_blocked_after_a_cancellation_costs_no_kernel(
 ):
     execution = await begun(family.executor, SLEEPS)
     cancel(family.executor, execution)
-    asyncio.get_running_loop().call_later(0.01, time.sleep, 2)  # when the interrupt was sent
+    asyncio.get_running_loop().call_later(0.01, block_the_loop, 2)  # when the interrupt was sent
 
     with pytest.raises((asyncio.CancelledError, ExecutionCancelledError)):
         await execution
@@ -148,16 +155,15 @@ async def test_a_loop_that_is_blocked_after_a_cancellation_costs_no_kernel(
 
 
 async def test_an_answer_that_came_while_the_loop_was_blocked_is_no_timeout(family: Family):
-    execution = await begun(family.executor, "print('begun', flush=True)\nimport time; time.sleep(0.2); 41 + 1", timeout=1)
-    time.sleep(2)
+    code = "print('begun', flush=True)\nimport time; time.sleep(0.2); 41 + 1"
+    execution = await begun(family.executor, code, timeout=1)
+    block_the_loop(2)
 
     assert (await execution).text == "begun\n42"
     await family.check()
 
 
-async def test_a_gateway_that_answers_late_costs_no_kernel_of_others(
-    family: Family, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_gateway_that_answers_late_costs_no_kernel_of_others(family: Family, monkeypatch: pytest.MonkeyPatch):
     """The gateway is stopped for longer than an interrupt may take, as on a machine that is too busy."""
     monkeypatch.setattr(kernel_client, "ANSWER_GRACE", 0.2)
     gateway = await process_of(family.executor, "gateway")
