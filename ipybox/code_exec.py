@@ -461,12 +461,14 @@ class CodeExecutor:
             CodeExecutionError: If there is none.
             TimeoutError: At the deadline, which does not end the replacement.
         """
-        try:
-            async with deadline.limit():
-                await self._tasks.finish(self._revive())
-        except TimeoutError:
-            reason = deadline.reason or f"the execution did not start within {deadline.seconds:g} s"
-            raise TimeoutError(f"{reason}: it had not begun, as the kernel was not ready") from None
+        if self._lifecycle.locked() or self._client is None or not self._client.idle:
+            try:
+                async with deadline.limit():
+                    await self._tasks.finish(self._revive())
+            except TimeoutError:
+                reason = deadline.reason or f"the execution did not start within {deadline.seconds:g} s"
+                raise TimeoutError(f"{reason}: it had not begun, as the kernel was not ready") from None
+            self._check_running()
         if deadline.reason is CANCELLED:
             raise TimeoutError(f"{CANCELLED}: it had not begun")
         assert self._client is not None

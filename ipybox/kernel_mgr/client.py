@@ -134,6 +134,11 @@ class KernelClient:
         """Whether there is a kernel, as far as is known."""
         return self._reader is not None and not self._reader.done() and not self.gateway_lost
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is a kernel, as far as is known, and no execution that was given up is still in it."""
+        return self.alive and self._recovery is None
+
     async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
         """Creates a kernel and returns when it is ready to execute code.
 
