@@ -33,6 +33,7 @@ from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.output import ExecutionOutput
 from ipybox.runtime import Runtime
 from ipybox.sandbox.settings import SandboxConfig, load_settings
+from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
 from ipybox.workspace.writable import WritablePlaces
@@ -190,6 +191,8 @@ class CodeExecutor:
         self._state = _State.NEW
         self._turn = Turn()
         self._resources = AsyncExitStack()
+        self._tasks = TaskSet()
+        #: Held while the executor starts or stops or gets another kernel, none of which stops half way.
         self._lifecycle = asyncio.Lock()
         self._reset_mcp_servers: Callable[[], Awaitable[None]] | None = None
         #: That which the kernel is in, or was in.
@@ -197,6 +200,8 @@ class CodeExecutor:
         self._client: KernelClient | None = None
         #: That which the last code was executed in.
         self._kernel_id = ""
+        #: That whose state the consumer counts on: with another one, state was lost that nobody has told of yet.
+        self._expected_kernel_id = ""
         self._on_approval: ApprovalCallback | None = None
         #: That of the code that is being executed.
         self._deadline: Deadline | None = None
@@ -231,43 +236,24 @@ class CodeExecutor:
             GatewayError: If the kernel gateway or the kernel does not start.
             SandboxError: If what the sandbox needs is not there, or it can't start. Nothing ran without it.
         """
-        async with self._lifecycle:
-            if self._state is _State.STARTED:
-                raise RuntimeError("the code executor is already running")
-            self._trail.require()
-            async with AsyncExitStack() as resources:
-                self._reset_mcp_servers = await self._start_tool_side(resources)
-                resources.push_async_callback(self._disconnect)
-                await self._connect()
-                if self._policy is not None and self._policy.untrusted is not None:
-                    self._notices.append(self._policy.untrusted)
-                self._trail.session("start", sandbox=self._sandboxed is not None)
-                self._resources = resources.pop_all()
-            self._state = _State.STARTED
+        await self._tasks.undo(self._start())
 
     async def stop(self) -> None:
         """Stops all that was started; code that is being executed fails. Stopping twice does nothing."""
-        async with self._lifecycle:  # what is being started is stopped, too
-            was_started = self._state is _State.STARTED
-            self._state = _State.STOPPED if was_started else self._state
-            await self._resources.aclose()
-            if was_started:
-                self._trail.session("stop")
-                self._trail.close()
+        await self._tasks.finish(self._stop())
 
     async def reset(self) -> None:
         """Replaces the kernel by a fresh one and stops the MCP servers, which start again at their next call.
 
-        Code that is being executed fails.
+        Code that is being executed fails. The reset goes on if the caller is cancelled.
 
         Raises:
             RuntimeError: If the executor is not running.
             GatewayError: If there is no new kernel.
         """
         self._check_running()
-        assert self._reset_mcp_servers is not None
         self._trail.session("reset")
-        await asyncio.gather(self._renew_kernel(), self._reset_mcp_servers())
+        await self._tasks.finish(self._reset())
 
     def sibling(self, name: str | None = None) -> "CodeExecutor":
         """Returns another executor, for use beside this one: it has its own kernel, state, turns and MCP servers.
@@ -424,10 +410,8 @@ class CodeExecutor:
             with self._trail.cell(code) as cell:
                 self._deadline = deadline
                 try:
-                    await self._revive()
+                    await self._until_ready(deadline)
                     assert self._client is not None
-                    if deadline.reason is CANCELLED:
-                        raise ExecutionCancelledError(f"{CANCELLED}: it had not begun")
                     self._on_approval = on_approval
                     self._kernel_id = self._client.kernel_id
                     with self._gateway.cell(self._kernel_id, deadline.expire):
@@ -441,6 +425,8 @@ class CodeExecutor:
                     self._check_running()
                     raise CodeExecutionError(self._describe(exc), self._noticed(exc.output, str(exc))) from None
                 except ExecutionTimeoutError as exc:
+                    if self._client is not None and self._client.alive:
+                        self._expected_kernel_id = self._client.kernel_id  # the message tells if it is another one
                     error = ExecutionCancelledError if deadline.reason is CANCELLED else ExecutionTimeoutError
                     raise error(str(exc), self._noticed(exc.output)) from None
                 except TimeoutError as exc:
@@ -468,34 +454,95 @@ class CodeExecutor:
             return exceeded
         return str(exc)
 
+    async def _until_ready(self, deadline: Deadline) -> None:
+        """Waits until there is a kernel that takes code; a lost one is replaced, and what that means is noted.
+
+        Raises:
+            CodeExecutionError: If there is none.
+            TimeoutError: At the deadline, which does not end the replacement.
+        """
+        if self._lifecycle.locked() or self._client is None or not self._client.idle:
+            try:
+                async with deadline.limit():
+                    await self._tasks.finish(self._revive())
+            except TimeoutError:
+                reason = deadline.reason or f"the execution did not start within {deadline.seconds:g} s"
+                raise TimeoutError(f"{reason}: it had not begun, as the kernel was not ready") from None
+            self._check_running()
+        if deadline.reason is CANCELLED:
+            raise TimeoutError(f"{CANCELLED}: it had not begun")
+        assert self._client is not None
+        if self._client.kernel_id != self._expected_kernel_id:
+            reason = self._gateway.exceeded.get(self._expected_kernel_id)
+            self._notices.append(STATE_LOST if reason is None else f"{STATE_LOST} It died because {reason}.")
+            self._expected_kernel_id = self._client.kernel_id
+
     async def _revive(self) -> None:
-        """Gives the executor a kernel again if it has lost it, and notes that."""
+        """Gives the executor a kernel again if it has lost it."""
         async with self._lifecycle:  # a reset that is under way brings one
             self._check_running()
-        if self._client is not None and self._client.alive:
-            return
-        logger.warning("the kernel has died: starting a fresh one")
-        self._trail.session("restart")
-        reason = self._gateway.exceeded.get(self._kernel_id)
-        try:
-            await self._renew_kernel()
-        except (GatewayError, SandboxError, OSError) as exc:
-            raise CodeExecutionError(f"the kernel had died, and a fresh one can't be started: {exc}") from exc
-        self._notices.append(STATE_LOST if reason is None else f"{STATE_LOST} It died because {reason}.")
+            if self._client is not None:
+                await self._client.recovered()
+                if self._client.alive:
+                    return
+            logger.warning("the kernel has died: starting a fresh one")
+            self._trail.session("restart")
+            try:
+                await self._renew_kernel()
+            except (GatewayError, SandboxError, OSError) as exc:
+                raise CodeExecutionError(f"the kernel had died, and a fresh one can't be started: {exc}") from exc
+
+    async def _reset(self) -> None:
+        async def renew() -> None:
+            async with self._lifecycle:
+                self._check_running()
+                await self._renew_kernel()
+                assert self._client is not None
+                self._expected_kernel_id = self._client.kernel_id
+
+        assert self._reset_mcp_servers is not None
+        await asyncio.gather(renew(), self._reset_mcp_servers())
 
     async def _renew_kernel(self) -> None:
+        """Replaces the kernel, and the gateway only if that is lost: other kernels are in it, too."""
+        client = self._client
+        if client is not None and self._gateway.running and not client.gateway_lost:
+            try:
+                await client.reset()
+            except GatewayError as exc:
+                if self._gateway.running and not client.gateway_lost:
+                    raise
+                logger.warning("the kernel gateway has died, too: %s", exc)
+            else:
+                return
+        await self._disconnect()
+        await self._connect()
+
+    async def _start(self) -> None:
         async with self._lifecycle:
-            self._check_running()
-            if self._client is not None and self._gateway.running and not self._client.gateway_lost:
-                try:
-                    await self._client.reset()
-                except GatewayError as exc:
-                    logger.warning("the kernel gateway has died, too: %s", exc)
-                else:
-                    return
-            await self._disconnect()
-            await self._runtime.replace(self._gateway)
-            await self._connect()
+            if self._state is _State.STARTED:
+                raise RuntimeError("the code executor is already running")
+            self._trail.require()
+            async with AsyncExitStack() as resources:
+                self._reset_mcp_servers = await self._start_tool_side(resources)
+                resources.push_async_callback(self._disconnect)
+                await self._connect()
+                assert self._client is not None
+                self._expected_kernel_id = self._client.kernel_id
+                if self._policy is not None and self._policy.untrusted is not None:
+                    self._notices.append(self._policy.untrusted)
+                self._trail.session("start", sandbox=self._sandboxed is not None)
+                self._resources = resources.pop_all()
+            self._state = _State.STARTED
+
+    async def _stop(self) -> None:
+        async with self._lifecycle:  # what is being started is stopped, too
+            was_started = self._state is _State.STARTED
+            self._state = _State.STOPPED if was_started else self._state
+            await self._resources.aclose()
+            if was_started:
+                self._trail.session("stop")
+                self._trail.close()
 
     async def _start_tool_side(self, resources: AsyncExitStack) -> Callable[[], Awaitable[None]]:
         """Lets the tool server run the calls of our kernel, and returns what stops the MCP servers that do."""
@@ -525,16 +572,32 @@ class CodeExecutor:
         )
 
     async def _connect(self) -> None:
+        """Gives the executor a kernel, in another gateway if that which there is was lost."""
+        if not await self._join_gateway():
+            await self._runtime.replace(self._gateway)
+            if not await self._join_gateway():
+                raise GatewayError("the kernel gateway ended while the kernel started")
+
+    async def _join_gateway(self) -> bool:
+        """Makes a kernel; returns whether there is a gateway for it."""
         from ipybox.kernel_mgr.client import KernelClient
 
-        self._gateway = self._runtime.gateway
-        self._notices += self._gateway.notices
+        self._gateway = gateway = self._runtime.gateway
+        if not gateway.running:
+            return False
         env = {TOKEN_VARIABLE: self._guest_token} if self._is_sibling else None
-        client = KernelClient(
-            images_dir=self._images_dir, endpoint=self._gateway.endpoint, beneath=self._sandboxed, env=env
-        )
-        await client.connect()
+        client = KernelClient(images_dir=self._images_dir, endpoint=gateway.endpoint, beneath=self._sandboxed, env=env)
+        try:
+            await client.connect(retries=0)
+        except (GatewayError, RuntimeError):
+            if client.gateway_lost:
+                await self._runtime.drop(gateway)  # it would not end by itself
+            if gateway.running:
+                raise
+            return False
         self._client = client
+        self._notices += gateway.notices
+        return True
 
     async def _disconnect(self) -> None:
         client, self._client = self._client, None

@@ -1,8 +1,19 @@
-"""Time limits that cover several waits, and turns that are taken within them."""
+"""Time limits that cover several waits, and turns that are taken within them.
+
+A limit counts what has arrived, not the clock alone: an application that blocks its event loop, or a process that was
+stopped for a while, sees answers and expired timers at the same time.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+
+#: Seconds that a timer may be late before it tells that the event loop was held up.
+LATE = 0.2
+
+#: How often the event loop has its turn then before the time is over, and the seconds that it has each time.
+TURNS = 5
+TURN = 0.1
 
 
 class Deadline:
@@ -17,28 +28,52 @@ class Deadline:
         #: Why the time is over, if it was cut short.
         self.reason: str | None = None
         self._at = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        self._held_up = False
+        self._turns = TURNS
         self._limit: asyncio.Timeout | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def of(cls, timeout: "float | Deadline | None") -> "Deadline":
         """Returns `timeout` if it is a deadline already, or else a new one."""
         return timeout if isinstance(timeout, Deadline) else cls(timeout)
 
-    def limit(self) -> asyncio.Timeout:
-        """Returns a context that raises TimeoutError at the deadline; one at a time.
+    @asynccontextmanager
+    async def limit(self) -> AsyncGenerator[None]:
+        """Raises TimeoutError at the deadline; one at a time.
 
-        It belongs around a wait, never around a `yield`: the consumer would get the cancellation.
+        If the event loop was held up then, what has arrived meanwhile gets its turn first. It belongs around a wait,
+        never around a `yield`: the consumer would get the cancellation.
         """
-        self._limit = asyncio.timeout_at(self._at)
-        return self._limit
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as self._limit:
+                if self._at is not None:
+                    self._timer = loop.call_at(self._at, self._due)
+                yield
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._limit = self._timer = None
 
     def expire(self, reason: str) -> None:
         """Cuts the time short: it is over now, for this reason, unless there was one before."""
         self.reason = self.reason or reason
         self._at = asyncio.get_running_loop().time()
+        self._turns = 0
         if self._limit is not None:
-            with suppress(RuntimeError):  # nothing waits just now
-                self._limit.reschedule(self._at)
+            self._limit.reschedule(self._at)
+
+    def _due(self) -> None:
+        assert self._at is not None
+        assert self._limit is not None
+        loop = asyncio.get_running_loop()
+        self._held_up = self._held_up or loop.time() - self._at > LATE
+        if self._held_up and self._turns > 0:
+            self._turns -= 1
+            self._timer = loop.call_later(TURN, self._due)
+        else:
+            self._limit.reschedule(loop.time())
 
 
 class Turn:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 
 from ipybox.code_exec import CodeExecutor
 from ipybox.errors import CodeExecutionError, IpyboxError
+from ipybox.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Sessions:
         self._limit = limit
         self._default: CodeExecutor | None = None
         self._starts: dict[str, asyncio.Task[CodeExecutor]] = {}
+        self._tasks = TaskSet()
         self._stopped = False
 
     @property
@@ -97,7 +99,7 @@ class Sessions:
             async with self.use(name) as executor:
                 await executor.reset()
         elif name in self._starts:
-            await _end(self._starts.pop(name))
+            await self._tasks.finish(_end(self._starts.pop(name)))
         else:
             raise ValueError(f"there is no session {name!r}, but these: {', '.join(self.names)}")
 

@@ -3,22 +3,46 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class TaskSet:
-    """The background tasks of one owner, who cancels them when it stops. A task that fails is logged."""
+    """The background tasks of one owner, who cancels them when it stops. A task that fails is logged.
+
+    A caller may be cancelled in the middle of something, more than once, and anyio cancels it again at each wait until
+    it has left the cancelled scope. What must not stop half way gets a task of its own: `finish` and `undo`.
+    """
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Starts a task."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._own(work).add_done_callback(_log_failure)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits work that goes on to its end if the caller is cancelled."""
+        task = self._own(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                task.add_done_callback(_log_failure)
+            raise
+
+    async def undo(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits work that is cancelled if the caller is, but only once: what it undoes then, it undoes to the end."""
+        task = self._own(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
 
     async def cancel(self) -> None:
         """Cancels all tasks and waits until they have ended."""
@@ -32,7 +56,13 @@ class TaskSet:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=timeout)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            logger.error("a background task failed", exc_info=exc)
+    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (exc := task.exception()) is not None:
+        logger.error("a background task failed", exc_info=exc)

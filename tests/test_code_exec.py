@@ -316,7 +316,8 @@ async def test_executions_at_once_wait_for_each_other_and_do_not_mix_their_outpu
 async def test_leaving_a_stream_early_interrupts_the_code_and_keeps_the_state(executor: CodeExecutor):
     async with aclosing(executor.stream(f"state = 5\n{SLEEPS}", chunks=True)) as items:
         async for item in items:
-            assert item == CodeExecutionChunk("begun\n")
+            assert isinstance(item, CodeExecutionChunk)  # on a busy machine, not the whole line
+            assert item.text.startswith("begun")
             break
 
     assert await text(executor, "state") == "5"

@@ -1,4 +1,7 @@
 import asyncio
+import socket
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -26,8 +29,30 @@ async def test_a_deadline_that_is_over_ends_the_next_wait_at_once():
 
 
 async def test_no_seconds_mean_no_limit():
-    async with Deadline(None).limit() as limit:
-        assert limit.when() is None
+    async with asyncio.timeout(WAIT):
+        async with Deadline(None).limit():
+            await asyncio.sleep(0.05)
+
+
+async def test_what_arrived_while_the_event_loop_was_held_up_gets_its_turn():
+    """Over a socket, as one look at it is not enough for a protocol to hand over what has come."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    deadline = Deadline(0.05)
+    with theirs:
+        asyncio.get_running_loop().call_soon(hold_up, 0.5, lambda: theirs.send(b"answer\n"))
+        async with deadline.limit():
+            assert await reader.readline() == b"answer\n"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(WAIT), deadline.limit():
+                await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+
+
+def hold_up(seconds: float, then: Callable[[], object]) -> None:
+    time.sleep(seconds)
+    then()
 
 
 @pytest.mark.parametrize("seconds", [None, WAIT])

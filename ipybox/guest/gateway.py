@@ -35,7 +35,7 @@ with loading():
     from ipybox.guest.kernels import GuestKernelManager
 
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, MAX_FDS, READY
-from ipybox.guest.rlimits import adopt_orphans
+from ipybox.guest.strays import adopt_orphans, kill_descendants
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
 
 #: Names the program that the host runs for each crash; to root, bubblewrap leaves it writable.
@@ -85,9 +85,7 @@ class GuestGatewayApp(KernelGatewayApp):
 
     def _end(self) -> None:
         """Ends this process with all its kernels, now: the host is gone or wants it so."""
-        kernels: Any = self.kernel_manager
-        for kernel_id in kernels.list_kernel_ids():
-            kernels.get_kernel(kernel_id).kill_group()
+        kill_descendants()
         shutil.rmtree(self.runtime_dir, ignore_errors=True)
         os._exit(0)
 
@@ -125,6 +123,7 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.JupyterWebsocketPersonality.env_whitelist = [TOKEN_VARIABLE]  # what a client may set for its kernel
     config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
     config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernels.GuestKernels"
+    config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernels.GuestKernelConnection"
     config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernels.GuestKernelManager"
     config.MappingKernelManager.buffer_offline_messages = False
     config.KernelManager.shutdown_wait_time = 2.0
@@ -190,9 +189,8 @@ def main() -> None:
     app.update_config(gateway_config(runtime_dir, arguments.log_level))
     run: Any = app  # its methods are not annotated
     run.initialize([])
-    if not arguments.confine and (arguments.memory_limit or arguments.process_limit):
-        # What leaves the process tree could not be watched. A sandbox has one of its own.
-        adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: kernels.running)
+    # What left the process tree could neither be watched nor ended with its kernel.
+    adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: kernels.running)
     run.start()
 
 

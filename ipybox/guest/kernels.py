@@ -12,16 +12,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
     KernelGatewayIOLoopKernelManager,
     SeedingMappingKernelManager,
 )
+from tornado.web import HTTPError
+
+from ipybox.guest import strays
 
 #: The process ids of all kernels that nobody has waited for yet.
 running: set[int] = set()
@@ -31,7 +35,7 @@ _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
 
 class WatchedProvisioner(LocalProvisioner):
-    """Starts a kernel process in a process group of its own, and kills that whole group when the kernel ends."""
+    """Starts a kernel process in a process group of its own, and kills all that it has started when the kernel ends."""
 
     process: subprocess.Popen[bytes] | None
     pgid: int | None
@@ -40,9 +44,13 @@ class WatchedProvisioner(LocalProvisioner):
         super().__init__(**kwargs)
         self._on_exit = on_exit
         self._exited = asyncio.Event()
+        self._kernel_id = ""
+        #: What was below the kernel when it was told to end.
+        self._seen: set[int] = set()
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
+        self._kernel_id = kwargs["env"][strays.KERNEL_ID]
         info = await super().launch_kernel(cmd, **kwargs)
         self._exited = asyncio.Event()
         assert self.process is not None
@@ -65,11 +73,17 @@ class WatchedProvisioner(LocalProvisioner):
         self.process = None
         return status
 
-    def kill_group(self) -> None:
-        """Kills the kernel and what it has started in its process group."""
+    async def shutdown_requested(self, restart: bool = False) -> None:
+        """Looks for the kernel's processes once more before the kernel ends, which then are nobody's children."""
+        if self.process is not None:
+            self._seen = strays.below_child(self.process.pid)
+        await super().shutdown_requested(restart)
+
+    def _kill_all(self, pid: int) -> None:
         if self.pgid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pgid, signal.SIGKILL)
+        strays.kill_kernel(pid, self._kernel_id, self._seen)
 
     def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         if sys.platform == "darwin":  # which has no waitid() before Python 3.13
@@ -79,7 +93,7 @@ class WatchedProvisioner(LocalProvisioner):
             # The process stays a zombie, so that its group id can't be taken before the group is killed.
             with contextlib.suppress(ChildProcessError):  # reaped by somebody else, so it has ended
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        self.kill_group()
+        self._kill_all(pid)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
             loop.call_soon_threadsafe(self._ended)
 
@@ -103,6 +117,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
+        #: Set when the kernel process has ended unasked.
+        self.died = asyncio.Event()
         # Output waits here, too, instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
 
@@ -129,7 +145,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
         added = {name: value for name, value in kwargs["env"].items() if os.environ.get(name) != value}
-        kwargs["env"] = self.environment | added
+        kwargs["env"] = self.environment | added | {strays.KERNEL_ID: cast(Any, self).kernel_id}
         await super()._async_launch_kernel(kernel_cmd, **kwargs)
 
     def start_restarter(self) -> None:
@@ -142,22 +158,51 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         """Calls back when the kernel process ends unasked (event `dead`)."""
         if event == "dead":
             self._dead_callbacks.append(callback)
+            if self.died.is_set():
+                asyncio.get_running_loop().call_soon(callback)
 
     def remove_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
         """Undoes `add_restart_callback`."""
         if event == "dead" and callback in self._dead_callbacks:
             self._dead_callbacks.remove(callback)
 
-    def kill_group(self) -> None:
-        """Kills the kernel at once, with all it has started in its process group."""
-        if isinstance(self.provisioner, WatchedProvisioner):
-            self.provisioner.kill_group()
-
     def _kernel_ended(self) -> None:
         if self.shutting_down:
             return
+        self.died.set()
         for callback in tuple(self._dead_callbacks):
             callback()
+
+
+class GuestKernelConnection(ZMQChannelsWebsocketConnection):
+    """A client's WebSocket to a kernel, which says at once if that has died; Jupyter's own waits a minute for it."""
+
+    async def prepare(self) -> None:
+        """Waits until the kernel answers.
+
+        Raises:
+            HTTPError: If its process has ended instead: 410, as it will not come back.
+        """
+        if not await self._unless_dead(cast(Any, super()).prepare()):
+            raise HTTPError(410, reason="Kernel Died")
+
+    def nudge(self) -> asyncio.Future[Any]:
+        """Returns what is done when the kernel's channels are known to work, or the kernel has died."""
+        return asyncio.ensure_future(self._unless_dead(cast(Any, super()).nudge()))
+
+    async def _unless_dead(self, work: Awaitable[object]) -> bool:
+        """Awaits work that needs the kernel; returns False as soon as that has died."""
+        died = asyncio.ensure_future(cast(GuestKernelManager, self.kernel_manager).died.wait())
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([died, working], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                return False
+            working.result()
+            return True
+        finally:
+            died.cancel()
+            working.cancel()
 
 
 class GuestKernels(SeedingMappingKernelManager):
@@ -176,7 +221,10 @@ class GuestKernels(SeedingMappingKernelManager):
     async def _start(self, **kwargs: Any) -> str:
         if self._prespawned is not None and not kwargs.get("env") and not kwargs.get("path"):
             prespawned, self._prespawned = self._prespawned, None
-            return await prespawned
+            kernel_id = await prespawned
+            if not cast(GuestKernelManager, self.get_kernel(kernel_id)).died.is_set():
+                return kernel_id
+            await cast(Any, self).shutdown_kernel(kernel_id)
         return await cast(Any, super()).start_kernel(**kwargs)
 
     def _get_start_kernel(self) -> Callable[..., Any]:
@@ -188,6 +236,9 @@ class GuestKernels(SeedingMappingKernelManager):
     # The gateway's handler replaces this attribute while a kernel starts that has variables of its own. Kernels that
     # start at the same time would get each other's. https://github.com/jupyter-server/kernel_gateway/pull/133
     start_kernel: Any = property(_get_start_kernel, _set_start_kernel)
+
+    def _handle_kernel_died(self, kernel_id: str) -> None:
+        """Leaves a kernel that has died to its client; else it would be forgotten, also while it is being started."""
 
     def start_watching_activity(self, kernel_id: str) -> None:
         """Notes that the kernel has started, and nothing from then on."""

@@ -1,22 +1,13 @@
-"""What the operating system enforces inside the guest: limits of single processes, and that none leaves the tree.
+"""The limits of single processes, which the operating system enforces inside the guest.
 
 These come first and are gentle: one allocation too many is a MemoryError in the cell. What the kernel and its children
 use together is watched from outside (`ipybox.kernel_mgr.limits`), where code of the guest can't reach it.
 """
 
-import asyncio
-import contextlib
-import ctypes
-import os
 import platform
 import re
 import resource
-import signal
 import sys
-from collections.abc import Callable, Container
-from pathlib import Path
-
-PR_SET_CHILD_SUBREAPER = 36
 
 #: Threads count as processes for RLIMIT_NPROC: it has to let programs with many of them pass.
 THREADS_PER_PROCESS = 8
@@ -38,32 +29,6 @@ def limit_process(*, memory: int | None = None, processes: int | None = None) ->
         _lower(resource.RLIMIT_DATA, memory)
     if processes is not None and _counts_per_namespace():
         _lower(resource.RLIMIT_NPROC, processes * THREADS_PER_PROCESS + SPARE_THREADS)
-
-
-def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[int]]) -> None:
-    """Makes orphans below this process its children, daemons too, so that none of them leaves its process tree.
-
-    Call it in the main thread. Only Linux can do this; elsewhere it does nothing.
-
-    Args:
-        loop: The event loop that reaps orphans when they end; it takes over SIGCHLD.
-        own: Returns the ids of the children that have somebody else to reap them.
-    """
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(error)}")
-    loop.add_signal_handler(signal.SIGCHLD, _reap, own)
-
-
-def _reap(own: Callable[[], Container[int]]) -> None:
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, ChildProcessError):
-            for child in map(int, children.read_text().split()):
-                if child not in own():
-                    os.waitpid(child, os.WNOHANG)
 
 
 def _lower(which: int, value: int) -> None:

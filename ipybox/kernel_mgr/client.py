@@ -10,8 +10,9 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -25,6 +26,7 @@ from ipybox.kernel_mgr.cell import Cell, MessageQueue
 from ipybox.kernel_mgr.limits import format_bytes
 from ipybox.output import ExecutionOutput
 from ipybox.printable import printable
+from ipybox.tasks import TaskSet
 
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
@@ -33,8 +35,11 @@ logger = logging.getLogger(__name__)
 #: Seconds that a cell has to end after an interrupt before its kernel is restarted.
 INTERRUPT_GRACE = 3.0
 
-#: Seconds that the gateway has to answer what it can answer at once. A gateway that doesn't is lost.
+#: Seconds that the gateway has to answer what it can answer at once.
 ANSWER_GRACE = 3.0
+
+#: Seconds that a gateway which did not answer has to say that it is there. One that doesn't is lost, with all kernels.
+PROBE_TIMEOUT = 10.0
 
 #: Seconds that a new kernel has to answer.
 KERNEL_START_TIMEOUT = 60.0
@@ -91,6 +96,8 @@ class KernelClient:
         self._new_kernel: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
         self._heartbeat = None if self._endpoint.dial is not None else ping_interval
         self._turn = Turn()
+        self._tasks = TaskSet()
+        #: Held while the kernel is made, replaced or deleted, each of which goes on to its end.
         self._lifecycle = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
@@ -127,6 +134,11 @@ class KernelClient:
         """Whether there is a kernel, as far as is known."""
         return self._reader is not None and not self._reader.done() and not self.gateway_lost
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is a kernel, as far as is known, and no execution that was given up is still in it."""
+        return self.alive and self._recovery is None
+
     async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
         """Creates a kernel and returns when it is ready to execute code.
 
@@ -140,51 +152,29 @@ class KernelClient:
         """
         if self._session is not None:
             raise RuntimeError("already connected to a kernel")
-        self.gateway_lost = False
-        for attempt in range(retries + 1):
-            # The session looks its token up, which may not be there before the gateway is.
-            self._session = self._endpoint.session()
-            try:
-                await self._create_kernel()
-            except (aiohttp.ClientConnectionError, OSError) as exc:
-                await self._close_session()
-                if attempt == retries:
-                    raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
-                await asyncio.sleep(retry_interval)
-            except aiohttp.ClientError as exc:
-                await self._close_session()
-                raise GatewayError(f"{self._endpoint.url} does not answer as a kernel gateway: {exc}") from exc
-            except BaseException:
-                await self._close_session()
-                raise
-            else:
-                return
+        try:
+            await self._tasks.finish(self._connect(retries, retry_interval))
+        except asyncio.CancelledError:
+            await self.disconnect()  # the gateway makes the kernel all the same
+            raise
 
     async def disconnect(self) -> None:
         """Deletes the kernel and closes the connection to the gateway."""
-        try:
-            async with self._lifecycle:
-                await self._delete_kernel("the connection to the kernel was closed while the code ran")
-        finally:
-            await self._close_session()
+        await self._tasks.finish(self._disconnect())
 
     async def reset(self) -> None:
-        """Replaces the kernel by a new one; an execution under way fails.
+        """Replaces the kernel by a new one; an execution under way fails. It goes on if the caller is cancelled.
 
         Raises:
             RuntimeError: If not connected to a gateway.
             GatewayError: If the gateway does not give a new kernel.
         """
-        if self._session is None:
-            raise RuntimeError("not connected to a kernel: call connect() first")
-        async with self._lifecycle:
-            await self._delete_kernel("the kernel was reset while the code ran")
-            if self.gateway_lost:
-                raise GatewayError("the kernel gateway does not answer")
-            try:
-                await self._create_kernel()
-            except (aiohttp.ClientError, OSError) as exc:
-                raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc
+        await self._tasks.finish(self._reset())
+
+    async def recovered(self) -> None:
+        """Waits until the kernel is free of an execution that was given up, by an interrupt or a restart."""
+        if self._recovery is not None:
+            await asyncio.shield(self._recovery)
 
     async def execute(self, code: str, timeout: float | None = 120) -> ExecutionResult:
         """Executes code and returns what it printed and displayed.
@@ -214,8 +204,8 @@ class KernelClient:
         """
         deadline = Deadline.of(timeout)
         async with self._turn.take(deadline):
-            if self._recovery is not None:  # from an execution that was given up
-                await asyncio.shield(self._recovery)
+            async with deadline.limit():
+                await self.recovered()
             cell = await self._start_cell(code)
             try:
                 while not cell.over:
@@ -233,7 +223,8 @@ class KernelClient:
                 await self._recover(cell)
                 raise
             finally:
-                self._queues.pop(cell.msg_id, None)
+                if self._recovery is None:  # which goes on if this task is cancelled twice
+                    self._queues.pop(cell.msg_id, None)
             if cell.failure is not None:
                 raise ExecutionError(cell.failure, await self._output(cell))
             yield await self._output(cell)
@@ -286,8 +277,9 @@ class KernelClient:
             return str(exc)
         except (RuntimeError, GatewayError, aiohttp.ClientError, OSError) as exc:
             logger.warning("can't interrupt the kernel: %s", exc)
-            lost = self.gateway_lost
-            return "the kernel gateway does not answer, its kernel is lost" if lost else "it could not be interrupted"
+            if self.gateway_lost:
+                return "the kernel gateway does not answer, its kernel is lost"
+            return await self._restart_stubborn()
         finally:
             self._queues.pop(cell.msg_id, None)
             self._recovery = None
@@ -296,11 +288,53 @@ class KernelClient:
     async def _restart_stubborn(self) -> str:
         stubborn = "the kernel did not yield to an interrupt and"
         try:
-            await self.reset()
+            await self._reset()
         except (RuntimeError, GatewayError) as exc:
             logger.warning("can't restart the kernel: %s", exc)
             return f"{stubborn} could not be restarted: {exc}"
         return f"{stubborn} was restarted, its state is lost"
+
+    async def _connect(self, retries: int, retry_interval: float) -> None:
+        async with self._lifecycle:
+            self.gateway_lost = False
+            for attempt in range(retries + 1):
+                # The session looks its token up, which may not be there before the gateway is.
+                self._session = self._endpoint.session()
+                try:
+                    await self._create_kernel()
+                except (aiohttp.ClientConnectionError, OSError) as exc:
+                    await self._close_session()
+                    if attempt == retries:
+                        raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
+                    await asyncio.sleep(retry_interval)
+                except aiohttp.ClientError as exc:
+                    await self._close_session()
+                    raise GatewayError(f"{self._endpoint.url} does not answer as a kernel gateway: {exc}") from exc
+                except BaseException:
+                    await self._close_session()
+                    raise
+                else:
+                    return
+
+    async def _disconnect(self) -> None:
+        async with self._lifecycle:
+            try:
+                if self._session is not None:
+                    await self._delete_kernel("the connection to the kernel was closed while the code ran")
+            finally:
+                await self._close_session()
+
+    async def _reset(self) -> None:
+        async with self._lifecycle:
+            if self._session is None:
+                raise RuntimeError("not connected to a kernel: call connect() first")
+            await self._delete_kernel("the kernel was reset while the code ran")
+            if self.gateway_lost:
+                raise GatewayError("the kernel gateway does not answer")
+            try:
+                await self._create_kernel()
+            except (aiohttp.ClientError, OSError) as exc:
+                raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc
 
     def _death_notice(self) -> str:
         return self._death
@@ -314,7 +348,7 @@ class KernelClient:
         self._jupyter_session = uuid.uuid4().hex
         self._death = "the kernel died"
         try:
-            async with asyncio.timeout(KERNEL_START_TIMEOUT):
+            async with Deadline(KERNEL_START_TIMEOUT).limit():
                 self._websocket = await self._session.ws_connect(
                     f"/api/kernels/{self._kernel_id}/channels",
                     params={"session_id": self._jupyter_session},
@@ -326,7 +360,7 @@ class KernelClient:
                 await self._kernel_info()
         except (TimeoutError, aiohttp.ClientError, OSError, KernelDiedError) as exc:
             await self._delete_kernel("the kernel did not start")
-            raise GatewayError(f"the kernel did not start: {exc or 'no answer'}") from exc
+            raise GatewayError(f"the kernel did not start: {_start_problem(exc)}") from exc
 
     async def _kernel_info(self) -> None:
         """Returns when the kernel has answered, so that it is known to be ready."""
@@ -344,8 +378,8 @@ class KernelClient:
         self._death = reason
         kernel_id, self._kernel_id = self._kernel_id, None
         try:
-            if not await self._hang_up() and kernel_id is not None:
-                await self._call("GET", f"/api/kernels/{kernel_id}", timeout=ANSWER_GRACE)
+            if not await self._hang_up():
+                await self._probe()
             if kernel_id is not None and not self.gateway_lost:
                 await self._call("DELETE", f"/api/kernels/{kernel_id}")
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
@@ -357,7 +391,7 @@ class KernelClient:
         if websocket is None:
             return True
         try:
-            async with asyncio.timeout(LOST_GRACE if self.gateway_lost else ANSWER_GRACE):
+            async with Deadline(LOST_GRACE if self.gateway_lost else ANSWER_GRACE).limit():
                 await websocket.close()
         except TimeoutError:
             return self.gateway_lost
@@ -380,16 +414,15 @@ class KernelClient:
         timeout = GATEWAY_TIMEOUT if timeout is None else timeout
         try:
             async with (
-                asyncio.timeout(timeout),
+                Deadline(timeout).limit(),
                 self._session.request(method, path, json=body, allow_redirects=False) as response,
             ):
                 content = await read_answer(response)
         except TimeoutError as exc:
-            self._lose_gateway()
+            await self._probe()
             raise GatewayError(f"{method} {path}: no answer within {timeout:g} s") from exc
         if response.status >= 300:
-            detail = content[:500].decode(errors="replace")
-            raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {detail}")
+            raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {_detail(content)}")
         try:
             answer: object = json.loads(content or b"{}")
         except (ValueError, RecursionError):
@@ -398,9 +431,16 @@ class KernelClient:
             raise GatewayError(f"{method} {path}: the answer is no JSON object")
         return cast(dict[str, Any], answer)
 
-    def _lose_gateway(self) -> None:
-        self.gateway_lost = True
-        self._death = "the kernel gateway does not answer"
+    async def _probe(self) -> None:
+        """Finds out whether a gateway that did not answer is lost: one that is only slow has the kernels of others."""
+        if self.gateway_lost or self._session is None:
+            return
+        try:
+            async with Deadline(PROBE_TIMEOUT).limit(), self._session.get("/api", allow_redirects=False):
+                pass
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            self.gateway_lost = True
+            self._death = "the kernel gateway does not answer"
 
     async def _close_session(self) -> None:
         if self._session is not None:
@@ -444,3 +484,20 @@ class KernelClient:
         if queue is not None:
             queue.add(message)
         return True
+
+
+def _detail(content: bytes) -> str:
+    """Returns what an answer of the gateway says of its error: of a traceback, the last line."""
+    text = content.decode(errors="replace")
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        answer = json.loads(text)
+        text = str(answer["traceback"] or answer["message"]).rstrip().rpartition("\n")[2]
+    return printable(text[:500])
+
+
+def _start_problem(exc: Exception) -> str:
+    if isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.GONE:
+        return "its process ended"
+    if isinstance(exc, TimeoutError):
+        return f"it did not answer within {KERNEL_START_TIMEOUT:g} s"
+    return str(exc) or type(exc).__name__

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from ipybox.acceptor import AcceptedSocket, Acceptor
 from ipybox.errors import GatewayError, SandboxError
 from ipybox.guest.protocol import ENVIRONMENT_FILE
+from ipybox.guest.strays import GATEWAY_ID, kill_marked
 from ipybox.kernel_mgr.limits import UNATTRIBUTED, Limits, format_bytes
 from ipybox.kernel_mgr.link import Link
 from ipybox.listen import listen
@@ -234,6 +235,9 @@ class KernelGateway:
             self._link = None
         if self._process is not None:
             await self._end_process(self._process, timeout)
+            if self._process.returncode != 0 and self._scratch is not None:
+                # It has not ended what its kernels have started.
+                await asyncio.to_thread(kill_marked, f"{GATEWAY_ID}={self._scratch.path}")
             self._process = None
         self._started = False
         await self._tasks.cancel()
@@ -305,7 +309,7 @@ class KernelGateway:
         self._scratch = ScratchDirectory(sockets=True, writable=() if sandbox is None else sandbox.writable())
         private_dir = self._scratch.path
         guest_dir = private_dir if sandbox is None else private_dir / "guest"
-        self._prepare(guest_dir)
+        self._prepare(guest_dir, private_dir)
         if sandbox is None:
             command = self._command(None, guest_dir)
         else:
@@ -389,7 +393,7 @@ class KernelGateway:
         if (on_cpu_exceeded := self._cells[kernel_id]) is not None:
             on_cpu_exceeded(message)
 
-    def _prepare(self, guest_dir: Path) -> None:
+    def _prepare(self, guest_dir: Path, private_dir: Path) -> None:
         """Makes the guest's own directory, with the kernels' environment in it."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
         environment = _inherited(SAFE_VARIABLES) | self._env
@@ -405,6 +409,7 @@ class KernelGateway:
             if self.sandbox_settings.has_network:
                 environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
         environment["IPYTHONDIR"] = str(guest_dir / "ipython")
+        environment[GATEWAY_ID] = str(private_dir)
         file = guest_dir / ENVIRONMENT_FILE
         with create_private(file) as opened:
             json.dump(environment, opened)

@@ -1,0 +1,147 @@
+"""What a kernel has started and what must not outlive it: also daemons, and processes of other sessions.
+
+The gateway is the parent of all orphans below it, so that each of them stays its descendant. A process belongs to the
+kernel that it is below, or which its environment names; what is neither and was not seen below a kernel ends with the
+gateway. Only Linux tells all this; elsewhere, kernels end with their process group.
+
+In a sandbox, /proc may have other ids than the system calls of this process, as `apply-seccomp` of srt makes a
+namespace of process ids and mounts no /proc for it. Here, ids are those of /proc until a system call needs them.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+#: The variables of a kernel's environment that hold its id, and that of its gateway.
+KERNEL_ID = "IPYBOX_KERNEL_ID"
+GATEWAY_ID = "IPYBOX_GATEWAY_ID"
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[int]]) -> None:
+    """Makes orphans below this process its children, daemons too, so that none of them leaves its process tree.
+
+    Call it in the main thread. Only Linux can do this; elsewhere it does nothing.
+
+    Args:
+        loop: The event loop that reaps orphans when they end; it takes over SIGCHLD.
+        own: Returns the ids of the children that have somebody else to reap them.
+    """
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(error)}")
+    loop.add_signal_handler(signal.SIGCHLD, _reap, own)
+
+
+def below_child(pid: int) -> set[int]:
+    """Returns the processes below a child of this process, whose id is that of system calls."""
+    return {stray for child in _children(_this()) if _id_here(child) == pid for stray in _below(child)}
+
+
+def kill_kernel(pid: int, kernel_id: str, seen: Collection[int] = ()) -> None:
+    """Kills what a child of this process has started, as long as there is any.
+
+    Args:
+        pid: The kernel, which has ended, but was not waited for.
+        kernel_id: What the environment of its processes holds.
+        seen: What was below it before.
+    """
+    marker = f"{KERNEL_ID}={kernel_id}".encode()
+
+    def left() -> Iterator[int]:
+        for process in _below(_this()):
+            if (process in seen or marker in _environment(process)) and _id_here(process) != pid:
+                yield process
+                yield from _below(process)
+
+    _kill_all(left)
+
+
+def kill_descendants() -> None:
+    """Kills all processes below this one, as long as there are any."""
+    _kill_all(lambda: _below(_this()))
+
+
+def kill_marked(entry: str) -> None:
+    """Kills all processes whose environment has an entry, wherever they are, as long as there are any."""
+    marker, this = entry.encode(), _this()
+    _kill_all(lambda: (pid for pid in _all() if pid != this and marker in _environment(pid)))
+
+
+def _kill_all(find: Callable[[], Iterable[int]]) -> None:
+    killed: set[int] = set()
+    # What is killed may start another process before it gets to know.
+    while processes := {*find()} - killed:
+        killed |= processes
+        for process in processes:
+            if (pid := _id_here(process)) is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _reap(own: Callable[[], Container[int]]) -> None:
+    for child in _children(_this()):
+        if (pid := _id_here(child)) is not None and pid not in own():
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _this() -> int:
+    """Returns the id that this process has in /proc; 0 where there is none."""
+    with suppress(OSError):
+        return int(os.readlink("/proc/self"))
+    return 0
+
+
+def _id_here(process: int) -> int | None:
+    """Returns the id of a process for system calls of this one, or None if it has ended or there is none."""
+    ids, own = _namespace_ids(process), _namespace_ids(_this())
+    # From the outermost namespace that /proc knows to that of the process itself, which may be further in.
+    return ids[len(own) - 1] if ids and own and len(ids) >= len(own) else None
+
+
+def _namespace_ids(process: int) -> list[int]:
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text(errors="replace").splitlines():
+            if line.startswith("NSpid:"):
+                return [int(pid) for pid in line.split()[1:]]
+    return []
+
+
+def _below(process: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [process]
+    while waiting:
+        children = {*_children(waiting.pop())} - found
+        found |= children
+        waiting += children
+    return found
+
+
+def _children(process: int) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, children.read_text().split())
+    return found
+
+
+def _all() -> list[int]:
+    with suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return []
+
+
+def _environment(process: int) -> list[bytes]:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    return []
