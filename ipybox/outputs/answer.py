@@ -18,6 +18,7 @@ from ipybox.output import ExecutionOutput
 from ipybox.outputs.pictures import Picture, pictures
 from ipybox.outputs.resources import address
 from ipybox.outputs.store import OutputStore
+from ipybox.outputs.terminal import drawn
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,9 @@ Images = Literal["link", "inline", "both"]
 
 #: How many images a result names.
 NAMED = 20
+
+#: Characters that may be overwritten before that is worth a notice.
+REDRAWN = 200
 
 #: What each notice begins with.
 MARK = "[ipybox]"
@@ -67,9 +71,12 @@ class Answers:
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(pictures, asked)
         notices = list(output.notices)
+        whole, text = text, await asyncio.to_thread(drawn, text)
         if len(text) > max_chars:
-            text, where = await self._cut(text, max_chars, resources)
-            notices.append(where)
+            text = _cut(text, max_chars)
+            notices.append(await self._keep(whole, resources))
+        elif len(whole) > len(text) + REDRAWN:
+            notices.append(f"What was overwritten is left out. {await self._keep(whole, resources)}")
         if MARK in text.lower():
             notices.insert(0, _FORGED)
         told = "\n".join(
@@ -93,19 +100,22 @@ class Answers:
                 links.append(str(path))
         return links
 
-    async def _cut(self, text: str, max_chars: int, resources: bool) -> tuple[str, str]:
-        """Returns the head and tail of a text that is too long, and the place of the whole."""
-        head = max_chars * 2 // 3
-        left_out = len(text) - max_chars
-        cut = f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[head + left_out :]}"
+    async def _keep(self, text: str, resources: bool) -> str:
+        """Keeps a text of which only a part is returned, and returns the sentence that says where."""
         try:
             name = await asyncio.to_thread(self._store.keep, text)
         except OSError as exc:
             logger.warning("the whole output can't be kept: %s", exc)
-            return cut, f"The whole output can't be kept: {exc}"
+            return f"The whole output can't be kept: {exc}"
         path = self._store.path(name)
-        where = f"{address(name)}, file {path}" if resources else str(path)
-        return cut, f"The whole output: {where}"
+        return f"The whole output: {address(name)}, file {path}" if resources else f"The whole output: {path}"
+
+
+def _cut(text: str, max_chars: int) -> str:
+    """Returns the head and tail of a text that is too long."""
+    head = max_chars * 2 // 3
+    left_out = len(text) - max_chars
+    return f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[head + left_out :]}"
 
 
 def _list(links: Sequence[str]) -> list[str]:

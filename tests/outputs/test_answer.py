@@ -54,6 +54,20 @@ async def test_text_that_is_not_cut_is_not_kept(store: OutputStore):
     assert store.kept() == []
 
 
+async def test_of_a_progress_bar_the_last_state_is_returned_and_the_whole_is_kept(store: OutputStore):
+    text = "".join(f"\r{n:3} % of the files are done" for n in range(301)) + "\n5"
+    (answer, told), _ = parts(await Answers(store).of(ExecutionOutput(text, []), 1000))
+
+    (name,) = (kept.name for kept in store.kept())
+    assert answer == "300 % of the files are done\n5"
+    assert told.startswith(f"[ipybox] What was overwritten is left out. The whole output: ipybox://outputs/{name}, ")
+    assert store.path(name).read_bytes() == text.encode()
+
+
+async def test_a_few_overwritten_characters_need_no_notice(store: OutputStore):
+    assert parts(await Answers(store).of(ExecutionOutput("10 %\r20 %", []), 1000)) == (["20 %"], [])
+
+
 async def test_the_result_comes_though_the_whole_can_not_be_kept(store: OutputStore, monkeypatch: pytest.MonkeyPatch):
     def full(_: str) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")

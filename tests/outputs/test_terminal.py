@@ -1,0 +1,23 @@
+import pytest
+
+from ipybox.outputs.terminal import drawn
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb", "a\nb"),
+        (" 10 %\r 50 %\r100 %\ndone", "100 %\ndone"),
+        ("longer\rshort", "shortr"),
+        ("\r", ""),
+        ("kept\r", "kept"),
+        ("a\r\rb\n\rc", "b\nc"),
+        ("abc\rde\rf", "fec"),
+    ],
+)
+def test_later_parts_of_a_line_cover_earlier_ones(text: str, shown: str):
+    assert drawn(text) == shown
+
+
+def test_millions_of_returns_take_no_time_worth_speaking_of():
+    assert drawn("x" * 1_000_000 + "\ry" * 1_000_000) == "y" + "x" * 999_999
