@@ -78,3 +78,19 @@ async def test_an_interrupt_of_code_after_an_await_is_an_error_at_its_line(execu
     assert "----> 3 os.kill(os.getpid(), signal.SIGINT)" in str(error.value)
     assert str(error.value).rstrip().endswith("KeyboardInterrupt:")
     assert error.value.text is None
+
+
+async def test_an_interrupt_of_asyncio_between_two_steps_of_a_task_ends_the_cell(executor: CodeExecutor):
+    code = """
+import asyncio, os, signal
+loop = asyncio.get_running_loop()
+def call_soon(*args, **kwargs):
+    del loop.call_soon
+    os.kill(os.getpid(), signal.SIGINT)
+    return loop.call_soon(*args, **kwargs)
+loop.call_soon = call_soon
+while True: await asyncio.sleep(0)
+"""
+    with pytest.raises(CodeExecutionError, match="CancelledError"):
+        await executor.execute(code, timeout=WAIT)
+    assert (await executor.execute("'loop' in globals()")).text == "True"
