@@ -62,31 +62,34 @@ class Approver:
         """Accepts or rejects a call; without anybody to ask, it is rejected. The client is what `client_of` returns."""
         if ask is None:
             notice = "" if self.policy.untrusted is None else f". {self.policy.untrusted}"
-            return await request.reject(f"{_NOBODY_TO_ASK}{notice}", by="nobody")
+            await request.reject(f"{_NOBODY_TO_ASK}{notice}", by="nobody")
+            return
         turn = self._turns.setdefault(client, asyncio.Lock())
         try:
             async with asyncio.timeout(self._timeout), turn:
-                return await self._ask(request, ask)
+                await self._ask(request, ask)
         except TimeoutError:
-            return None  # the tool server has its own clock, and has let the call fail
+            pass  # the tool server has its own clock, and has let the call fail
         except (MCPError, ValidationError) as exc:
-            return await request.reject(f"the client failed to ask its user: {printable(str(exc))}", by="nobody")
+            await request.reject(f"the client failed to ask its user: {printable(str(exc))}", by="nobody")
 
     async def _ask(self, request: ApprovalRequest, ask: Ask) -> None:
         decision = self.policy.decide_on(request)
         if decision.effect == "allow":  # by an answer that has come meanwhile
-            return await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
+            await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
+            return
         tool = (decision.call.server, decision.call.tool)
         has_choice = tool in self._accepted and decision.can_be_remembered
         answer = await ask(question(decision, self.policy, has_choice=has_choice))
         if answer.action != "accept":
             by = "user" if answer.action == "decline" else "nobody"
-            return await request.reject(_REFUSALS[answer.action], by=by)
+            await request.reject(_REFUSALS[answer.action], by=by)
+            return
         scope = _SCOPES.get(str((answer.content or {}).get("scope")))
         if scope is not None and has_choice:
             self.policy.remember(decision, scope)
         self._accepted.add(tool)
-        return await request.accept(by="user")
+        await request.accept(by="user")
 
 
 def asker(context: Context[Any, Any]) -> Ask | None:

@@ -691,14 +691,14 @@ with ThreadPoolExecutor() as pool:
     assert len(requests) == 2
 
 
-async def test_a_late_decision_has_no_effect(approver: CodeExecutor):
+async def test_a_late_decision_has_no_effect_and_says_so(approver: CodeExecutor):
     items = approver.stream("call('late')")
     request = await anext(items)
     assert isinstance(request, ApprovalRequest)
     with pytest.raises(CodeExecutionError, match="expired"):
         await anext(items)
-    await request.accept()
-    await request.reject()
+    assert not await request.accept()
+    assert not await request.reject()
 
     assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
 

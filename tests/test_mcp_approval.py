@@ -255,8 +255,8 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
         forms.append(form)
         return accept("always for this tool")
 
-    async def respond(_: object) -> None:
-        pass
+    async def respond(_: object) -> bool:
+        return True
 
     approver = Approver(Policy())
     for _ in range(3):
@@ -271,8 +271,9 @@ async def test_question_that_expires_is_withdrawn_and_makes_room_for_the_next():
     withdrawn: list[str] = []
     decided: list[object] = []
 
-    async def respond(outcome: object) -> None:
+    async def respond(outcome: object) -> bool:
         decided.append(outcome)
+        return True
 
     async def silent(form: ElicitRequestFormParams) -> ElicitResult:
         try:
@@ -296,8 +297,9 @@ async def test_question_that_expires_is_withdrawn_and_makes_room_for_the_next():
 async def test_client_that_fails_to_ask_fails_the_call_with_its_reason():
     decided: list[object] = []
 
-    async def respond(outcome: object) -> None:
+    async def respond(outcome: object) -> bool:
         decided.append(outcome)
+        return True
 
     async def failing(_: ElicitRequestFormParams) -> ElicitResult:
         raise MCPError(-32601, "no such \x1b method")

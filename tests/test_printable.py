@@ -53,8 +53,8 @@ def hidden(text: str) -> list[str]:
     return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")]
 
 
-async def nothing(_: object) -> None:
-    pass
+async def nothing(_: object) -> bool:
+    return True
 
 
 def request(text: str) -> ApprovalRequest:

@@ -18,7 +18,7 @@ from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.servers import WAIT
 
-Callback = Callable[[ApprovalRequest], Awaitable[None]]
+Callback = Callable[[ApprovalRequest], Awaitable[object]]
 
 
 async def accept(request: ApprovalRequest) -> None:
@@ -388,7 +388,8 @@ def test_a_request_is_no_answer():
 
 
 def test_a_request_reads_like_a_call():
-    async def respond(_: object) -> None: ...
+    async def respond(_: object) -> bool:
+        return True
 
     request = ApprovalRequest("server", "tool", {"a": 1, "b": "x"}, respond)
 

@@ -45,7 +45,7 @@ class ApprovalRequest:
         server_name: str,
         tool_name: str,
         tool_args: dict[str, Any],
-        respond: Callable[[bool | Rejection], Awaitable[None]],
+        respond: Callable[[bool | Rejection], Awaitable[bool]],
         server_params: dict[str, Any] | None = None,
     ):
         self.server_name = server_name
@@ -55,25 +55,28 @@ class ApprovalRequest:
         self.decided_by: tuple[str, str | None] = (APPLICATION, None)
         self._respond = respond
 
-    async def accept(self, *, by: str = APPLICATION, because: str | None = None) -> None:
-        """Lets the tool run.
+    async def accept(self, *, by: str = APPLICATION, because: str | None = None) -> bool:
+        """Lets the tool run, and returns whether the decision counts.
+
+        It does not if the request has expired, was decided before, or its code has ended: then nothing ran, or what was
+        decided first did. An `ApprovalClient` can't know that: its decisions count as far as it is connected.
 
         Args:
             by: Who or what decides, for the audit log.
             because: Why, for the audit log.
         """
         self.decided_by = (by, because)
-        await self._respond(True)
+        return await self._respond(True)
 
-    async def reject(self, reason: str | None = None, *, by: str = APPLICATION) -> None:
-        """Makes the call fail in the kernel, with the reason if one is given.
+    async def reject(self, reason: str | None = None, *, by: str = APPLICATION) -> bool:
+        """Makes the call fail in the kernel, with the reason if one is given; returns what `accept` does.
 
         Args:
             reason: Why.
             by: Who or what decides, for the audit log.
         """
         self.decided_by = (by, None)
-        await self._respond(False if reason is None else Rejection(reason))
+        return await self._respond(False if reason is None else Rejection(reason))
 
     def __str__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
@@ -83,7 +86,7 @@ class ApprovalRequest:
         return f"ApprovalRequest({self})"
 
 
-ApprovalCallback = Callable[[ApprovalRequest], Awaitable[None]]
+ApprovalCallback = Callable[[ApprovalRequest], Awaitable[object]]
 
 
 class ApprovalClient:
@@ -155,8 +158,9 @@ class ApprovalClient:
                     self._tasks.start(self._decide(websocket, message))
 
     async def _decide(self, websocket: aiohttp.ClientWebSocketResponse, message: ApproveRequest) -> None:
-        async def respond(outcome: bool | Rejection) -> None:
+        async def respond(outcome: bool | Rejection) -> bool:
             await websocket.send_json(decision(message["id"], outcome))
+            return True
 
         params = message["params"]
         request = ApprovalRequest(

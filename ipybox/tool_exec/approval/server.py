@@ -83,8 +83,8 @@ class ApprovalChannel:
         """
 
         async def ask(request_id: str, params: ApproveParams) -> None:
-            async def respond(outcome: bool | Rejection) -> None:
-                self._settle(request_id, outcome, *request.decided_by)
+            async def respond(outcome: bool | Rejection) -> bool:
+                return self._settle(request_id, outcome, *request.decided_by)
 
             request = ApprovalRequest(**params, respond=respond)
             try:
@@ -188,16 +188,19 @@ class ApprovalChannel:
 
     def _settle(
         self, request_id: str, outcome: bool | Rejection | str, by: str = APPLICATION, because: str | None = None
-    ) -> None:
+    ) -> bool:
+        """Answers a request; returns whether it still waited for that."""
         answer = self._pending.get(request_id)
         if answer is None or answer.done():
-            logger.debug("ignored an answer to the approval request %s, which is over", request_id)
-        elif isinstance(outcome, bool):
+            logger.warning("a decision on a tool call has no effect: it came too late, or after another one")
+            return False
+        if isinstance(outcome, bool):
             answer.set_result(Decided(outcome, by, because))
         elif isinstance(outcome, Rejection):
             answer.set_result(Decided(False, by, outcome.reason))
         else:
             answer.set_exception(RuntimeError(f"the application failed to decide: {outcome}"))
+        return True
 
     def _fail_pending(self) -> None:
         for answer in self._pending.values():
