@@ -305,6 +305,7 @@ class KernelClient:
                 except (aiohttp.ClientConnectionError, OSError) as exc:
                     await self._close_session()
                     if attempt == retries:
+                        self.gateway_lost = True
                         raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
                     await asyncio.sleep(retry_interval)
                 except aiohttp.ClientError as exc:
@@ -334,6 +335,7 @@ class KernelClient:
             try:
                 await self._create_kernel()
             except (aiohttp.ClientError, OSError) as exc:
+                await self._probe()
                 raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc
 
     def _death_notice(self) -> str:
@@ -359,6 +361,7 @@ class KernelClient:
                 self._reader = asyncio.create_task(self._read(self._websocket))
                 await self._kernel_info()
         except (TimeoutError, aiohttp.ClientError, OSError, KernelDiedError) as exc:
+            await self._probe()
             await self._delete_kernel("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {_start_problem(exc)}") from exc
 
@@ -438,7 +441,7 @@ class KernelClient:
         try:
             async with Deadline(PROBE_TIMEOUT).limit(), self._session.get("/api", allow_redirects=False):
                 pass
-        except (TimeoutError, aiohttp.ClientError, OSError):
+        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError):
             self.gateway_lost = True
             self._death = "the kernel gateway does not answer"
 
