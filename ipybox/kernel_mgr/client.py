@@ -360,7 +360,7 @@ class KernelClient:
                 )
                 self._reader = asyncio.create_task(self._read(self._websocket))
                 await self._kernel_info()
-        except (TimeoutError, aiohttp.ClientError, OSError, KernelDiedError) as exc:
+        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
             await self._probe()
             await self._delete_kernel("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {_start_problem(exc)}") from exc
@@ -424,6 +424,9 @@ class KernelClient:
         except TimeoutError as exc:
             await self._probe()
             raise GatewayError(f"{method} {path}: no answer within {timeout:g} s") from exc
+        except GatewayError:  # there is no connection
+            await self._probe()
+            raise
         if response.status >= 300:
             raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {_detail(content)}")
         try:
