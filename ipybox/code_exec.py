@@ -582,9 +582,10 @@ class CodeExecutor:
         """Makes a kernel; returns whether there is a gateway for it."""
         from ipybox.kernel_mgr.client import KernelClient
 
-        self._gateway = gateway = self._runtime.gateway
-        if not gateway.running:
+        gateway = self._runtime.gateway
+        if not gateway.running:  # it has ended, or others are just starting it
             return False
+        self._gateway = gateway
         env = {TOKEN_VARIABLE: self._guest_token} if self._is_sibling else None
         client = KernelClient(images_dir=self._images_dir, endpoint=gateway.endpoint, beneath=self._sandboxed, env=env)
         try:

@@ -152,11 +152,18 @@ class KernelClient:
         """
         if self._session is not None:
             raise RuntimeError("already connected to a kernel")
-        try:
-            await self._tasks.finish(self._connect(retries, retry_interval))
-        except asyncio.CancelledError:
-            await self.disconnect()  # the gateway makes the kernel all the same
-            raise
+        for attempt in range(retries + 1):
+            try:
+                return await self._tasks.finish(self._connect())
+            except asyncio.CancelledError:
+                await self.disconnect()  # the gateway makes the kernel all the same
+                raise
+            except (aiohttp.ClientConnectionError, OSError) as exc:
+                if attempt == retries:
+                    self.gateway_lost = True
+                    raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
+            await asyncio.sleep(retry_interval)
+        raise ValueError(f"retries={retries} is too low: it must be 0 or more")
 
     async def disconnect(self) -> None:
         """Deletes the kernel and closes the connection to the gateway."""
@@ -204,8 +211,12 @@ class KernelClient:
         """
         deadline = Deadline.of(timeout)
         async with self._turn.take(deadline):
-            async with deadline.limit():
-                await self.recovered()
+            try:
+                async with deadline.limit():
+                    await self.recovered()
+            except TimeoutError:
+                reason = deadline.reason or f"the execution did not start within {deadline.seconds:g} s"
+                raise TimeoutError(f"{reason}: an earlier one that was given up is still running") from None
             cell = await self._start_cell(code)
             try:
                 while not cell.over:
@@ -294,28 +305,18 @@ class KernelClient:
             return f"{stubborn} could not be restarted: {exc}"
         return f"{stubborn} was restarted, its state is lost"
 
-    async def _connect(self, retries: int, retry_interval: float) -> None:
+    async def _connect(self) -> None:
         async with self._lifecycle:
             self.gateway_lost = False
-            for attempt in range(retries + 1):
-                # The session looks its token up, which may not be there before the gateway is.
-                self._session = self._endpoint.session()
-                try:
-                    await self._create_kernel()
-                except (aiohttp.ClientConnectionError, OSError) as exc:
-                    await self._close_session()
-                    if attempt == retries:
-                        self.gateway_lost = True
-                        raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
-                    await asyncio.sleep(retry_interval)
-                except aiohttp.ClientError as exc:
-                    await self._close_session()
+            # The session looks its token up, which may not be there before the gateway is.
+            self._session = self._endpoint.session()
+            try:
+                await self._create_kernel()
+            except BaseException as exc:
+                await self._close_session()
+                if isinstance(exc, aiohttp.ClientError) and not isinstance(exc, aiohttp.ClientConnectionError):
                     raise GatewayError(f"{self._endpoint.url} does not answer as a kernel gateway: {exc}") from exc
-                except BaseException:
-                    await self._close_session()
-                    raise
-                else:
-                    return
+                raise
 
     async def _disconnect(self) -> None:
         async with self._lifecycle:
