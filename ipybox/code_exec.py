@@ -466,8 +466,7 @@ class CodeExecutor:
                 async with deadline.limit():
                     await self._tasks.finish(self._revive())
             except TimeoutError:
-                reason = deadline.reason or f"the execution did not start within {deadline.seconds:g} s"
-                raise TimeoutError(f"{reason}: it had not begun, as the kernel was not ready") from None
+                raise deadline.not_begun("it had not begun, as the kernel was not ready") from None
             self._check_running()
         if deadline.reason is CANCELLED:
             raise TimeoutError(f"{CANCELLED}: it had not begun")

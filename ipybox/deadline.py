@@ -64,6 +64,11 @@ class Deadline:
         if self._limit is not None:
             self._limit.reschedule(self._at)
 
+    def not_begun(self, why: str) -> TimeoutError:
+        """Returns the error of an execution that did not begin in time."""
+        reason = self.reason or f"the execution did not start within {self.seconds:g} s"
+        return TimeoutError(f"{reason}: {why}")
+
     def _due(self) -> None:
         assert self._at is not None
         assert self._limit is not None
@@ -93,9 +98,7 @@ class Turn:
             async with deadline.limit():
                 await self._lock.acquire()
         except TimeoutError:
-            raise TimeoutError(
-                f"the execution did not start within {deadline.seconds:g} s: an earlier one is still running"
-            ) from None
+            raise deadline.not_begun("an earlier one is still running") from None
         try:
             yield
         finally:

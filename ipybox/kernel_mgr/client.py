@@ -215,8 +215,7 @@ class KernelClient:
                 async with deadline.limit():
                     await self.recovered()
             except TimeoutError:
-                reason = deadline.reason or f"the execution did not start within {deadline.seconds:g} s"
-                raise TimeoutError(f"{reason}: an earlier one that was given up is still running") from None
+                raise deadline.not_begun("an earlier one that was given up is still running") from None
             cell = await self._start_cell(code)
             try:
                 while not cell.over:

@@ -81,8 +81,8 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
         return hardened
     head = _head(words)
     for index, word in enumerate(map(_value, server.args)):
-        of_index = _name(command) in _PACKAGE_RUNNERS and index < head
-        if _is_relative(word) or (not of_index and not os.path.isabs(word) and os.path.lexists(word)):
+        is_package = _name(command) in _PACKAGE_RUNNERS and index < head
+        if _is_relative(word) or (not is_package and not os.path.isabs(word) and os.path.lexists(word)):
             raise MCPServerError(
                 f"{word!r} is relative to the working directory, but {_name(command)} starts in an empty one: give an "
                 "absolute path, or name a 'cwd' in server_params, from which the server may then run programs"
@@ -153,16 +153,16 @@ def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
 def _head(words: Sequence[str]) -> int:
     """Returns how many of the arguments say what a runner runs; those that follow are for that program."""
     command, *arguments = words
-    flags, values = _NPX_FLAGS, _NPX_VALUES
     match _name(command):
         case "npx":
-            pass
+            flags, values = _NPX_FLAGS, _NPX_VALUES
         case "uvx":
             flags, values = _UVX_FLAGS, _UVX_VALUES
         case "python":
-            flags, values = frozenset(filter(_is_python_flag, arguments)), frozenset[str]()
-            if {*arguments[: len(flags) + 1]} & {"-m", "-c"}:
-                return len(flags) + 2
+            count = _python_flags(arguments)
+            if arguments[count : count + 1] in (["-m"], ["-c"]):
+                return count + 2
+            flags, values = frozenset(arguments[:count]), frozenset[str]()
         case "node":
             values = flags = frozenset[str]()
         case _:
@@ -189,9 +189,9 @@ def _is_shim(command: str) -> bool:
 
 
 def _python_is_safe(command: str, arguments: Sequence[str], places: WritablePlaces) -> bool:
-    index = next((index for index, word in enumerate(arguments) if not _is_python_flag(word)), len(arguments))
-    first = arguments[index] if index < len(arguments) else ""
-    flags = {*"".join(arguments[:index])}
+    count = _python_flags(arguments)
+    first = arguments[count] if count < len(arguments) else ""
+    flags = {*"".join(arguments[:count])}
     if "E" in flags and not flags & {"I", "P"}:  # it ignores PYTHONSAFEPATH
         return False
     return (first in ("-m", "-c") or _is_script(first, places)) and _has_safe_path(command)
@@ -202,6 +202,11 @@ def _is_script(word: str, places: WritablePlaces) -> bool:
     if not places.confined:
         return os.path.isfile(word)
     return os.path.isabs(word) and not places.covers(word)
+
+
+def _python_flags(arguments: Sequence[str]) -> int:
+    """Returns how many flags there are in front of what Python runs."""
+    return next((index for index, word in enumerate(arguments) if not _is_python_flag(word)), len(arguments))
 
 
 def _is_python_flag(word: str) -> bool:
