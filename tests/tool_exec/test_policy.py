@@ -131,7 +131,7 @@ PATHS: list[tuple[str, Any, bool | None]] = [
     ("link/**", "link/x", None),
     ("data/**", "link/../secrets/x", False),
     ("data/**", "data/way-out/../data/x", None),
-    ("data/**", "data/circle/x", True),
+    ("data/**", "data/circle/x", None),
     # Another case may be the same file
     ("data/**", "DATA/x", None),
     ("data/caf\u00e9", "data/cafe\u0301", None),

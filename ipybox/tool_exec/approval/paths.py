@@ -11,6 +11,7 @@ out first; where links are, these are two places. So there are three answers:
 In a workspace, links may be of the code's making: what a glob names there is taken as it is spelled.
 """
 
+import errno
 import os
 import re
 import unicodedata
@@ -96,13 +97,24 @@ def read(text: str, directories: Iterable[Path]) -> Readings | None:
     if not given[0].is_absolute():
         return None
     spellings = frozenset(map(_normalised, given))
+    if any(_has_too_many_links(path) for path in (*given, *spellings)):
+        return None
     try:
         places = frozenset(os.path.realpath(path) for path in (*given, *spellings))
-    except (OSError, RecursionError):  # such as links one behind the other without end
+    except (OSError, RecursionError):  # links that were made meanwhile
         return None
     known = places | spellings
     certain = all(is_text(path) and not _OF_THE_PROCESS.match(path) for path in known)
     return Readings(places, spellings) if certain else None
+
+
+def _has_too_many_links(path: Path | str) -> bool:
+    """Tells whether the system follows so many links no further; where they lead, `realpath` says in some versions."""
+    try:
+        os.stat(path)
+    except OSError as exc:
+        return exc.errno == errno.ELOOP
+    return False
 
 
 def _normalised(path: Path) -> str:
