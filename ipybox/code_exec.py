@@ -340,6 +340,8 @@ class CodeExecutor:
         events: Backlog[ApprovalRequest | CodeExecutionResult | str | None] = Backlog(MAX_WAITING_CHUNKS)
 
         async def ask(request: "ApprovalRequest") -> None:
+            if chunks and self._client is not None:
+                await self._client.until_put_out(request.output_mark)
             events.put(request)
 
         async def run() -> None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
+from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import import_from, packages_dir
 from ipybox.guest.streams import keep_order
 
@@ -24,15 +25,23 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Sets up `shell`: imports from where the user's code is, ordered output, no input."""
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
-    keep_order(sys.stdout, sys.stderr)
     kernel: Any = getattr(shell, "kernel", None)
     if kernel is not None:
         kernel.raw_input = refuse_input
         kernel.getpass = refuse_input
+        mark_calls(kernel, sys.stdout, sys.stderr)
         atexit.register(finish_control_thread, shell, kernel)
     # `exit()` would let the cell go on and end the kernel a moment later, under the feet of another cell.
     cast(Any, shell).ask_exit = sys.exit
     honour_semicolon(shell)
+
+
+def mark_calls(kernel: Any, *streams: Any) -> None:
+    """Keeps the order of all output and puts marks into it for tool calls."""
+    marks = OutputMarks(kernel.session, kernel.iopub_thread, streams)
+    kernel.iopub_thread.on_output = marks.note_output
+    marks.drain = keep_order(*streams, on_write=marks.note_output).drain
+    set_marks(marks)
 
 
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:

@@ -12,8 +12,10 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any, cast
 
 from ipybox.guest.forks import end_child
@@ -35,6 +37,7 @@ with loading():
 
     from ipybox.guest.shell import ZMQInteractiveShell
 
+from ipybox.guest.streams import do_nothing
 from ipybox.guest.tracebacks import error_content
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,15 @@ class PrivateIOPubThread(IOPubThread):
 
     Their text goes to the file descriptors instead, in order (`ipybox.guest.streams`); their displays are dropped.
     """
+
+    #: Called with no argument when there is something to send that no stream has buffered.
+    on_output: Callable[[], None] = staticmethod(do_nothing)
+
+    def send_multipart(self, *args: Any, **kwargs: Any) -> None:
+        """Sends a message from any thread; those of streams come from this one."""
+        cast(Any, super()).send_multipart(*args, **kwargs)
+        if threading.current_thread() is not cast(Any, self).thread:
+            self.on_output()
 
     def _setup_pipe_in(self) -> None:
         """Opens no port."""

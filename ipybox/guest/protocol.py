@@ -15,6 +15,9 @@ CONNECTION = b"c"
 LISTENER = b"l"
 READY = b"r"
 
+#: The type of the messages that are marks in a kernel's output (`ipybox.guest.marks`).
+MARK = "ipybox_mark"
+
 #: In the guest's own directory: the environment of kernels, which the gateway takes and removes.
 ENVIRONMENT_FILE = "environment.json"
 

@@ -21,11 +21,15 @@ PIPE_BYTES = 1 << 16
 Write = Callable[[str], int | None]
 
 
-def keep_order(*streams: Any) -> None:
+def do_nothing() -> None:
+    """Flushes what has no buffer, and tells nobody."""
+
+
+def keep_order(*streams: Any, on_write: Callable[[], None] = do_nothing) -> "DescriptorOutput":
     """Makes all output, that to the streams' file descriptors included, arrive in the order of writing.
 
     A write to one of the streams first takes what child processes have written, and flushes the stream that was
-    written to before it.
+    written to before it. Each write calls `on_write`. Returns what takes the output of child processes.
     """
     last: list[Any] = [streams[0]]
     flushes = {id(stream): stream.flush for stream in streams}
@@ -35,7 +39,9 @@ def keep_order(*streams: Any) -> None:
             if last[0] is not stream:
                 flushes[id(last[0])]()
                 last[0] = stream
-            return write(text)
+            written = write(text)
+            on_write()
+            return written
 
         return write_in_order
 
@@ -45,6 +51,7 @@ def keep_order(*streams: Any) -> None:
         stream.write = children.drained_before(writes[id(stream)])
         stream.flush = children.drained_before(flushes[id(stream)])
     children.start()
+    return children
 
 
 def stop_reader(stream: Any) -> bool:
@@ -63,10 +70,6 @@ def write_to_descriptor(fd: int, text: str) -> int:
     while data:
         data = data[os.write(fd, data) :]
     return len(text)
-
-
-def do_nothing() -> None:
-    """Flushes what has no buffer."""
 
 
 class StandardStreams:
@@ -130,7 +133,7 @@ class DescriptorOutput:
         """Returns `action`, preceded by taking what is there."""
 
         def drain_and_act(*args: Any) -> Any:
-            self._drain()
+            self.drain()
             return action(*args)
 
         return drain_and_act
@@ -141,7 +144,8 @@ class DescriptorOutput:
             stream.write = partial(write_to_descriptor, stream._original_stdstream_fd)
             stream.flush = do_nothing
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Takes what is there."""
         with self._lock:
             for fd, _ in self._ready.poll(0):
                 stream, decoder, write = self._sinks[fd]
@@ -156,4 +160,4 @@ class DescriptorOutput:
             poll.register(fd, select.POLLIN)
         while True:
             poll.poll()
-            self._drain()
+            self.drain()

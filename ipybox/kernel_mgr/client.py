@@ -21,6 +21,7 @@ import aiohttp
 from ipybox.deadline import Deadline, Turn
 from ipybox.endpoint import Endpoint, read_answer
 from ipybox.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
+from ipybox.guest.protocol import MARK
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.cell import Cell, MessageQueue
 from ipybox.kernel_mgr.limits import format_bytes
@@ -40,6 +41,9 @@ ANSWER_GRACE = 3.0
 
 #: Seconds that a gateway which did not answer has to say that it is there. One that doesn't is lost, with all kernels.
 PROBE_TIMEOUT = 10.0
+
+#: Seconds that output has to arrive after a tool call that came after it.
+MARK_TIMEOUT = 2.0
 
 #: Seconds that a new kernel has to answer.
 KERNEL_START_TIMEOUT = 60.0
@@ -110,6 +114,9 @@ class KernelClient:
         #: Whether the gateway did not answer: nothing can be asked of it any more.
         self.gateway_lost = False
         self._misunderstood = False
+        #: The last mark in the output that the consumer of an execution has had.
+        self._mark = 0
+        self._marked = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -183,6 +190,14 @@ class KernelClient:
         if self._recovery is not None:
             await asyncio.shield(self._recovery)
 
+    async def until_put_out(self, mark: int) -> None:
+        """Waits until the consumer of the execution has had all output before a mark, if that comes within 2 s."""
+        with suppress(TimeoutError):
+            async with Deadline(MARK_TIMEOUT).limit():
+                while self._mark < mark:
+                    self._marked.clear()
+                    await self._marked.wait()
+
     async def execute(self, code: str, timeout: float | None = 120) -> ExecutionResult:
         """Executes code and returns what it printed and displayed.
 
@@ -219,8 +234,10 @@ class KernelClient:
             cell = await self._start_cell(code)
             try:
                 while not cell.over:
-                    chunk = cell.take(await cell.receive(deadline, self._death_notice))
-                    if chunk:
+                    message = await cell.receive(deadline, self._death_notice)
+                    if message.type == MARK:
+                        self._pass_mark(message)
+                    elif chunk := cell.take(message):
                         yield chunk
             except TimeoutError:
                 fate = await self._recover(cell)
@@ -349,6 +366,7 @@ class KernelClient:
         self._kernel_id = kernel_id
         self._jupyter_session = uuid.uuid4().hex
         self._death = "the kernel died"
+        self._mark = 0
         try:
             async with Deadline(KERNEL_START_TIMEOUT).limit():
                 self._websocket = await self._session.ws_connect(
@@ -486,10 +504,18 @@ class KernelClient:
             return True
         if message.type == "status" and message.content.get("execution_state") == "dead":
             return False
-        queue = self._queues.get(message.parent_id or "")
-        if queue is not None:
-            queue.add(message)
+        # Marks have no parent: a thread that an earlier cell has left behind sets them, too.
+        queues = self._queues.values() if message.type == MARK else [self._queues.get(message.parent_id or "")]
+        for queue in queues:
+            if queue is not None:
+                queue.add(message)
         return True
+
+    def _pass_mark(self, message: messages.Message) -> None:
+        number = message.content.get("number")
+        if isinstance(number, int):
+            self._mark = number
+            self._marked.set()
 
 
 def _detail(content: bytes) -> str:

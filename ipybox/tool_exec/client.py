@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 from ipybox.errors import ToolRunnerError
+from ipybox.guest.marks import mark_output
 from ipybox.tool_exec.content import render, show_beside_structured
 from ipybox.tool_exec.exchange import Address, AsyncPool, SyncPool
 from ipybox.tool_exec.protocol import (
@@ -150,6 +151,7 @@ class ToolRunner:
             "seal": self._seal,
             "tool_name": tool_name,
             "tool_args": tool_args,
+            "output_mark": mark_output(),
         }
         try:
             return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()

@@ -28,6 +28,8 @@ class RunRequest(TypedDict):
     seal: str | None
     tool_name: str
     tool_args: dict[str, Any]
+    #: The last mark in the output of the kernel that calls (`ipybox.guest.marks`), 0 for none.
+    output_mark: NotRequired[int]
 
 
 class RunReply(TypedDict):
@@ -52,4 +54,5 @@ def is_run_request(value: object) -> TypeGuard[RunRequest]:
         and isinstance(request.get("server_params"), dict)
         and isinstance(request.get("tool_args"), dict)
         and isinstance(request.get("seal"), str | None)
+        and isinstance(request.get("output_mark", 0), int)
     )

@@ -340,7 +340,11 @@ class ToolServer:
         """Returns why a call may not be made, or None if it may; either is recorded."""
         try:
             decided = await guest.approvals.decide(
-                call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
+                call["server_name"],
+                call["tool_name"],
+                call["tool_args"],
+                call["server_params"],
+                call.get("output_mark", 0),
             )
             refusal = "rejected" if decided.reason is None else f"rejected: {decided.reason}"
         except (RuntimeError, TimeoutError) as exc:

@@ -295,6 +295,7 @@ async def test_a_request_on_the_wire_is_json_rpc():
             "tool_name": "echo",
             "tool_args": {"text": "refused"},
             "server_params": servers.scripted(),
+            "output_mark": 0,
         },
     }
 
@@ -383,7 +384,10 @@ def test_what_is_no_answer_is_a_value_error(message: object):
 def test_a_request_is_no_answer():
     with pytest.raises(ValueError, match="not an answer"):
         parse_answer(
-            approve_request("1", {"server_name": "s", "tool_name": "t", "tool_args": {}, "server_params": None})
+            approve_request(
+                "1",
+                {"server_name": "s", "tool_name": "t", "tool_args": {}, "server_params": None, "output_mark": 0},
+            )
         )
 
 

@@ -37,6 +37,7 @@ class ApprovalRequest:
         tool_name: Name of the tool.
         tool_args: The exact arguments of the call.
         server_params: What starts or reaches the server, with unresolved `${VAR}` placeholders, if known.
+        output_mark: The mark in the kernel's output before which stands what was put out before the call, 0 for none.
         decided_by: Who or what has decided, and why it has accepted, for the audit log.
     """
 
@@ -47,11 +48,13 @@ class ApprovalRequest:
         tool_args: dict[str, Any],
         respond: Callable[[bool | Rejection], Awaitable[bool]],
         server_params: dict[str, Any] | None = None,
+        output_mark: int = 0,
     ):
         self.server_name = server_name
         self.tool_name = tool_name
         self.tool_args = tool_args
         self.server_params = server_params
+        self.output_mark = output_mark
         self.decided_by: tuple[str, str | None] = (APPLICATION, None)
         self._respond = respond
 
@@ -163,9 +166,7 @@ class ApprovalClient:
             return True
 
         params = message["params"]
-        request = ApprovalRequest(
-            params["server_name"], params["tool_name"], params["tool_args"], respond, params["server_params"]
-        )
+        request = ApprovalRequest(**params, respond=respond)
         try:
             await self._callback(request)
         except Exception as exc:

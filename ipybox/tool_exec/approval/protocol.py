@@ -44,6 +44,7 @@ class ApproveParams(TypedDict):
     tool_name: str
     tool_args: dict[str, Any]
     server_params: dict[str, Any] | None
+    output_mark: int
 
 
 class ApproveRequest(TypedDict):

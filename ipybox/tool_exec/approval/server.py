@@ -147,6 +147,7 @@ class ApprovalChannel:
         tool_name: str,
         tool_args: dict[str, Any],
         server_params: dict[str, Any] | None = None,
+        output_mark: int = 0,
     ) -> Decided:
         """Returns what is decided on a tool call, as `request` does, and by whom.
 
@@ -166,6 +167,7 @@ class ApprovalChannel:
             "tool_name": tool_name,
             "tool_args": tool_args,
             "server_params": server_params,
+            "output_mark": output_mark,
         }
         try:
             async with asyncio.timeout(self.approval_timeout):  # a callback may take its time
