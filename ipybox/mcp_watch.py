@@ -7,6 +7,7 @@ ObservedHTTPClient    HTTP errors, of which the SDK drops the status or, with SS
 
 import asyncio
 import os
+import re
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -22,6 +23,13 @@ from ipybox.oauth.errors import SignInError
 STDERR_LINES = 10
 LINE_LENGTH = 500
 
+# Frames in tracebacks of Node and of Python (exception groups have bars before them), and the source below one.
+_NODE_FRAME = re.compile(
+    r"\s+(?:at .*(?::\d+:\d+\)?|<anonymous>\)?)(?: \{)?|\.{3} \d+ lines matching cause stack trace \.{3})"
+)
+_PYTHON_FRAME = re.compile(r"[ |]*  File \".*\", line \d+")
+_PYTHON_SOURCE = re.compile(r"(?:[ |]*\|)?+ {4}")
+
 # A line without an end is cut into pieces of this many bytes.
 _READ_SIZE = 65536
 # How long a server may take to acknowledge the end of an HTTP session.
@@ -29,7 +37,7 @@ _DELETE_TIMEOUT = 1.0
 
 
 class StderrTail:
-    """Reads what a server writes to stderr as it comes, and keeps the end of it.
+    """Reads what a server writes to stderr as it comes, and keeps the end of it, without the frames of tracebacks.
 
     A context manager: leaving it closes both ends of the pipe.
     """
@@ -43,6 +51,7 @@ class StderrTail:
         self.ended = asyncio.Event()
         self._log = log
         self._partial = b""
+        self._in_frame = False
 
     def __enter__(self) -> Self:
         self._fd, write_end = os.pipe()
@@ -80,8 +89,15 @@ class StderrTail:
         if text.startswith(mcp_guard.REPORT):
             self.report = text.removeprefix(mcp_guard.REPORT)
         elif text:
-            self.lines.append(text)
             self._log(text)
+            if not self._is_frame(text):
+                self.lines.append(text)
+
+    def _is_frame(self, line: str) -> bool:
+        """Tells whether a line is part of a frame: many of them would leave no room for the error itself."""
+        is_source = self._in_frame and _PYTHON_SOURCE.match(line) is not None
+        self._in_frame = is_source or _PYTHON_FRAME.match(line) is not None
+        return self._in_frame or _NODE_FRAME.fullmatch(line) is not None
 
     def _finish(self) -> None:
         if not self.ended.is_set():

@@ -9,7 +9,8 @@ class ExecutionOutput:
     """What a cell printed and displayed, and what ipybox has to say about it.
 
     Attributes:
-        text: All text in order, without its final newline; None if there was none.
+        text: All text in order, without its final newline; None if there was none. What a terminal would show no
+            more, as it was overwritten by carriage returns or backspaces, is in it; only the MCP server leaves it out.
         images: Paths of the images that the cell displayed, in order.
         image_data: What was written to these paths, whatever code may make of the files meanwhile; None for images that
             are too large to be held.

@@ -151,4 +151,4 @@ async def test_errors_of_code_are_text_only(tmp_path: Path, mode: Mode):
         result = await executor.execute(r"print('\x1b[\x1b[31m31m \x9b31m \b \u202e end')")
 
     assert str(raised.value).endswith(r"ValueError: \u001b[31m \u009b31m \u0008 \u202e end")
-    assert result.text == "\\u001b[31m \\u009b31m \\u0008 \u202e end"
+    assert result.text == "\\u001b[31m \\u009b31m \b \u202e end"

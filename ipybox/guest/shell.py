@@ -22,6 +22,7 @@ from ipybox.guest.tracebacks import (
     count_source_lines,
     cut_at_ipybox,
     has_group,
+    library_line,
     release_what_ran_out,
     text_of,
     user_traceback,
@@ -85,6 +86,18 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         """Sets up the formatting of tracebacks."""
         cast(Any, super()).init_traceback_handlers(custom_exceptions)
         cast(Any, ultratb).get_line_number_of_frame = count_source_lines
+        tracebacks: Any = self.InteractiveTB
+        format_record = tracebacks.format_record
+
+        def format_frame(info: Any) -> str:
+            """Gives frames of libraries one line each, unless it is all shown (`%tb Verbose`)."""
+            from stack_data.core import RepeatedFrames  # which IPython imports no sooner, either
+
+            repeated = isinstance(info._sd, RepeatedFrames)
+            line = None if repeated or tracebacks.include_vars else library_line(info.frame, info.lineno)
+            return line or format_record(info)
+
+        tracebacks.format_record = format_frame
 
     @contextmanager
     def _tee(self, channel: str) -> Generator[None]:

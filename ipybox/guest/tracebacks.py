@@ -2,6 +2,7 @@
 
 import errno
 import linecache
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import clear_frames, format_exception, walk_tb
@@ -11,10 +12,16 @@ from typing import Any
 import ipykernel
 import IPython
 
+from ipybox.workspace.names import STATE_DIR
+
 PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
 
 #: Frames of these lead to the user's code.
 KERNEL_DIRS = (PACKAGE_DIR, *IPython.__path__, *ipykernel.__path__)
+
+#: What is below these directories, or directories of these names, is no code of the user.
+LIBRARY_DIRS = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+LIBRARY_NAMES = {"site-packages", "dist-packages", STATE_DIR}
 
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
@@ -87,6 +94,14 @@ def count_source_lines(frame: FrameType) -> int:
     since. https://github.com/ipython/ipython/blob/9.18.1/IPython/core/ultratb.py#L910
     """
     return len(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+
+
+def library_line(frame: FrameType, line: int) -> str | None:
+    """Returns the line that stands for a frame of a library, or of what has no source; None for all other frames."""
+    file = frame.f_code.co_filename
+    if file.startswith(LIBRARY_DIRS) or not LIBRARY_NAMES.isdisjoint(file.split("/")) or not count_source_lines(frame):
+        return f"File {file}:{line}, in {frame.f_code.co_qualname}"
+    return None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

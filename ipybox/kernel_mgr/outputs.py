@@ -65,10 +65,11 @@ _FEW = 40
 _HARMLESS = bytes([*b"\t\n\r", *range(0x20, 0x7F)])
 
 
-def plain(text: str) -> str:
+def plain(text: str, *, stream: bool = False) -> str:
     """Returns `text` without terminal control sequences and lone surrogates, and with `\\n` for a line's end.
 
-    Other control characters become escapes. A `!command` has a terminal for its output, which ends lines with `\\r\\n`.
+    Other control characters become escapes, but a carriage return, and in a stream a backspace: progress bars count on
+    what a terminal makes of them. A `!command` has a terminal for its output, which ends lines with `\\r\\n`.
     """
     if "\x1b" in text:
         text = _ANSI.sub("", text)
@@ -76,9 +77,9 @@ def plain(text: str) -> str:
         text = text.replace("\r\n", "\n")
     if text.isascii() and not text.encode().translate(None, _HARMLESS):  # much faster than the expression
         return text
-    found = {*text} & _SHOWN.keys()
+    found = ({*text} & _SHOWN.keys()) - ({"\b"} if stream else set())
     if len(found) > _FEW:
-        return text.translate(str.maketrans(_SHOWN))
+        return text.translate(str.maketrans({character: _SHOWN[character] for character in found}))
     for character in found:  # much faster, as millions of one may come
         text = text.replace(character, _SHOWN[character])
     return text
@@ -120,6 +121,8 @@ class CellOutputs:
         self._displays: Counter[str] = Counter()
         self._clear_before_next = False
         self._held_back = ""
+        #: Those that were shown. The last one is the cell's own error if it fails, of which its reply tells.
+        self._tracebacks: list[str] = []
         self._bytes = 0
         self._left_out = 0
 
@@ -140,10 +143,11 @@ class CellOutputs:
                     self._clear_before_next = True
                 else:
                     self._clear()
+            case "error":
+                if self._has_room(message, size):
+                    self._tracebacks.append(f"{_joined(message.content.get('traceback'), between=chr(10))}\n")
             case "execute_reply":
-                pages = list(_pages(message.content))
-                if pages and self._has_room(message, size + DISPLAY_BYTES):
-                    return "".join(map(self._add_display, pages))
+                return self._add_reply(message)
             case _:
                 pass
         return ""
@@ -155,7 +159,7 @@ class CellOutputs:
     def text(self) -> str | None:
         """Returns all text in order without its final newline, or None if there was no output of text."""
         pieces: list[str] = []
-        for output in (*self._shown(), Output("stream", [plain(self._held_back)])):
+        for output in (*self._shown(), Output("stream", [plain(self._held_back, stream=True)])):
             parts = [part for part in output.parts if part]
             if parts and output.kind == "display":
                 # A display stands on lines of its own.
@@ -238,8 +242,18 @@ class CellOutputs:
         if text.endswith("\r") or "\x1b" in text:
             begun = _BEGUN.search(text, max(0, len(text) - _BEGUN_LENGTH))
         self._held_back = text[begun.start() :] if begun else ""
-        shown = plain(text[: begun.start()] if begun else text)
+        shown = plain(text[: begun.start()] if begun else text, stream=True)
         self._outputs[-1].parts.append(shown)
+        return shown
+
+    def _add_reply(self, message: Message) -> str:
+        if message.content.get("status", "ok") != "ok":
+            del self._tracebacks[-1:]
+        shown = "".join(map(self._add_stream, self._tracebacks))
+        self._tracebacks.clear()
+        pages = list(_pages(message.content))
+        if pages and self._has_room(message, len(message.raw_content) + DISPLAY_BYTES):
+            shown += "".join(map(self._add_display, pages))
         return shown
 
     def _add_display(self, content: Mapping[str, Any]) -> str:
@@ -279,6 +293,7 @@ class CellOutputs:
         self._outputs.clear()
         self._updates.clear()
         self._displays.clear()
+        self._tracebacks.clear()
         self._bytes = self._left_out = 0
 
 
@@ -332,10 +347,10 @@ def _object(value: object) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
-def _joined(value: object) -> str:
+def _joined(value: object, between: str = "") -> str:
     # The notebook format allows a list of lines.
     lines = cast(list[object], value) if isinstance(value, list) else [value]
-    return "".join(line for line in lines if isinstance(line, str))
+    return between.join(line for line in lines if isinstance(line, str))
 
 
 def _image(value: object) -> str | None:

@@ -46,6 +46,9 @@ SAFE_VARIABLES = (
     "JUPYTER_RUNTIME_DIR",
 )
 
+#: What kernels have besides. A model's error names no page of pydantic's documentation, which costs an agent's tokens.
+DEFAULT_VARIABLES = {"PYDANTIC_ERRORS_INCLUDE_URL": "0"}
+
 #: Variables of this process that srt itself may know besides, to find the way to the hosts that its settings allow.
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
@@ -396,7 +399,7 @@ class KernelGateway:
     def _prepare(self, guest_dir: Path, private_dir: Path) -> None:
         """Makes the guest's own directory, with the kernels' environment in it."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
-        environment = _inherited(SAFE_VARIABLES) | self._env
+        environment = DEFAULT_VARIABLES | _inherited(SAFE_VARIABLES) | self._env
         bin_dir = str(interpreter().parent)
         path = environment.get("PATH", os.defpath)
         if bin_dir not in path.split(os.pathsep):

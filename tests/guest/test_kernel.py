@@ -244,6 +244,65 @@ async def test_an_exception_has_the_traceback_of_the_code_only(executor: CodeExe
     assert error.text == "so far"
 
 
+async def test_frames_of_libraries_have_one_line_each(executor: CodeExecutor):
+    error = str(await failure(executor, "import json\ndef read(text): return json.loads(text)\nread('{')"))
+
+    lines = error.splitlines()
+    assert sum(line.startswith("File ") and "json/" in line for line in lines) == 3
+    assert "----> 2 def read(text): return json.loads(text)" in lines
+    assert lines[-2].endswith(", in JSONDecoder.raw_decode")
+    assert lines[-1].startswith("JSONDecodeError: Expecting property name")
+    assert "scan_once" not in error
+
+
+async def test_an_invalid_model_shows_what_is_wrong_with_it_and_little_else(executor: CodeExecutor):
+    code = "from pydantic import BaseModel\nclass Params(BaseModel):\n    zone: str\nParams(zone=5)"
+    error = str(await failure(executor, code))
+
+    assert "----> 4 Params(zone=5)" in error
+    assert error.endswith("zone\n  Input should be a valid string [type=string_type, input_value=5, input_type=int]")
+    assert len(error) < 600
+
+
+async def test_modules_of_the_workspace_are_no_libraries(executor: CodeExecutor, workspace: Path):
+    (workspace / "broken.py").write_text("def fail():\n    return 1 / 0\n")
+    error = str(await failure(executor, "import broken\nbroken.fail()"))
+
+    assert "----> 2     return 1 / 0" in error
+
+
+async def test_compiled_code_without_a_source_has_one_line(executor: CodeExecutor):
+    error = str(await failure(executor, "import pandas\npandas.Series({'a': 1})['b']"))
+
+    assert "Could not get source" not in error
+    assert error.endswith("KeyError: 'b'")
+    assert len(error) < 1500
+
+
+async def test_the_whole_traceback_can_be_asked_for(executor: CodeExecutor):
+    await failure(executor, "import json\njson.loads('{')")
+    shown = await text(executor, "%tb Verbose")
+
+    assert shown is not None
+    assert "obj, end = self.scan_once(s, idx)" in shown
+    assert shown.endswith("(char 1)")
+
+
+async def test_a_traceback_that_is_shown_is_output_and_the_error_of_the_cell_is_not(executor: CodeExecutor):
+    shows = "try: {}\nexcept Exception: get_ipython().showtraceback()\n"
+    shown = await text(executor, f"print('before')\n{shows.format('1 / 0')}")
+    error = await failure(executor, f"{shows.format('1 / 0')}{shows.format('int([])')}[][0]")
+
+    assert shown is not None
+    assert shown.startswith("before\n-----")
+    assert shown.endswith("ZeroDivisionError: division by zero")
+    assert error.text is not None
+    assert "ZeroDivisionError" in error.text
+    assert "TypeError" in error.text
+    assert "IndexError" not in error.text
+    assert str(error).endswith("IndexError: list index out of range")
+
+
 async def test_a_syntax_error_names_its_line(executor: CodeExecutor):
     error = str(await failure(executor, "a = 1\nb = = 2"))
 

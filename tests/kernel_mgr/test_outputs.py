@@ -221,6 +221,11 @@ def test_plain_text_has_no_control_sequences_and_can_be_encoded(text: str, expec
     expected.encode()
 
 
+def test_a_backspace_in_a_stream_stays():
+    assert plain("50 %\b\b\b\b60 %\x07", stream=True) == "50 %\b\b\b\b60 %\\u0007"
+    assert collected(stream("50 %\b\b\b\b60 %")).text() == "50 %\b\b\b\b60 %"
+
+
 def test_plain_text_of_many_unfinished_sequences_takes_linear_time():
     text = "\x1b]" * 500_000 + "\x1b[" + "0" * 1_000_000
 
