@@ -1,65 +1,67 @@
-# Every target sets itself up: a virtual environment in .venv, npm's packages in .npm, nothing global.
+# Every target sets itself up: a virtual environment in .venv, npm's packages in .npm, nothing global. For another Python,
+# give VENV and PYTHON.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test conformance fuzz format lint plugins typecheck bench docs clean
 
-demo: .venv/demo.stamp .npm/demo.stamp
+demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
 
 # Half of the tests run kernels in a sandbox, whose programs are the system's: what is missing is shown beforehand. The
 # doctor looks from elsewhere, as ipybox runs no program of the directory that it is started in.
-test: .venv/dev.stamp .npm/dev.stamp
+test: $(VENV)/dev.stamp .npm/dev.stamp
 	@export PATH="$(NODE_BIN):$$PATH"; needed=$$(cd /dev && $(CURDIR)/$(BIN)/ipybox doctor --sandbox) || echo "$$needed"
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
 
 # MCP's own suite, which is part of the tests.
-conformance: .venv/dev.stamp .npm/dev.stamp
+conformance: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest tests/conformance $(ARGS)
 
 # More hostile schemas and malformed messages than the tests try, and others with each SEED.
 SEED ?= 1
-fuzz: .venv/dev.stamp
+fuzz: $(VENV)/dev.stamp
 	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 FUZZ_SEED=$(SEED) \
 		$(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz $(ARGS)
 
-format: .venv/dev.stamp
+format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-lint: .venv/dev.stamp
+lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python plugins/manifests.py --check
 
 # After a change of the version or of plugins/manifests.py.
-plugins: .venv/dev.stamp
+plugins: $(VENV)/dev.stamp
 	$(BIN)/python plugins/manifests.py
 
-typecheck: .venv/dev.stamp .npm/dev.stamp
+typecheck: $(VENV)/dev.stamp .npm/dev.stamp
 	$(NODE_BIN)/pyright
 
-bench: .venv/dev.stamp .npm/dev.stamp
+bench: $(VENV)/dev.stamp .npm/dev.stamp
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: .venv/dev.stamp
+docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 
 clean:
-	rm -rf .venv .npm
+	rm -rf .venv .venv-newest .npm
 
-.venv/bin/python:
-	$(PYTHON) -m venv .venv
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
 
-.venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
+$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
-.venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $@ .venv/demo.stamp
+	@touch $@ $(VENV)/demo.stamp
 
 # The demo goes without node where there is none.
 .npm/demo.stamp: tests/package.json

@@ -7,6 +7,7 @@
 #     tests/as-ordinary-user.sh [TREE]    TREE is what git calls a tree, by default HEAD
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/second-chance.sh
 name=ipybox-ci
 
 id -u "$name" >/dev/null 2>&1 || useradd --create-home --shell /bin/bash "$name"
@@ -62,5 +63,4 @@ tests+=(--ignore=tests/security/test_boundary.py)
 run_tests() {
     as_user make -C "$copy" test PYTHON="$python" ARGS="-m kernel -k 'not plain' ${tests[*]} $*"
 }
-# As in CI, what failed gets one more chance, when it runs by itself.
-run_tests || run_tests --last-failed --last-failed-no-failures=none
+twice "$copy/.pytest_cache" run_tests

@@ -6,6 +6,7 @@ two renames, none: the next install puts the old one back before anything else.
 """
 
 import asyncio
+import csv
 import fcntl
 import os
 import shutil
@@ -137,10 +138,11 @@ def _distributions(directory: Path) -> list[Distribution]:
 def _files_of(found: Distribution) -> Iterator[PurePosixPath]:
     """Yields the files of a distribution relative to its directory.
 
-    pip writes them down as they were before it moved programs and data there: beginning with `../..`.
+    pip writes them down as they were before it moved programs and data there: beginning with `../..`. So they are read
+    from the record itself: from Python 3.12 on, `Distribution.files` leaves out what is not there.
     """
-    for file in found.files or ():
-        parts = [part for part in file.parts if part not in ("..", "/")]
+    for file, *_ in filter(None, csv.reader((found.read_text("RECORD") or "").splitlines())):
+        parts = [part for part in PurePosixPath(file).parts if part not in ("..", "/")]
         if parts:
             yield PurePosixPath(*parts)
 

@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -113,13 +112,25 @@ def test_output_schema_that_changes_is_told(package: Path) -> None:
 
 
 def test_tool_that_is_too_deep_to_be_compared_counts_as_changed(package: Path) -> None:
-    schema: dict[str, Any] = {}
-    for _ in range(2 * sys.getrecursionlimit()):
-        schema = {"not": schema}
+    # From Python 3.13 on, json goes ten times as deep as `sys.getrecursionlimit()`, and further later.
+    schema = nested(100_000)
     write(package, ToolSpec("a", None, schema), "b")
     before = state(package)
     assert write(package, ToolSpec("a", None, schema), "b").changed == ("a",)
     assert state(package) == before
+
+
+@pytest.mark.parametrize("depth", [100, 2_000, 20_000, 100_000])
+def test_change_at_any_depth_is_told(package: Path, depth: int) -> None:
+    write(package, ToolSpec("a", None, nested(depth)))
+    assert write(package, ToolSpec("a", None, nested(depth, {"type": "object"}))).changed == ("a",)
+
+
+def nested(depth: int, innermost: dict[str, Any] | None = None) -> dict[str, Any]:
+    schema = innermost or {}
+    for _ in range(depth):
+        schema = {"not": schema}
+    return schema
 
 
 def test_other_order_of_tools_is_no_drift(package: Path) -> None:
