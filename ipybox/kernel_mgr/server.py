@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +21,7 @@ from ipybox.acceptor import AcceptedSocket, Acceptor
 from ipybox.errors import GatewayError, SandboxError
 from ipybox.guest.protocol import ENVIRONMENT_FILE
 from ipybox.guest.strays import GATEWAY_ID, kill_marked
+from ipybox.inherited import BASIC, PROXIES, inherited
 from ipybox.kernel_mgr.limits import UNATTRIBUTED, Limits, format_bytes
 from ipybox.kernel_mgr.link import Link
 from ipybox.listen import listen
@@ -41,16 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Variables of this process that a gateway and its kernels may know; nothing else is passed on.
-SAFE_VARIABLES = (
-    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
-    "JUPYTER_RUNTIME_DIR",
-)
+SAFE_VARIABLES = (*BASIC, "JUPYTER_RUNTIME_DIR")
 
 #: What kernels have besides. A model's error names no page of pydantic's documentation, which costs an agent's tokens.
 DEFAULT_VARIABLES = {"PYDANTIC_ERRORS_INCLUDE_URL": "0"}
-
-#: Variables of this process that srt itself may know besides, to find the way to the hosts that its settings allow.
-PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 #: Caches of programs that a sandboxed kernel runs, as directories of its own: the home is not writable.
 SANDBOX_DIRECTORIES = {
@@ -399,7 +394,7 @@ class KernelGateway:
     def _prepare(self, guest_dir: Path, private_dir: Path) -> None:
         """Makes the guest's own directory, with the kernels' environment in it."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
-        environment = DEFAULT_VARIABLES | _inherited(SAFE_VARIABLES) | self._env
+        environment = DEFAULT_VARIABLES | inherited(SAFE_VARIABLES) | self._env
         bin_dir = str(interpreter().parent)
         path = environment.get("PATH", os.defpath)
         if bin_dir not in path.split(os.pathsep):
@@ -431,14 +426,15 @@ class KernelGateway:
         if self.token is not None:
             own["KG_AUTH_TOKEN"] = self.token
         if sandbox is None:
-            return _inherited(SAFE_VARIABLES) | own
+            return inherited(SAFE_VARIABLES) | own
         from ipybox.sandbox.launch import srt_temporary
 
         own["PATH"] = sandbox.path
         own["TMPDIR"] = str(srt_temporary(guest_dir.parent))
         own["CLAUDE_CODE_TMPDIR"] = str(guest_dir / SANDBOX_DIRECTORIES["TMPDIR"])  # makes it srt's TMPDIR inside
-        proxies = PROXY_VARIABLES if sandbox.settings.has_network else ()
-        return _inherited((*SAFE_VARIABLES, *proxies)) | own
+        # By which srt finds the way to the hosts that its settings allow.
+        proxies = PROXIES if sandbox.settings.has_network else ()
+        return inherited((*SAFE_VARIABLES, *proxies)) | own
 
     async def _until_ready(self) -> None:
         assert self._link is not None
@@ -488,7 +484,3 @@ class KernelGateway:
     def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-
-
-def _inherited(names: Iterable[str]) -> dict[str, str]:
-    return {name: os.environ[name] for name in names if name in os.environ}

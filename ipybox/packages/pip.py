@@ -23,7 +23,8 @@ from typing import Any, Literal, cast
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ipybox.kernel_mgr.server import PROXY_VARIABLES, SAFE_VARIABLES
+from ipybox.inherited import ALL_PROXIES, CERTIFICATES, inherited
+from ipybox.kernel_mgr.server import SAFE_VARIABLES
 from ipybox.packages import pip_process
 from ipybox.packages.distributions import closure
 from ipybox.packages.store import InstallError
@@ -34,9 +35,8 @@ Mode = Literal["wheels", "host", "fetch", "build"]
 #: Variables of this process for pip and builds, besides those that a kernel may know, and besides pip's own.
 VARIABLES = (
     *SAFE_VARIABLES,
-    *PROXY_VARIABLES,
-    *("ALL_PROXY", "all_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-    "GIT_SSL_CAINFO",
+    *ALL_PROXIES,
+    *CERTIFICATES,
 )
 #: The same for pip on the host, which can use what authenticates the user.
 HOST_VARIABLES = ("SSH_AUTH_SOCK", "NETRC", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
@@ -244,7 +244,7 @@ class Pip:
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
         return {
-            **_inherited(self.variables),
+            **inherited(self.variables),
             **DEFAULTS,
             **self.settings.environment,
             "PIP_CONFIG_FILE": os.devnull,  # the settings are those that were read before
@@ -263,7 +263,7 @@ async def read_settings(directory: Path) -> PipSettings:
     output = directory / "settings.json"
     errors = directory / "settings.log"
     pip_variables = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    environment = {**_inherited((*VARIABLES, *HOST_VARIABLES, "XDG_CONFIG_DIRS")), **pip_variables}
+    environment = {**inherited((*VARIABLES, *HOST_VARIABLES, "XDG_CONFIG_DIRS")), **pip_variables}
     with output.open("wb") as out, errors.open("wb") as err:
         code = await _run(_command("settings"), environment, directory, out.fileno(), err.fileno())
     if code != 0:
@@ -274,10 +274,6 @@ async def read_settings(directory: Path) -> PipSettings:
 
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-E", "-P", pip_process.__file__, *arguments]
-
-
-def _inherited(names: Sequence[str]) -> dict[str, str]:
-    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 async def _run(command: Sequence[str], env: Mapping[str, str], cwd: Path, out: int, err: int | None = None) -> int:

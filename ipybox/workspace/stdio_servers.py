@@ -15,6 +15,7 @@ from pathlib import Path
 from shutil import which
 
 from ipybox.errors import MCPServerError
+from ipybox.inherited import NETWORK, inherited
 from ipybox.mcp_params import StdioServer
 from ipybox.state import empty_directory
 from ipybox.workspace.programs import host_path, interpreter
@@ -71,7 +72,7 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     if _name(command) == "python" and _is_shim(command):
         command = _behind_shim(command, path, _empty_directory(places)) or command
     words = [command, *server.args]
-    env = _ENVIRONMENT | _git_environment() | {"PATH": path} | server.env
+    env = _network(places) | _ENVIRONMENT | _uv_config(places) | _git_environment() | {"PATH": path} | server.env
     hardened = replace(server, command=command, env=env)
     if server.cwd is not None:
         return hardened
@@ -285,6 +286,21 @@ def _name(command: str) -> str:
     """Returns the name of a program without a version or a suffix, such as `python` for `python3.12`."""
     name = os.path.basename(command).lower().removesuffix(".exe").removesuffix(".cmd")
     return "python" if name.startswith(("python", "pypy")) else name
+
+
+def _network(places: WritablePlaces) -> dict[str, str]:
+    """Returns the variables by which a server finds its way out, but none that leads to files that code can write."""
+    found = inherited(NETWORK)
+    return {name: value for name, value in found.items() if not (os.path.lexists(value) and places.covers(value))}
+
+
+def _uv_config(places: WritablePlaces) -> dict[str, str]:
+    """Returns the variable by which uv reads the user's settings, or the system's, where it looks for none itself."""
+    own = os.environ.get("UV_CONFIG_FILE")
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    files = [own] if own else [os.path.join(directory, "uv", "uv.toml") for directory in (home, "/etc")]
+    usable = [file for file in files if os.path.isfile(file) and not places.covers(file)]
+    return {"UV_CONFIG_FILE": usable[0]} if usable else {}
 
 
 def _git_environment() -> dict[str, str]:

@@ -164,6 +164,57 @@ def test_what_the_user_has_set_stays(places: WritablePlaces):
     assert server.env.items() >= {"PYTHONSAFEPATH": "", "PATH": "/bin", "A": "b", "UV_NO_CONFIG": "1"}.items()
 
 
+def test_a_server_finds_its_way_out_as_its_user_does(
+    places: WritablePlaces, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    certificates = tmp_path / "company.pem"
+    certificates.touch()
+    passed = {
+        "HTTPS_PROXY": "http://proxy.example:3128",
+        "no_proxy": "localhost,10.0.0.0/8",
+        "SSL_CERT_FILE": str(certificates),
+        "NODE_EXTRA_CA_CERTS": str(certificates),
+        "PIP_INDEX_URL": "https://index.example/simple",
+        "UV_DEFAULT_INDEX": "https://index.example/simple",
+        "npm_config_registry": "https://npm.example",
+        "NPM_CONFIG_STRICT_SSL": "true",
+    }
+    for name, value in (passed | {"PIP_REQUIRE_VIRTUALENV": "1", "API_KEY": "x"}).items():
+        monkeypatch.setenv(name, value)
+    env = started(places, "npx", "-y", "server", env={"no_proxy": "own"}).env
+
+    assert env.items() >= (passed | {"no_proxy": "own"}).items()
+    assert not env.keys() & {"PIP_REQUIRE_VIRTUALENV", "API_KEY"}
+
+
+@pytest.mark.parametrize("name", ["NODE_EXTRA_CA_CERTS", "PIP_CONFIG_FILE", "UV_CONFIG_FILE", "npm_config_userconfig"])
+@pytest.mark.parametrize("absolute", [False, True], ids=["relative", "absolute"])
+def test_a_server_is_led_to_no_file_that_code_can_write(
+    places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch, name: str, absolute: bool
+):
+    monkeypatch.setenv(name, str(workspace / "data") if absolute else "data")
+
+    assert name not in started(places, "npx", "-y", "server").env
+
+
+def test_uv_takes_its_index_from_the_user_and_not_from_the_workspace(
+    places: WritablePlaces, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = tmp_path / "home" / ".config" / "uv" / "uv.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('index-url = "http://127.0.0.1:1/user"\n')
+    (workspace / "uv.toml").write_text('index-url = "http://127.0.0.1:1/workspace"\n')
+    for name in ("XDG_CONFIG_HOME", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    env = started(places, "uvx", "package").env | {"HOME": str(tmp_path / "home"), "UV_HTTP_RETRIES": "0"}
+    uvx = [str(Path(sys.executable).with_name("uvx")), "--no-cache", "ipybox-no-such-package"]
+    done = subprocess.run(uvx, env=env, cwd=workspace, capture_output=True, text=True, timeout=WAIT, check=False)
+
+    assert "http://127.0.0.1:1/user/ipybox-no-such-package/" in done.stderr
+    assert "127.0.0.1:1/workspace" not in done.stderr
+
+
 @pytest.mark.parametrize("hardened", [False, True], ids=["control", "hardened"])
 @pytest.mark.parametrize("where", ["", ".."], ids=["workspace", "parent"])
 @pytest.mark.parametrize("name", ["sh", "node", "planted", ".npmrc"])
