@@ -1,0 +1,136 @@
+"""Changes one thing of a module at a time, and counts which of these mutants the module's tests notice.
+
+    python -m tests.measure.mutation [--survivors] [name of a target, or part of it]...
+
+Each target is tested in a copy of the sources, by those of its tests that need no kernel. mutmut mutates functions and
+methods; it leaves out what is decorated, and what a module says outside of functions, such as regular expressions.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+POLICY = ["tests/tool_exec/test_policy.py"]
+SCAN = "tests/workspace/test_scan.py"
+
+#: Modules below ipybox/, and their tests.
+TARGETS: dict[str, list[str]] = {
+    "tool_exec/seal": ["tests/tool_exec/test_seal.py"],
+    "tool_exec/approval/policy": [*POLICY, "tests/workspace/test_trust.py"],
+    "tool_exec/approval/rules": POLICY,
+    "tool_exec/approval/conditions": POLICY,
+    "tool_exec/approval/paths": POLICY,
+    "tool_exec/approval/document": POLICY,
+    "audit/redaction": ["tests/audit/test_redaction.py"],
+    "mcp_apigen/naming": ["tests/mcp_apigen/test_naming.py"],
+    "kernel_mgr/messages": ["tests/kernel_mgr/test_messages.py"],
+    "workspace/config": ["tests/workspace/test_narrowing.py", "tests/workspace/test_trust.py"],
+    "workspace/env_file": ["tests/workspace/test_env_file.py"],
+    "workspace/git_config": ["tests/workspace/test_git_config.py"],
+    "workspace/imports": ["tests/workspace/test_imports.py"],
+    "workspace/names": [
+        "tests/workspace/test_scan.py",
+        "tests/sandbox/test_settings.py",
+        "tests/sandbox/test_launch.py",
+    ],
+    "workspace/narrowing": ["tests/workspace/test_narrowing.py"],
+    "workspace/programs": ["tests/workspace"],
+    "workspace/registrations": ["tests/tool_exec/test_seal.py"],
+    "workspace/scan": [SCAN],
+    "workspace/scratch": ["tests/workspace/test_scratch.py"],
+    "workspace/stdio_servers": ["tests/workspace/test_stdio_servers.py"],
+    "workspace/trust": ["tests/workspace/test_trust.py"],
+    "workspace/trust_command": ["tests/workspace/test_trust.py"],
+    "workspace/writable": ["tests/workspace/test_writable.py", "tests/workspace/test_imports.py"],
+}
+
+CONFIGURATION = """
+[tool.mutmut]
+source_paths = ["ipybox"]
+only_mutate = [{module!r}]
+pytest_add_cli_args_test_selection = {tests!r}
+pytest_add_cli_args = ["-m", "not kernel", "-p", "no:cacheprovider"]
+also_copy = ["skills", "docs", "README.md"]
+timeout_constant = 4.0
+timeout_multiplier = 5.0
+use_git_change_detection = false
+"""
+
+#: What mutmut calls the end of the tests of a mutant, by their exit status.
+KILLED, SURVIVED, UNTESTED, TIMEOUT = "killed", "survived", "untested", "timeout"
+STATUSES = {0: SURVIVED, 1: KILLED, 3: KILLED, 5: UNTESTED, 33: UNTESTED, 24: TIMEOUT, -24: TIMEOUT, 36: TIMEOUT}
+
+
+@dataclass
+class Score:
+    """What became of the mutants of a module."""
+
+    target: str
+    counts: Counter[str]
+    survivors: list[str]
+    seconds: float
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
+
+    @property
+    def noticed(self) -> int:
+        return self.counts[KILLED] + self.counts[TIMEOUT]
+
+    def __str__(self) -> str:
+        share = self.noticed / self.total if self.total else 1.0
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
+        return f"{self.target:32}{self.noticed:5} of {self.total:4}  {share:6.1%}  {self.seconds:5.0f} s  ({kinds})"
+
+
+def measure(target: str, tests: list[str]) -> Score:
+    """Returns the score of a module."""
+    started = time.monotonic()
+    module = f"ipybox/{target}.py"
+    with tempfile.TemporaryDirectory(prefix="ipybox-mutation-") as directory:
+        copy = Path(directory)
+        for name in ("ipybox", "tests", "skills", "docs", "README.md", "pyproject.toml"):
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+        with (copy / "pyproject.toml").open("a") as file:
+            file.write(CONFIGURATION.format(module=module, tests=tests))
+        command = [sys.executable, str(Path(__file__).with_name("mutmut_runner.py")), "run", "--max-children", "1"]
+        environment = {**os.environ, "IPYBOX_UNMEASURED": "1"}
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+        results = copy / "mutants" / f"{module}.meta"
+        if not results.exists() or done.returncode:
+            print(f"{target}: mutmut failed\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}", flush=True)
+            return Score(target, Counter(), [], time.monotonic() - started)
+        statuses: dict[str, int | None] = json.loads(results.read_text())["exit_code_by_key"]
+        kinds = {name: "unknown" if code is None else STATUSES.get(code, str(code)) for name, code in statuses.items()}
+        survivors = [_shown(copy, name) for name, kind in kinds.items() if kind in (SURVIVED, UNTESTED)]
+    return Score(target, Counter(kinds.values()), survivors, time.monotonic() - started)
+
+
+def _shown(copy: Path, name: str) -> str:
+    shown = subprocess.run([sys.executable, "-m", "mutmut", "show", name], cwd=copy, capture_output=True, text=True)
+    return shown.stdout
+
+
+def main(arguments: list[str]) -> None:
+    """Measures the targets that are named, or all."""
+    wanted = [argument for argument in arguments if not argument.startswith("--")] or [""]
+    for target in dict.fromkeys(target for part in wanted for target in TARGETS if part in target):
+        score = measure(target, TARGETS[target])
+        print(score, flush=True)
+        if "--survivors" in arguments:
+            print(*score.survivors, sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
