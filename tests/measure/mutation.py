@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+MUTMUT = [sys.executable, str(Path(__file__).with_name("mutmut_runner.py"))]
 
 POLICY = ["tests/tool_exec/test_policy.py"]
 SCAN = "tests/workspace/test_scan.py"
@@ -76,7 +77,7 @@ class Score:
 
     target: str
     counts: Counter[str]
-    survivors: list[str]
+    survivors: str
     seconds: float
 
     @property
@@ -104,22 +105,24 @@ def measure(target: str, tests: list[str]) -> Score:
             (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
         with (copy / "pyproject.toml").open("a") as file:
             file.write(CONFIGURATION.format(module=module, tests=tests))
-        command = [sys.executable, str(Path(__file__).with_name("mutmut_runner.py")), "run", "--max-children", "1"]
         environment = {**os.environ, "IPYBOX_UNMEASURED": "1"}
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [*MUTMUT, "run", "--max-children", "1"], cwd=copy, env=environment, capture_output=True, text=True
+        )
         results = copy / "mutants" / f"{module}.meta"
         if not results.exists() or done.returncode:
             print(f"{target}: mutmut failed\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}", flush=True)
-            return Score(target, Counter(), [], time.monotonic() - started)
+            return Score(target, Counter(), "", time.monotonic() - started)
         statuses: dict[str, int | None] = json.loads(results.read_text())["exit_code_by_key"]
         kinds = {name: "unknown" if code is None else STATUSES.get(code, str(code)) for name, code in statuses.items()}
-        survivors = [_shown(copy, name) for name, kind in kinds.items() if kind in (SURVIVED, UNTESTED)]
-    return Score(target, Counter(kinds.values()), survivors, time.monotonic() - started)
+        survivors = [name for name, kind in kinds.items() if kind in (SURVIVED, UNTESTED)]
+        diffs = _run(copy, "diffs", module, *survivors).stdout
+    return Score(target, Counter(kinds.values()), diffs, time.monotonic() - started)
 
 
-def _shown(copy: Path, name: str) -> str:
-    shown = subprocess.run([sys.executable, "-m", "mutmut", "show", name], cwd=copy, capture_output=True, text=True)
-    return shown.stdout
+def _run(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "IPYBOX_UNMEASURED": "1"}
+    return subprocess.run([*MUTMUT, *arguments], cwd=copy, env=environment, capture_output=True, text=True)
 
 
 def main(arguments: list[str]) -> None:
@@ -129,7 +132,7 @@ def main(arguments: list[str]) -> None:
         score = measure(target, TARGETS[target])
         print(score, flush=True)
         if "--survivors" in arguments:
-            print(*score.survivors, sep="\n", flush=True)
+            print(score.survivors, flush=True)
 
 
 if __name__ == "__main__":

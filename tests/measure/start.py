@@ -97,11 +97,11 @@ def measure_guards() -> None:
     init = subprocess.Popen.__init__
 
     def init_with_site(self: Any, args: Any, *others: Any, **kwargs: Any) -> None:
-        if not isinstance(args, str | bytes | os.PathLike):
-            given = [str(each) for each in args]
-            if given[1:3] == ["-I", "-S"] and given[3].endswith("guard.py"):
-                args = [given[0], "-I", *given[3:]]
-        init(self, args, *others, **kwargs)
+        words = cast(list[Any], args) if isinstance(args, list) else []
+        if isinstance(args, tuple):
+            words = list(cast(tuple[Any, ...], args))
+        guard = words[1:3] == ["-I", "-S"] and str(words[3]).endswith("guard.py")
+        init(self, cast(Any, [words[0], "-I", *words[3:]] if guard else args), *others, **kwargs)
 
     cast(Any, subprocess.Popen).__init__ = init_with_site
 
