@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name
+from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name, secrets_among
 
 KEY = "sk-ant-api03-" + "x" * 20
 
@@ -124,6 +124,26 @@ def test_variables_are_secrets_by_their_names_or_their_looks(name: str, value: s
     assert is_secret(name, value) == secret
 
 
+def test_secrets_are_found_among_variables():
+    variables = {"PORT": "8080", "API_KEY": "abcd", "ANYTHING": KEY, "MODE": "production", "DB_PASS": "x y"}
+
+    assert secrets_among(variables) == {"API_KEY": "abcd", "ANYTHING": KEY, "DB_PASS": "x y"}
+
+
+def test_values_that_no_variable_stands_for_are_hidden(redactor: Redactor):
+    redactor.hide(["from-a-browser", "pin4", "abc"])
+
+    assert redactor.text("x from-a-browser pin4 pin45 abc") == "x [redacted] [redacted] pin45 abc"
+    assert redactor.text("port 8080 of s3cr3t-value") == "port ${PORT} of ${GITHUB}", "what was known stays known"
+
+
+def test_the_first_name_of_a_value_is_the_one_that_is_written(redactor: Redactor):
+    redactor.know({"OTHER": "s3cr3t-value"})
+    redactor.hide(["s3cr3t-value"])
+
+    assert redactor.text("s3cr3t-value") == "${GITHUB}"
+
+
 def test_what_follows_an_option_for_a_secret_is_taken_out(redactor: Redactor):
     args = ["serve", "--token", "abc", "--port", "80", "--password=abc", "--api-key", "${KEY}"]
     assert redactor.value({"args": args}) == {
@@ -168,6 +188,33 @@ def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value:
     assert len(written) < 6000
     assert "more ...]" in written or "characters in all" in written
     assert len(redactor.value(value)) <= MAX_ITEMS + 1
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        pytest.param([1] * MAX_ITEMS, [1] * MAX_ITEMS, id="as_many_as_there_can_be"),
+        pytest.param([1] * (MAX_ITEMS + 3), [*[1] * MAX_ITEMS, "[... 3 more ...]"], id="three_too_many"),
+        pytest.param(
+            {f"k{n}": n for n in range(MAX_ITEMS + 3)},
+            {f"k{n}": n for n in range(MAX_ITEMS)} | {"...": "[... 3 more ...]"},
+            id="three_keys_too_many",
+        ),
+        pytest.param(
+            [["x"], "y" * 2000, {"a": 1}, 5],
+            [["x"], "y" * 1983 + "[... cut, 2,000 characters in all ...]", "[... 2 more ...]"],
+            id="too_long_a_text",
+        ),
+        pytest.param([], [], id="empty_list"),
+        pytest.param(
+            ["--token=a", "b", "-password", "c", "plain", "token", "d"],
+            ["--token=[redacted]", "b", "-password", "[redacted]", "plain", "token", "d"],
+            id="options",
+        ),
+    ],
+)
+def test_values_are_cut_at_their_limits(redactor: Redactor, value: Any, written: Any):
+    assert redactor.value(value) == written
 
 
 def test_deep_values_are_cut(redactor: Redactor):

@@ -105,10 +105,7 @@ def measure(target: str, tests: list[str]) -> Score:
             (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
         with (copy / "pyproject.toml").open("a") as file:
             file.write(CONFIGURATION.format(module=module, tests=tests))
-        environment = {**os.environ, "IPYBOX_UNMEASURED": "1"}
-        done = subprocess.run(
-            [*MUTMUT, "run", "--max-children", "1"], cwd=copy, env=environment, capture_output=True, text=True
-        )
+        done = _run(copy, "run", "--max-children", "1")
         results = copy / "mutants" / f"{module}.meta"
         if not results.exists() or done.returncode:
             print(f"{target}: mutmut failed\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}", flush=True)
