@@ -205,6 +205,12 @@ def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value:
             [["x"], "y" * 1983 + "[... cut, 2,000 characters in all ...]", "[... 2 more ...]"],
             id="too_long_a_text",
         ),
+        pytest.param(
+            {f"{n:0200}": n for n in range(15)},
+            {f"{n:0200}": n for n in range(10)} | {"...": "[... 5 more ...]"},
+            id="too_long_names",
+        ),
+        pytest.param({"n" * 250: 1}, {"n" * 200 + "[... cut, 250 characters in all ...]": 1}, id="too_long_a_name"),
         pytest.param([], [], id="empty_list"),
         pytest.param(
             ["--token=a", "b", "-password", "c", "plain", "token", "d"],
@@ -222,6 +228,9 @@ def test_deep_values_are_cut(redactor: Redactor):
     for _ in range(500):
         value = [value]
     assert json.dumps(redactor.value(value)) == "[" * MAX_DEPTH + '"[... 1 more ...]"' + "]" * MAX_DEPTH
+    for _ in range(500):
+        value = {"a": value}
+    assert json.dumps(redactor.value(value)) == '{"a": ' * MAX_DEPTH + '"[... 1 more ...]"' + "}" * MAX_DEPTH
 
 
 def test_numbers_that_json_has_not_are_texts(redactor: Redactor):

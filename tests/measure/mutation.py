@@ -21,8 +21,6 @@ ROOT = Path(__file__).parents[2]
 MUTMUT = [sys.executable, str(Path(__file__).with_name("mutmut_runner.py"))]
 
 POLICY = ["tests/tool_exec/test_policy.py"]
-SCAN = "tests/workspace/test_scan.py"
-
 #: Modules below ipybox/, and their tests.
 TARGETS: dict[str, list[str]] = {
     "tool_exec/seal": ["tests/tool_exec/test_seal.py"],
@@ -44,9 +42,9 @@ TARGETS: dict[str, list[str]] = {
         "tests/sandbox/test_launch.py",
     ],
     "workspace/narrowing": ["tests/workspace/test_narrowing.py"],
-    "workspace/programs": ["tests/workspace"],
-    "workspace/registrations": ["tests/tool_exec/test_seal.py"],
-    "workspace/scan": [SCAN],
+    "workspace/programs": ["tests/workspace/test_programs.py", "tests/workspace/test_writable.py"],
+    "workspace/registrations": ["tests/workspace/test_registrations.py"],
+    "workspace/scan": ["tests/workspace/test_scan.py"],
     "workspace/scratch": ["tests/workspace/test_scratch.py"],
     "workspace/stdio_servers": ["tests/workspace/test_stdio_servers.py"],
     "workspace/trust": ["tests/workspace/test_trust.py"],
