@@ -101,6 +101,10 @@ def test_names_say_what_is_a_secret(name: str, secret: bool):
                 ("SECRET_FILE", "/run/secrets/x"),
                 ("TOKEN_URL", "https://auth.example.org/token"),
                 ("USE_TOKEN", "true"),
+                ("API_KEY_NAME", "my first one"),
+                ("TOKEN_TTL", "3600s"),
+                ("", "abcd"),
+                ("_1", "abcd"),
             )
         ),
         *(
@@ -111,6 +115,7 @@ def test_names_say_what_is_a_secret(name: str, secret: bool):
                 ("DB_PASS", "hunter2"),
                 ("PGPASSWORD", "hunter2"),
                 ("PASSPHRASE", "correct-horse"),
+                ("GITHUBTOKEN", "abcd"),
                 ("ANYTHING", KEY),
                 ("DATABASE", "postgres://me:hunter2@localhost/db"),
                 ("HOOK", "https://hooks.example.org/services/T0/a1b2c3d4e5f6g7h8i9j0"),
@@ -168,6 +173,20 @@ def test_secrets_are_taken_out_of_values_however_deep(redactor: Redactor):
     }
 
 
+def test_a_text_may_be_as_long_as_the_limit(redactor: Redactor):
+    assert redactor.text("x" * 20, 20) == "x" * 20
+    assert redactor.text("x" * 21, 20) == "x" * 20 + "[... cut, 21 characters in all ...]"
+    assert redactor.text("8080 " + "x" * 16, 20) == "${PORT} " + "x" * 12 + "[... cut, 21 characters in all ...]"
+    redactor.know({"LONG": "y" * 25})
+    assert redactor.text("y" * 25, 20) == "${LONG}[... cut, 25 characters in all ...]"
+
+
+def test_long_values_are_known_inside_of_words_and_short_ones_are_not(redactor: Redactor):
+    redactor.know({"EIGHT": "12345678", "SEVEN": "abcdefg"})
+
+    assert redactor.text("x12345678x xabcdefgx abcdefg") == "x${EIGHT}x xabcdefgx ${SEVEN}"
+
+
 def test_a_secret_is_not_written_in_part_where_a_text_is_cut(redactor: Redactor):
     assert redactor.text("x" * 15 + "s3cr3t-value", 20) == "x" * 15 + "${GIT[... cut, 27 characters in all ...]"
     redactor.know({"LONG": "0123456789" * 1000})
@@ -211,6 +230,11 @@ def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value:
             id="too_long_names",
         ),
         pytest.param({"n" * 250: 1}, {"n" * 200 + "[... cut, 250 characters in all ...]": 1}, id="too_long_a_name"),
+        pytest.param(
+            [[1] * 90] * 5,
+            [[1] * 90, [1] * 90, [*[1] * 66, "[... 24 more ...]"], "[... 2 more ...]"],
+            id="too_many_numbers",
+        ),
         pytest.param([], [], id="empty_list"),
         pytest.param(
             ["--token=a", "b", "-password", "c", "plain", "token", "d"],
