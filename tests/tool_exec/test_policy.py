@@ -311,6 +311,8 @@ def test_first_match_wins_and_no_order_lets_through_what_a_rule_above_denies(wor
         ("rules:\n- effect: allow\n  args:\n    a: {like: x}", 4, "unknown key 'like'"),
         ("rules:\n- effect: allow\n  args: {a..b: x}", 3, "'a..b' is no argument"),
         ("rules:\n- effect: allow\n  args: {a: null}", 3, "not 'null'"),
+        ("rules:\n- effect: allow\n  args: {a: !!int x}", 3, "not 'x'; quote a text that looks otherwise"),
+        ("rules:\n- effect: allow\n  args: {a: !!int 2026-11-21}", 3, "not '2026-11-21'; quote a text"),
         ("rules:\n- effect: allow\n  args: {a: .nan}", 3, "a value has to be a finite number"),
         ("rules:\n- effect: allow\n  args: {a: {minimum: x}}", 3, "'minimum' has to be a number, not 'x'"),
         ("rules:\n- effect: allow\n  args: {a: {maximum: .inf}}", 3, "'maximum' has to be a number"),
@@ -478,6 +480,47 @@ def test_file_that_has_changed_is_left_alone_and_the_answer_holds_for_the_sessio
     assert policy_file.read_text() == "default: deny\n"
     assert "ipybox.yaml has changed since it was read" in caplog.text
     assert policy.decide("fs", "write", {"path": "data/x"}).effect == "allow"
+
+
+def test_answer_that_another_one_has_made_needless_is_not_written(policy_file: Path, workspace: Path):
+    policy = Policy.load(policy_file, workspace)
+    decision = policy.decide("fs", "write", {"path": "data/x"})
+    policy.remember(decision, "tool")
+    written = policy_file.read_text()
+
+    policy.remember(decision, "server")
+
+    assert policy_file.read_text() == written
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(
+            "rules:\n- effect: deny\n  args:\n    a:\n      pattern: |-\n        # heading\n"
+            "- effect: ask\n  server: fs\n",
+            "ipybox.yaml is written in a way in which no rule can be added to it",
+            id="text_that_looks_like_a_comment",
+        ),
+        pytest.param("default: ask\n...\n", "ipybox.yaml:3: not valid YAML", id="end_of_the_document"),
+        pytest.param(
+            "rules:\n" + "- {effect: deny, tool: x}\n" * 200, "there are 201 rules", id="as_many_rules_as_there_can_be"
+        ),
+    ],
+)
+def test_policy_that_no_rule_can_be_added_to_stays_as_it_is_and_the_log_says_so(
+    text: str, reason: str, workspace: Path, caplog: pytest.LogCaptureFixture
+):
+    file = workspace / "ipybox.yaml"
+    file.write_text(text)
+    policy = Policy.load(file, workspace)
+
+    with caplog.at_level(logging.WARNING):
+        policy.remember(policy.decide("fs", "write", {"a": "plain"}), "tool")
+
+    assert reason in caplog.text
+    assert file.read_text() == text
+    assert policy.decide("fs", "write", {"a": "plain"}).effect == "ask"
 
 
 @pytest.mark.parametrize(("server", "tool"), [("fs", "*"), ("fs", "a b"), ("fs", ""), ("f?", "x"), ("fs", "x" * 201)])
