@@ -94,6 +94,13 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool | None]] = [
     ("'a[]': x", {"a": []}, None),
     ("'a[]': x", {"a": "x"}, None),
     ("'a[].b': x", {"a": [{"b": "x"}, {"c": 1}]}, None),
+    ("'a[].b': x", {"a": [{"b": "x"}, {"b": "x"}]}, True),
+    ("'a[].b': x", {"a": [{"b": "y"}]}, False),
+    ("'a[].b': {enum: [x], default: x}", {"a": [{"b": "x"}, {"c": 1}]}, True),
+    ("'a[][]': x", {"a": [["x"], ["x", "x"]]}, True),
+    ("a.b.c: x", {"a": {"b": {"c": "x"}}}, True),
+    ("'a[]': x", {"a": ["x"] * 100}, True),
+    ("'a[]': x", {"a": ["x"] * 101}, None),
     ("'a[]': x", {"a": ["x"] * 1000}, None),
     # Two at once
     ("a: x, b: y", {"a": "x", "b": "y"}, True),
@@ -152,6 +159,8 @@ PATHS: list[tuple[str, Any, bool | None]] = [
     ("data/**", "C:/data/x", None),
     ("data/**", " data/x", None),
     ("data/**", "data/" + "x/" * 1000, None),
+    ("data/**", "data" + "/" * 995 + "x", True),
+    ("data/**", "data" + "/" * 996 + "x", None),
     ("/**", "/proc/self/cwd/x", None),
 ]
 
