@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ipybox.errors import PolicyError
+from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.policy import Policy
 
 EFFECTS = ("allow", "ask", "deny")
@@ -222,6 +223,31 @@ def test_relative_path_counts_from_where_the_server_was_started_too(workspace: P
     assert effect(str(workspace)) == "allow"
     assert effect(str(tmp_path)) == "ask"
     assert effect("${SOMEWHERE}") == "ask"
+
+
+def test_request_is_decided_on_as_the_call_that_it_is_about(workspace: Path, tmp_path: Path):
+    policy = Policy("rules:\n- {effect: allow, server: fs, tool: write, args: {path: {path: data/**}}}\n", workspace)
+
+    async def respond(_: object) -> bool:
+        return True
+
+    def effect(server: str, tool: str, path: str, cwd: Path) -> str:
+        request = ApprovalRequest(server, tool, {"path": path}, respond, {"command": "x", "cwd": str(cwd)})
+        return policy.decide_on(request).effect
+
+    assert effect("fs", "write", "data/x", workspace) == "allow"
+    assert effect("other", "write", "data/x", workspace) == "ask"
+    assert effect("fs", "read", "data/x", workspace) == "ask"
+    assert effect("fs", "write", "x", workspace) == "ask"
+    assert effect("fs", "write", "data/x", tmp_path) == "ask"
+
+
+def test_policy_says_what_it_allows_without_asking(workspace: Path):
+    rules = "rules:\n- {effect: deny, server: a}\n- {effect: allow, tool: [ö, b]}\n- {effect: ask, server: b}\n"
+
+    assert Policy(rules, workspace, source="p").allowed == ['p:3: {"effect": "allow", "tool": ["ö", "b"]}']
+    assert Policy(f"default: allow\n{rules}", workspace).allowed[1:] == ["every call that no rule matches"]
+    assert Policy(workspace=workspace).allowed == []
 
 
 def test_link_in_the_place_of_an_allowed_directory_leads_nowhere(workspace: Path):
