@@ -316,7 +316,7 @@ def test_first_match_wins_and_no_order_lets_through_what_a_rule_above_denies(wor
         ("default: ask\n\tx: 1", 2, "not valid YAML"),
         ("default: ask\n--- \ndefault: deny", 2, "another document"),
         ("default: \x00", 1, "character 0x0"),
-        ("[" * 30_000 + "]" * 30_000, 1, "nested too deeply"),
+        ("[" * 30_000 + "]" * 30_000, 1, "1: this is nested too deeply"),
         ("#" * 70_000, None, "larger than 65,536 bytes"),
         ("x: &a [1]\ny: [*a, *a]", 2, "aliases are not taken"),
         ("- effect: allow", 1, "a policy has to be a mapping with default, rules"),
@@ -325,6 +325,13 @@ def test_first_match_wins_and_no_order_lets_through_what_a_rule_above_denies(wor
         ("default: never", 1, "'default' has to be allow, ask or deny, not 'never'"),
         ("default: no", 1, "'default' has to be a text, not 'no': put it in quotes"),
         ("default:", 1, "not nothing"),
+        ("default: [ask]", 1, "'default' has to be a printable text of at most 500 characters"),
+        ("default: [ask]", 1, "a number, true or false, not a list; quote"),
+        ("default: {ask: deny}", 1, "true or false, not a mapping; quote"),
+        ("default: " + "n" * 60, 1, f"not '{'n' * 60}'"),
+        ("default: " + "n" * 61, 1, f"not '{'n' * 60}…'"),
+        ("5: ask", 1, "a key has to be a text, not '5'"),
+        ("[a]: ask", 1, "a key has to be a printable text"),
         ("rules: x", 1, "'rules' has to be a list"),
         ("rules: [{effect: allow, tool: x}]", 1, "'rules' has to be a list, in lines that begin with '-'"),
         ("rules:\n- x", 2, "a rule has to be a mapping with effect, server, tool, args, not 'x'"),
@@ -372,6 +379,10 @@ def test_what_is_wrong_is_said_with_its_line_and_what_is_expected(text: str, lin
     assert expected in str(error.value)
     assert str(error.value).startswith("ipybox.yaml is" if line is None else f"ipybox.yaml:{line}: ")
     assert str(error.value).isprintable()
+
+
+def test_text_may_have_so_many_characters(workspace: Path):
+    assert effect_of(rule("allow", f"a: {'x' * 500}"), {"a": "x" * 500}, workspace) == "allow"
 
 
 def test_decision_names_its_rule_and_what_is_uncertain(workspace: Path):
@@ -495,6 +506,18 @@ def test_file_elsewhere_is_replaced_at_once_and_keeps_its_mode(tmp_path: Path, w
     assert "github" in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert {path.name for path in tmp_path.iterdir()} == {"rules.yaml", "workspace"}
+
+
+def test_paths_count_from_the_workspace_wherever_the_file_is_and_ipybox_runs(
+    policy_file: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules.yaml").write_text(POLICY)
+    call = ("fs", "write", {"path": str(workspace / "data" / "x")})
+
+    for file in (policy_file, tmp_path / "rules.yaml"):
+        assert Policy.load(file, workspace).decide(*call).reason == f"{file.name}:9"
+    assert Policy(POLICY, workspace).decide(*call).reason == "policy:9"
 
 
 def test_file_in_the_workspace_stays_the_one_that_a_sandbox_protects(policy_file: Path, workspace: Path):
