@@ -37,11 +37,7 @@ TARGETS: dict[str, list[str]] = {
     "workspace/env_file": ["tests/workspace/test_env_file.py"],
     "workspace/git_config": ["tests/workspace/test_git_config.py"],
     "workspace/imports": ["tests/workspace/test_imports.py"],
-    "workspace/names": [
-        "tests/workspace/test_scan.py",
-        "tests/sandbox/test_settings.py",
-        "tests/sandbox/test_launch.py",
-    ],
+    "workspace/names": ["tests/workspace/test_names.py"],
     "workspace/narrowing": ["tests/workspace/test_narrowing.py"],
     "workspace/programs": ["tests/workspace/test_programs.py", "tests/workspace/test_writable.py"],
     "workspace/registrations": ["tests/workspace/test_registrations.py"],

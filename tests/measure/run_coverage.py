@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / ".coverage-data"
+JSON = f"{DATA}/report.json"
 PTH = Path(sysconfig.get_path("purelib")) / "zz_ipybox_coverage.pth"
 
 #: How each process is measured; without relative paths, as each has a working directory of its own.
@@ -41,8 +42,9 @@ def main(arguments: list[str]) -> int:
         tested = subprocess.run([sys.executable, "-m", "pytest", *(it for it in arguments if it != "--keep")], cwd=ROOT)
     finally:
         PTH.unlink()
-    for command in (["combine", "--quiet", "--append", str(DATA)], ["report"], ["json", "-o", f"{DATA}/report.json"]):
-        subprocess.run([sys.executable, "-m", "coverage", *command, f"--data-file={DATA}/data"], cwd=ROOT)
+    file = f"--data-file={DATA}/data"
+    for command in (["combine", file, "--quiet", "--append", str(DATA)], ["report", file], ["json", file, "-o", JSON]):
+        subprocess.run([sys.executable, "-m", "coverage", *command], cwd=ROOT)
     return tested.returncode
 
 
