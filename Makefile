@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test conformance fuzz format lint plugins typecheck bench docs clean
+.PHONY: demo test conformance fuzz coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -26,6 +26,14 @@ SEED ?= 1
 fuzz: $(VENV)/dev.stamp
 	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 FUZZ_SEED=$(SEED) \
 		$(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz $(ARGS)
+
+# Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
+coverage: $(VENV)/dev.stamp .npm/dev.stamp
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage $(ARGS)
+
+# Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
+mutation: $(VENV)/mutation.stamp
+	$(BIN)/python -m tests.measure.mutation $(MODULES) $(ARGS)
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .
@@ -62,6 +70,10 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
+
+$(VENV)/mutation.stamp: $(VENV)/dev.stamp
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
+	@touch $@
 
 # The demo goes without node where there is none.
 .npm/demo.stamp: tests/package.json

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name
+from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name, secrets_among
 
 KEY = "sk-ant-api03-" + "x" * 20
 
@@ -101,6 +101,10 @@ def test_names_say_what_is_a_secret(name: str, secret: bool):
                 ("SECRET_FILE", "/run/secrets/x"),
                 ("TOKEN_URL", "https://auth.example.org/token"),
                 ("USE_TOKEN", "true"),
+                ("API_KEY_NAME", "my first one"),
+                ("TOKEN_TTL", "3600s"),
+                ("", "abcd"),
+                ("_1", "abcd"),
             )
         ),
         *(
@@ -111,6 +115,7 @@ def test_names_say_what_is_a_secret(name: str, secret: bool):
                 ("DB_PASS", "hunter2"),
                 ("PGPASSWORD", "hunter2"),
                 ("PASSPHRASE", "correct-horse"),
+                ("GITHUBTOKEN", "abcd"),
                 ("ANYTHING", KEY),
                 ("DATABASE", "postgres://me:hunter2@localhost/db"),
                 ("HOOK", "https://hooks.example.org/services/T0/a1b2c3d4e5f6g7h8i9j0"),
@@ -122,6 +127,26 @@ def test_names_say_what_is_a_secret(name: str, secret: bool):
 )
 def test_variables_are_secrets_by_their_names_or_their_looks(name: str, value: str, secret: bool):
     assert is_secret(name, value) == secret
+
+
+def test_secrets_are_found_among_variables():
+    variables = {"PORT": "8080", "API_KEY": "abcd", "ANYTHING": KEY, "MODE": "production", "DB_PASS": "x y"}
+
+    assert secrets_among(variables) == {"API_KEY": "abcd", "ANYTHING": KEY, "DB_PASS": "x y"}
+
+
+def test_values_that_no_variable_stands_for_are_hidden(redactor: Redactor):
+    redactor.hide(["from-a-browser", "pin4", "abc"])
+
+    assert redactor.text("x from-a-browser pin4 pin45 abc") == "x [redacted] [redacted] pin45 abc"
+    assert redactor.text("port 8080 of s3cr3t-value") == "port ${PORT} of ${GITHUB}", "what was known stays known"
+
+
+def test_the_first_name_of_a_value_is_the_one_that_is_written(redactor: Redactor):
+    redactor.know({"OTHER": "s3cr3t-value"})
+    redactor.hide(["s3cr3t-value"])
+
+    assert redactor.text("s3cr3t-value") == "${GITHUB}"
 
 
 def test_what_follows_an_option_for_a_secret_is_taken_out(redactor: Redactor):
@@ -148,6 +173,20 @@ def test_secrets_are_taken_out_of_values_however_deep(redactor: Redactor):
     }
 
 
+def test_a_text_may_be_as_long_as_the_limit(redactor: Redactor):
+    assert redactor.text("x" * 20, 20) == "x" * 20
+    assert redactor.text("x" * 21, 20) == "x" * 20 + "[... cut, 21 characters in all ...]"
+    assert redactor.text("8080 " + "x" * 16, 20) == "${PORT} " + "x" * 12 + "[... cut, 21 characters in all ...]"
+    redactor.know({"LONG": "y" * 25})
+    assert redactor.text("y" * 25, 20) == "${LONG}[... cut, 25 characters in all ...]"
+
+
+def test_long_values_are_known_inside_of_words_and_short_ones_are_not(redactor: Redactor):
+    redactor.know({"EIGHT": "12345678", "SEVEN": "abcdefg"})
+
+    assert redactor.text("x12345678x xabcdefgx abcdefg") == "x${EIGHT}x xabcdefgx ${SEVEN}"
+
+
 def test_a_secret_is_not_written_in_part_where_a_text_is_cut(redactor: Redactor):
     assert redactor.text("x" * 15 + "s3cr3t-value", 20) == "x" * 15 + "${GIT[... cut, 27 characters in all ...]"
     redactor.know({"LONG": "0123456789" * 1000})
@@ -170,11 +209,52 @@ def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value:
     assert len(redactor.value(value)) <= MAX_ITEMS + 1
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        pytest.param([1] * MAX_ITEMS, [1] * MAX_ITEMS, id="as_many_as_there_can_be"),
+        pytest.param([1] * (MAX_ITEMS + 3), [*[1] * MAX_ITEMS, "[... 3 more ...]"], id="three_too_many"),
+        pytest.param(
+            {f"k{n}": n for n in range(MAX_ITEMS + 3)},
+            {f"k{n}": n for n in range(MAX_ITEMS)} | {"...": "[... 3 more ...]"},
+            id="three_keys_too_many",
+        ),
+        pytest.param(
+            [["x"], "y" * 2000, {"a": 1}, 5],
+            [["x"], "y" * 1983 + "[... cut, 2,000 characters in all ...]", "[... 2 more ...]"],
+            id="too_long_a_text",
+        ),
+        pytest.param(
+            {f"{n:0200}": n for n in range(15)},
+            {f"{n:0200}": n for n in range(10)} | {"...": "[... 5 more ...]"},
+            id="too_long_names",
+        ),
+        pytest.param({"n" * 250: 1}, {"n" * 200 + "[... cut, 250 characters in all ...]": 1}, id="too_long_a_name"),
+        pytest.param(
+            [[1] * 90] * 5,
+            [[1] * 90, [1] * 90, [*[1] * 66, "[... 24 more ...]"], "[... 2 more ...]"],
+            id="too_many_numbers",
+        ),
+        pytest.param([], [], id="empty_list"),
+        pytest.param(
+            ["--token=a", "b", "-password", "c", "plain", "token", "d"],
+            ["--token=[redacted]", "b", "-password", "[redacted]", "plain", "token", "d"],
+            id="options",
+        ),
+    ],
+)
+def test_values_are_cut_at_their_limits(redactor: Redactor, value: Any, written: Any):
+    assert redactor.value(value) == written
+
+
 def test_deep_values_are_cut(redactor: Redactor):
     value: Any = "end"
     for _ in range(500):
         value = [value]
     assert json.dumps(redactor.value(value)) == "[" * MAX_DEPTH + '"[... 1 more ...]"' + "]" * MAX_DEPTH
+    for _ in range(500):
+        value = {"a": value}
+    assert json.dumps(redactor.value(value)) == '{"a": ' * MAX_DEPTH + '"[... 1 more ...]"' + "}" * MAX_DEPTH
 
 
 def test_numbers_that_json_has_not_are_texts(redactor: Redactor):

@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -28,9 +29,16 @@ def test_a_request_is_decoded_as_it_was_encoded():
 
     assert decoded.channel == "shell"
     assert decoded.type == "execute_request"
-    assert decoded.header["msg_id"] == msg_id
-    assert decoded.header["session"] == "session"
-    assert decoded.header["version"] == "5.3"
+    sent = datetime.fromisoformat(decoded.header.pop("date"))
+    assert decoded.header == {
+        "msg_id": msg_id,
+        "msg_type": "execute_request",
+        "username": "",
+        "session": "session",
+        "version": "5.3",
+    }
+    assert sent.tzinfo == UTC
+    assert abs(datetime.now(UTC) - sent).total_seconds() < 600
     assert decoded.parent_header == {}
     assert decoded.parent_id is None
     assert decoded.content == content
@@ -72,38 +80,84 @@ def test_an_id_that_is_no_string_is_none(msg_id: object):
     assert decode(message(parent={"msg_id": msg_id})).parent_id is None
 
 
+PROTOCOL = "not a message of the Jupyter WebSocket protocol v1"
+LARGE = "a message whose headers are larger than 64 KiB"
+
+
 @pytest.mark.parametrize(
-    "data",
+    ("data", "reason"),
     [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\0" * 8, id="no_offsets"),
-        pytest.param(message(header={"x": "y" * (1 << 16)}), id="a_large_header"),
-        pytest.param(message(parent={"msg_id": [[]] * (1 << 16)}), id="a_large_parent"),
+        pytest.param(b"", f"{PROTOCOL}: bad offset count", id="nothing"),
+        pytest.param(b"\0" * 8, f"{PROTOCOL}: bad offset count", id="no_offsets"),
+        pytest.param(message(header={"x": "y" * (1 << 16)}), LARGE, id="a_large_header"),
+        pytest.param(message(parent={"msg_id": [[]] * (1 << 16)}), LARGE, id="a_large_parent"),
         pytest.param(
-            b"".join(n.to_bytes(8, "little") for n in (6, 56, 60, 58, 60, 60, 60)) + b"xxxx", id="offsets_back"
+            b"".join(n.to_bytes(8, "little") for n in (6, 56, 60, 58, 60, 60, 60)) + b"xxxx",
+            f"{PROTOCOL}: bad offsets",
+            id="offsets_back",
         ),
-        pytest.param(b"\xff" * 64, id="too_many_offsets"),
-        pytest.param(b"garbage that is long enough to look like a few offsets or so", id="garbage"),
-        pytest.param((6).to_bytes(8, "little") + b"\0" * 40, id="fewer_offsets_than_announced"),
-        pytest.param((6).to_bytes(8, "little") + b"\xff" * 48, id="offsets_beyond_the_end"),
-        pytest.param(framed(b"iopub", b"{}", b"{}", b"{}"), id="a_part_is_missing"),
-        pytest.param(message(channel=b"\xff"), id="the_channel_is_no_text"),
-        pytest.param(framed(b"iopub", b"[]", b"{}", b"{}", b"{}"), id="the_header_is_no_object"),
-        pytest.param(framed(b"iopub", b"{", b"{}", b"{}", b"{}"), id="the_header_is_no_json"),
-        pytest.param(framed(b"iopub", b"{}", b"1", b"{}", b"{}"), id="the_parent_is_no_object"),
-        pytest.param(framed(b"iopub", b"[" * 100_000, b"{}", b"{}", b"{}"), id="the_header_is_nested_too_deeply"),
+        pytest.param(b"\xff" * 64, f"{PROTOCOL}: bad offset count", id="too_many_offsets"),
+        pytest.param(
+            (1025).to_bytes(8, "little") + b"\0" * 8 * 1025, f"{PROTOCOL}: bad offset count", id="one_offset_too_many"
+        ),
+        pytest.param(
+            b"garbage that is long enough to look like a few offsets or so",
+            f"{PROTOCOL}: bad offset count",
+            id="garbage",
+        ),
+        pytest.param(
+            (6).to_bytes(8, "little") + b"\0" * 40, f"{PROTOCOL}: bad offset count", id="fewer_offsets_than_announced"
+        ),
+        pytest.param((6).to_bytes(8, "little") + b"\xff" * 48, f"{PROTOCOL}: bad offsets", id="offsets_beyond_the_end"),
+        pytest.param(framed(b"iopub", b"{}", b"{}", b"{}"), f"{PROTOCOL}: bad offset count", id="a_part_is_missing"),
+        pytest.param(message(channel=b"\xff"), "'utf-8' codec can't decode .*", id="the_channel_is_no_text"),
+        pytest.param(
+            framed(b"iopub", b"[]", b"{}", b"{}", b"{}"),
+            "expected a JSON object, got list",
+            id="the_header_is_no_object",
+        ),
+        pytest.param(framed(b"iopub", b"{", b"{}", b"{}", b"{}"), "Expecting .*", id="the_header_is_no_json"),
+        pytest.param(
+            framed(b"iopub", b"{}", b"1", b"{}", b"{}"), "expected a JSON object, got int", id="the_parent_is_no_object"
+        ),
+        pytest.param(
+            framed(b"iopub", b"[" * 60_000, b"{}", b"{}", b"{}"),
+            "a JSON object is nested too deeply",
+            id="the_header_is_nested_too_deeply",
+        ),
     ],
 )
-def test_what_is_no_message_is_a_value_error(data: bytes):
-    with pytest.raises(ValueError, match=r".+"):
+def test_what_is_no_message_is_a_value_error(data: bytes, reason: str):
+    with pytest.raises(ValueError, match=f"^{reason}$"):
         decode(data)
 
 
-def test_code_is_executed_without_input_and_without_history():
-    content = execute_request("1")
+def test_headers_may_be_so_large_and_no_larger():
+    space = (1 << 16) - len(b'iopub{"x": ""}{}')
+    assert decode(message(header={"x": "y" * space})).header == {"x": "y" * space}
+    with pytest.raises(ValueError, match=LARGE):
+        decode(message(header={"x": "y" * (space + 1)}))
 
-    assert content["code"] == "1"
-    assert (content["allow_stdin"], content["store_history"], content["silent"]) == (False, False, False)
+
+def test_a_message_may_have_so_many_buffers():
+    parts = [b"iopub", b"{}", b"{}", b"{}", b'{"a": 1}', *[b""] * 1018]
+
+    assert decode(framed(*parts)).content == {"a": 1}
+
+
+def test_offsets_that_the_message_ends_in_are_complete():
+    assert decode(framed(b"", b"{}", b"{}", b"", b"")).raw_content == b""
+
+
+def test_code_is_executed_without_input_and_without_history():
+    assert execute_request("1") == {
+        "code": "1",
+        "silent": False,
+        "store_history": False,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,
+    }
 
 
 def test_messages_without_a_type_have_an_empty_one():

@@ -36,6 +36,7 @@ def test_identifiers_are_package_names(name: str) -> None:
         (["größe", "日本", "ﬁx"], ["grosse", "tool", "fix"]),
         (["con", "NUL", "com1"], ["con_", "nul_", "com1_"]),
         (["same", "same"], ["same", "same_2"]),
+        (["a-b", "a.b", "a_b-2"], ["a_b", "a_b_3", "a_b_2"]),
     ],
     ids=lambda value: ascii(value)[:60],
 )
@@ -71,6 +72,10 @@ def test_long_tool_names_become_distinct_file_names() -> None:
         (["__class__", "__init__"], ["class_", "init"]),
         (["ﬁ", "fi"], ["fi_2", "fi"]),
         (["\u202eevil", "\ud800"], ["evil", "field"]),
+        (["x" * 80, "x" * 81, "y" * 81], ["x" * 80, f"{'x' * 80}_2", "y" * 80]),
+        (["-X-", "a-ä"], ["X", "a_ä"]),
+        # Bengali numerators are letters or digits for regular expressions, and no part of identifiers.
+        (["A\u09f4b", "X\u09f4X", "a_\u09f4"], ["Ab", "XX", "a"]),
     ],
     ids=lambda value: ascii(value)[:60],
 )
@@ -103,6 +108,8 @@ def test_member_names(values: list[str], expected: list[str]) -> None:
         ("List", "List"),
         ("exception", "Exception_"),
         ("2fa", "Model2fa"),
+        ("2FA", "Model2FA"),
+        ("2fä", "Model2f"),
         ("", "Model"),
         ("none", "None_"),
         ("'); import os", "ImportOs"),
@@ -118,6 +125,7 @@ def test_class_names(hint: str, expected: str) -> None:
 
 
 def test_taken_class_names_get_the_prefix_then_a_number() -> None:
+    assert class_name("filter", set(), "Result") == "Filter"
     taken = {"Filter"}
     assert class_name("filter", taken, "Result") == "ResultFilter"
     assert class_name("filter", taken, "Result") == "ResultFilter2"

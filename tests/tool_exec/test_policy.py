@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ipybox.errors import PolicyError
+from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.policy import Policy
 
 EFFECTS = ("allow", "ask", "deny")
@@ -94,6 +95,13 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool | None]] = [
     ("'a[]': x", {"a": []}, None),
     ("'a[]': x", {"a": "x"}, None),
     ("'a[].b': x", {"a": [{"b": "x"}, {"c": 1}]}, None),
+    ("'a[].b': x", {"a": [{"b": "x"}, {"b": "x"}]}, True),
+    ("'a[].b': x", {"a": [{"b": "y"}]}, False),
+    ("'a[].b': {enum: [x], default: x}", {"a": [{"b": "x"}, {"c": 1}]}, True),
+    ("'a[][]': x", {"a": [["x"], ["x", "x"]]}, True),
+    ("a.b.c: x", {"a": {"b": {"c": "x"}}}, True),
+    ("'a[]': x", {"a": ["x"] * 100}, True),
+    ("'a[]': x", {"a": ["x"] * 101}, None),
     ("'a[]': x", {"a": ["x"] * 1000}, None),
     # Two at once
     ("a: x, b: y", {"a": "x", "b": "y"}, True),
@@ -152,6 +160,8 @@ PATHS: list[tuple[str, Any, bool | None]] = [
     ("data/**", "C:/data/x", None),
     ("data/**", " data/x", None),
     ("data/**", "data/" + "x/" * 1000, None),
+    ("data/**", "data" + "/" * 995 + "x", True),
+    ("data/**", "data" + "/" * 996 + "x", None),
     ("/**", "/proc/self/cwd/x", None),
 ]
 
@@ -213,6 +223,31 @@ def test_relative_path_counts_from_where_the_server_was_started_too(workspace: P
     assert effect(str(workspace)) == "allow"
     assert effect(str(tmp_path)) == "ask"
     assert effect("${SOMEWHERE}") == "ask"
+
+
+def test_request_is_decided_on_as_the_call_that_it_is_about(workspace: Path, tmp_path: Path):
+    policy = Policy("rules:\n- {effect: allow, server: fs, tool: write, args: {path: {path: data/**}}}\n", workspace)
+
+    async def respond(_: object) -> bool:
+        return True
+
+    def effect(server: str, tool: str, path: str, cwd: Path) -> str:
+        request = ApprovalRequest(server, tool, {"path": path}, respond, {"command": "x", "cwd": str(cwd)})
+        return policy.decide_on(request).effect
+
+    assert effect("fs", "write", "data/x", workspace) == "allow"
+    assert effect("other", "write", "data/x", workspace) == "ask"
+    assert effect("fs", "read", "data/x", workspace) == "ask"
+    assert effect("fs", "write", "x", workspace) == "ask"
+    assert effect("fs", "write", "data/x", tmp_path) == "ask"
+
+
+def test_policy_says_what_it_allows_without_asking(workspace: Path):
+    rules = "rules:\n- {effect: deny, server: a}\n- {effect: allow, tool: [ö, b]}\n- {effect: ask, server: b}\n"
+
+    assert Policy(rules, workspace, source="p").allowed == ['p:3: {"effect": "allow", "tool": ["ö", "b"]}']
+    assert Policy(f"default: allow\n{rules}", workspace).allowed[1:] == ["every call that no rule matches"]
+    assert Policy(workspace=workspace).allowed == []
 
 
 def test_link_in_the_place_of_an_allowed_directory_leads_nowhere(workspace: Path):
@@ -281,8 +316,11 @@ def test_first_match_wins_and_no_order_lets_through_what_a_rule_above_denies(wor
         ("default: ask\n\tx: 1", 2, "not valid YAML"),
         ("default: ask\n--- \ndefault: deny", 2, "another document"),
         ("default: \x00", 1, "character 0x0"),
-        ("[" * 30_000 + "]" * 30_000, 1, "nested too deeply"),
-        ("#" * 70_000, None, "larger than 65,536 bytes"),
+        ("[" * 30_000 + "]" * 30_000, 1, "1: this is nested too deeply"),
+        ("\ndefault: \x00", 2, "character 0x0"),
+        ("default: ask\n\tx: 1", 2, "that cannot start any token, while scanning for the next token"),
+        ("#" * 65_537, None, "larger than 65,536 bytes"),
+        ("#" * 65_536, None, "is empty"),
         ("x: &a [1]\ny: [*a, *a]", 2, "aliases are not taken"),
         ("- effect: allow", 1, "a policy has to be a mapping with default, rules"),
         ("defualt: ask", 1, "unknown key 'defualt': a policy can have default, rules"),
@@ -290,6 +328,13 @@ def test_first_match_wins_and_no_order_lets_through_what_a_rule_above_denies(wor
         ("default: never", 1, "'default' has to be allow, ask or deny, not 'never'"),
         ("default: no", 1, "'default' has to be a text, not 'no': put it in quotes"),
         ("default:", 1, "not nothing"),
+        ("default: [ask]", 1, "'default' has to be a printable text of at most 500 characters"),
+        ("default: [ask]", 1, "a number, true or false, not a list; quote"),
+        ("default: {ask: deny}", 1, "true or false, not a mapping; quote"),
+        ("default: " + "n" * 60, 1, f"not '{'n' * 60}'"),
+        ("default: " + "n" * 61, 1, f"not '{'n' * 60}…'"),
+        ("5: ask", 1, "a key has to be a text, not '5'"),
+        ("[a]: ask", 1, "a key has to be a printable text"),
         ("rules: x", 1, "'rules' has to be a list"),
         ("rules: [{effect: allow, tool: x}]", 1, "'rules' has to be a list, in lines that begin with '-'"),
         ("rules:\n- x", 2, "a rule has to be a mapping with effect, server, tool, args, not 'x'"),
@@ -305,12 +350,14 @@ def test_first_match_wins_and_no_order_lets_through_what_a_rule_above_denies(wor
         ("rules:\n- effect: allow\n  tool: 'a, b'", 3, "a tool has to be a name"),
         ("rules:\n- effect: allow\n  server: '[ab]'", 3, "a server has to be a name"),
         ("rules:\n- effect: allow\n  args: {}", 3, "'args' is empty"),
-        ("rules:\n- effect: allow\n  args: x", 3, "'args' has to be a mapping"),
+        ("rules:\n- effect: allow\n  args: x", 3, "'args' has to be a mapping, not 'x'"),
         ("rules:\n- effect: allow\n  args: {a: {}}", 3, "'a' has no condition"),
         ("rules:\n- effect: allow\n  args: {a: {default: 1}}", 3, "'a' has no condition"),
         ("rules:\n- effect: allow\n  args:\n    a: {like: x}", 4, "unknown key 'like'"),
         ("rules:\n- effect: allow\n  args: {a..b: x}", 3, "'a..b' is no argument"),
         ("rules:\n- effect: allow\n  args: {a: null}", 3, "not 'null'"),
+        ("rules:\n- effect: allow\n  args: {a: !!int x}", 3, "not 'x'; quote a text that looks otherwise"),
+        ("rules:\n- effect: allow\n  args: {a: !!int 2026-11-21}", 3, "not '2026-11-21'; quote a text"),
         ("rules:\n- effect: allow\n  args: {a: .nan}", 3, "a value has to be a finite number"),
         ("rules:\n- effect: allow\n  args: {a: {minimum: x}}", 3, "'minimum' has to be a number, not 'x'"),
         ("rules:\n- effect: allow\n  args: {a: {maximum: .inf}}", 3, "'maximum' has to be a number"),
@@ -335,6 +382,10 @@ def test_what_is_wrong_is_said_with_its_line_and_what_is_expected(text: str, lin
     assert expected in str(error.value)
     assert str(error.value).startswith("ipybox.yaml is" if line is None else f"ipybox.yaml:{line}: ")
     assert str(error.value).isprintable()
+
+
+def test_text_may_have_so_many_characters(workspace: Path):
+    assert effect_of(rule("allow", f"a: {'x' * 500}"), {"a": "x" * 500}, workspace) == "allow"
 
 
 def test_decision_names_its_rule_and_what_is_uncertain(workspace: Path):
@@ -460,6 +511,18 @@ def test_file_elsewhere_is_replaced_at_once_and_keeps_its_mode(tmp_path: Path, w
     assert {path.name for path in tmp_path.iterdir()} == {"rules.yaml", "workspace"}
 
 
+def test_paths_count_from_the_workspace_wherever_the_file_is_and_ipybox_runs(
+    policy_file: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules.yaml").write_text(POLICY)
+    call = ("fs", "write", {"path": str(workspace / "data" / "x")})
+
+    for file in (policy_file, tmp_path / "rules.yaml"):
+        assert Policy.load(file, workspace).decide(*call).reason == f"{file.name}:9"
+    assert Policy(POLICY, workspace).decide(*call).reason == "policy:9"
+
+
 def test_file_in_the_workspace_stays_the_one_that_a_sandbox_protects(policy_file: Path, workspace: Path):
     before = policy_file.stat().st_ino
     remember(Policy.load(policy_file, workspace), "tool")
@@ -478,6 +541,47 @@ def test_file_that_has_changed_is_left_alone_and_the_answer_holds_for_the_sessio
     assert policy_file.read_text() == "default: deny\n"
     assert "ipybox.yaml has changed since it was read" in caplog.text
     assert policy.decide("fs", "write", {"path": "data/x"}).effect == "allow"
+
+
+def test_answer_that_another_one_has_made_needless_is_not_written(policy_file: Path, workspace: Path):
+    policy = Policy.load(policy_file, workspace)
+    decision = policy.decide("fs", "write", {"path": "data/x"})
+    policy.remember(decision, "tool")
+    written = policy_file.read_text()
+
+    policy.remember(decision, "server")
+
+    assert policy_file.read_text() == written
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(
+            "rules:\n- effect: deny\n  args:\n    a:\n      pattern: |-\n        # heading\n"
+            "- effect: ask\n  server: fs\n",
+            "ipybox.yaml is written in a way in which no rule can be added to it",
+            id="text_that_looks_like_a_comment",
+        ),
+        pytest.param("default: ask\n...\n", "ipybox.yaml:3: not valid YAML", id="end_of_the_document"),
+        pytest.param(
+            "rules:\n" + "- {effect: deny, tool: x}\n" * 200, "there are 201 rules", id="as_many_rules_as_there_can_be"
+        ),
+    ],
+)
+def test_policy_that_no_rule_can_be_added_to_stays_as_it_is_and_the_log_says_so(
+    text: str, reason: str, workspace: Path, caplog: pytest.LogCaptureFixture
+):
+    file = workspace / "ipybox.yaml"
+    file.write_text(text)
+    policy = Policy.load(file, workspace)
+
+    with caplog.at_level(logging.WARNING):
+        policy.remember(policy.decide("fs", "write", {"a": "plain"}), "tool")
+
+    assert reason in caplog.text
+    assert file.read_text() == text
+    assert policy.decide("fs", "write", {"a": "plain"}).effect == "ask"
 
 
 @pytest.mark.parametrize(("server", "tool"), [("fs", "*"), ("fs", "a b"), ("fs", ""), ("f?", "x"), ("fs", "x" * 201)])

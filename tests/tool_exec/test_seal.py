@@ -1,3 +1,5 @@
+import hashlib
+import hmac
 import json
 import os
 import stat
@@ -7,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.tool_exec.seal import SealVerifier, key_path, seal
+from ipybox.tool_exec.seal import MAX_DEPTH, SealVerifier, key_path, mac_of, seal
 from tests.servers import registered
 
 ROOT = Path("/project/mcptools")
@@ -144,3 +146,39 @@ def test_what_is_registered_under_another_name_or_elsewhere_revokes_nothing():
 
 def test_a_seal_of_what_was_never_registered_is_refused():
     assert not SealVerifier(WORKSPACE).accepts("name", PARAMS, seal("name", PARAMS, ROOT))
+
+
+def test_a_seal_is_the_same_in_each_version_of_ipybox():
+    key_path().parent.mkdir()
+    key_path().write_bytes(b"k" * 32)
+    text = b'["/project/mcptools","name",{"args":["-m","\\u00e4"],"command":"python"}]'
+    expected = hmac.new(b"k" * 32, text, hashlib.sha256).hexdigest()
+
+    sealed = seal("name", {"command": "python", "args": ["-m", "ä"]}, ROOT)
+
+    assert sealed == f"mcptools:{expected}"
+    assert mac_of(sealed) == expected
+
+
+def test_a_seal_that_was_accepted_fits_no_other_params_afterwards():
+    sealed = registered("name", PARAMS, ROOT)
+    verifier = SealVerifier(WORKSPACE)
+    assert verifier.accepts("name", PARAMS, sealed)
+
+    assert not verifier.accepts("name", {"command": "sh"}, sealed)
+    assert not verifier.accepts("name", PARAMS, None)
+    assert verifier.accepts("name", PARAMS, sealed)
+
+
+def test_a_directory_may_have_a_colon_in_its_name():
+    root = Path("/project/a:b")
+
+    assert SealVerifier(WORKSPACE).accepts("name", PARAMS, registered("name", PARAMS, root))
+
+
+@pytest.mark.parametrize(("depth", "accepted"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+def test_a_place_may_be_so_deep_and_no_deeper(depth: int, accepted: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir("/")
+    place = "/".join(["d"] * depth)
+
+    assert SealVerifier(Path("/")).accepts("name", PARAMS, registered("name", PARAMS, Path("/", place))) == accepted

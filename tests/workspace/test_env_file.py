@@ -48,7 +48,9 @@ def test_what_is_no_ordinary_file_is_ignored_with_a_warning(
         assert read_env_file(tmp_path) == {}
 
     assert len(caplog.messages) == 1
-    assert ".env is not read" in caplog.messages[0]
+    warning, _, reason = caplog.messages[0].partition(" is not read: ")
+    assert warning == str(tmp_path / ".env")
+    assert reason not in ("", "None")
 
 
 def test_bytes_that_are_no_text_harm_nobody(tmp_path: Path):

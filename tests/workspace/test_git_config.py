@@ -52,6 +52,14 @@ def test_configuration_of_worktrees_and_submodules_counts(tmp_path: Path):
     assert set(configs_with_credentials(str(worktree / ".git"))) == expected
 
 
+def test_directories_that_hold_no_configuration_are_not_searched(tmp_path: Path):
+    for name in ("objects", "refs", "logs", "hooks", "info", "x"):
+        (tmp_path / ".git" / "modules" / name).mkdir(parents=True)
+        (tmp_path / ".git" / "modules" / name / "config").write_text("[credential]\n")
+
+    assert list(configs_with_credentials(str(tmp_path / ".git"))) == [str(tmp_path / ".git/modules/x/config")]
+
+
 def test_what_is_no_configuration_does_not_stop_the_search(tmp_path: Path):
     os.mkfifo(tmp_path / "config")
     (tmp_path / "file").write_text("gitdir: \0\n")

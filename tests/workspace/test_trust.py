@@ -256,6 +256,20 @@ def test_rules_that_deny_hold_whatever_an_untrusted_file_would_allow_before_them
         assert policy.decide("files", "read", {"path": "$X/y"}).effect == "deny"
 
 
+def test_an_untrusted_policy_means_the_workspace_and_says_why_it_asks(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    file = workspace / "ipybox.yaml"
+    file.write_text("rules:\n- effect: allow\n  args: {path: {path: data/**}}\n")
+    call = ("files", "write", {"path": str(workspace / "data" / "x")})
+
+    decision = approval_policy(TrustStore(workspace), file).decide(*call)
+
+    assert (decision.effect, decision.reason) == ("ask", "ipybox.yaml:2, which is not trusted")
+    assert not decision.can_be_remembered
+
+
 def test_an_untrusted_policy_that_is_wrong_has_everything_asked_about(workspace: Path):
     file = workspace / "ipybox.yaml"
     file.write_text("rules: yes\ndefault: allow")

@@ -1,0 +1,126 @@
+"""Starts coverage in a process that the tests have started, however little of the environment the process gets.
+
+A `.pth` file runs this text when Python starts, with `DATA`, the directory of the data files, and `ROOT`, the
+repository. Four things are other than in an ordinary run, and nothing of it is in the product:
+
+- A kernel saves its data after each request, because it ends with SIGKILL.
+- The sandbox may write the data directory.
+- The guards, which run without site-packages, run with them.
+- What shrinks images may write files.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, cast
+
+DATA: str = globals()["DATA"]
+ROOT: str = globals()["ROOT"]
+
+#: Programs of which nothing is measured: servers that tests start, and pip.
+OTHERS = ("mcp_server_", "pip", f"{ROOT}/tests/", "ruff", "compileall", "venv", "ensurepip", "uv")
+
+
+def start() -> Any:
+    """Starts the measurement; returns what saves the data."""
+    import coverage
+
+    configured = {"COVERAGE_PROCESS_START": f"{DATA}/coveragerc"}
+    os.environ.update(configured)
+    try:
+        return coverage.process_startup()
+    finally:
+        for variable in configured:
+            os.environ.pop(variable, None)
+
+
+class Changes:
+    """Changes modules just after they were imported."""
+
+    def __init__(self, changes: dict[str, Callable[[ModuleType], None]]):
+        self._changes = changes
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Returns where a module is that is to be changed."""
+        change = self._changes.get(name)
+        spec = None if change is None else PathFinder.find_spec(name, path, target)
+        if change is None or spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_change(module: ModuleType) -> None:
+            execute(module)
+            change(module)
+
+        cast(Any, spec.loader).exec_module = execute_and_change
+        return spec
+
+
+def save_after_requests(measured: Any) -> Callable[[ModuleType], None]:
+    """Returns what has a kernel save its data after each request."""
+
+    def change(_: ModuleType) -> None:
+        kernel: Any = getattr(sys.modules["__main__"], "GuestKernel", None)
+        if kernel is None:
+            return
+        dispatch = kernel.dispatch_shell
+
+        async def dispatch_and_save(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                await dispatch(self, *args, **kwargs)
+            finally:
+                measured.save()
+
+        kernel.dispatch_shell = dispatch_and_save
+
+    return change
+
+
+def open_data_directory(launch: Any) -> None:
+    """Lets sandboxes write the data directory."""
+    write_settings, writable = launch.write_settings, launch.Sandbox.writable
+
+    def write(*args: Any, **kwargs: Any) -> None:
+        write_settings(*args, **{**kwargs, "allow_write": [*kwargs.get("allow_write", ()), DATA]})
+
+    def writable_and_data(self: Any) -> Any:
+        return [*writable(self), launch.Path(DATA)]
+
+    launch.write_settings, launch.Sandbox.writable = write, writable_and_data
+
+
+def measure_guards() -> None:
+    """Has guards started with site-packages, in which coverage is."""
+    init = subprocess.Popen.__init__
+
+    def init_with_site(self: Any, args: Any, *others: Any, **kwargs: Any) -> None:
+        words = cast(list[Any], args) if isinstance(args, list) else []
+        if isinstance(args, tuple):
+            words = list(cast(tuple[Any, ...], args))
+        guard = words[1:3] == ["-I", "-S"] and str(words[3]).endswith("guard.py")
+        init(self, cast(Any, [words[0], "-I", *words[3:]] if guard else args), *others, **kwargs)
+
+    cast(Any, subprocess.Popen).__init__ = init_with_site
+
+
+def write_files() -> None:
+    """Lets a process write files although it forbids that to itself."""
+    import resource
+
+    limit = resource.setrlimit
+    resource.setrlimit = lambda what, limits: None if what == resource.RLIMIT_FSIZE else limit(what, limits)
+
+
+program = sys.orig_argv[1:4]
+others = any(each.startswith(OTHERS) or each.endswith("/bin/pip") for each in program)
+saved = None if others or "IPYBOX_UNMEASURED" in os.environ else start()
+if saved is not None:
+    changes = {"ipybox.guest.extension": save_after_requests(saved), "ipybox.sandbox.launch": open_data_directory}
+    sys.meta_path.insert(0, cast(Any, Changes(changes)))
+    if program[:1] != ["-I"] and not any(each.startswith("ipybox.guest") for each in program):
+        measure_guards()
+    if any(each.endswith("/shrink.py") for each in program):
+        write_files()

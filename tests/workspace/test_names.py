@@ -1,0 +1,57 @@
+"""What entries of the lists of names stand for."""
+
+import pytest
+
+from ipybox.workspace.names import expand, is_protected, literal
+
+VARIABLES = {
+    "KUBECONFIG": "/a/config:/b/config",
+    "DOCKER_CONFIG": "/docker",
+    "NETRC": "/dev/null",
+    "HISTFILE": "",
+    "GH_CONFIG_DIR": "/x[1]*",
+    "XDG_CONFIG_HOME": "/xdg",
+    "XDG_CACHE_HOME": "/c1:/c2",
+}
+
+
+@pytest.mark.parametrize(
+    ("entry", "paths"),
+    [
+        ("~/.ssh", ["~/.ssh"]),
+        ("**/.env*", ["**/.env*"]),
+        ("$KUBECONFIG", ["/a/config", "/b/config"]),
+        ("$DOCKER_CONFIG/config.json", ["/docker/config.json"]),
+        ("$DOCKER_CONFIG/a/b", ["/docker/a/b"]),
+        ("$NETRC", []),
+        ("$HISTFILE", []),
+        ("$UNSET_VARIABLE/x", []),
+        ("$GH_CONFIG_DIR", ["/x?1??"]),
+        ("~/.config/gh", ["~/.config/gh", "/xdg/gh"]),
+        ("~/.config/git/credentials", ["~/.config/git/credentials", "/xdg/git/credentials"]),
+        ("~/.cache/x", ["~/.cache/x", "/c1/x", "/c2/x"]),
+        ("~/.local/share/keyrings", ["~/.local/share/keyrings"]),
+    ],
+)
+def test_an_entry_stands_for_what_variables_name_too(entry: str, paths: list[str], monkeypatch: pytest.MonkeyPatch):
+    for variable in ("UNSET_VARIABLE", "XDG_DATA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in VARIABLES.items():
+        monkeypatch.setenv(variable, value)
+
+    assert expand(entry) == paths
+
+
+def test_a_path_with_wildcards_stands_for_itself():
+    assert literal("/a*b/[id]/c?.txt") == "/a?b/?id?/c?.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "protected"),
+    [
+        *((name, True) for name in (".git", ".GIT", "claude.md", "CLAUDE.md", ".env", ".vscode", "ipybox.yaml")),
+        *((name, False) for name in ("git", ".gitignore", "claude", "", "README.md")),
+    ],
+)
+def test_names_are_protected_in_any_case(name: str, protected: bool):
+    assert is_protected(name) == protected

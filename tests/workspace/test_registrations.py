@@ -1,0 +1,86 @@
+"""What the host remembers of a registered server."""
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from ipybox.workspace.registrations import current_seal, locked_registration
+
+PLACE = Path("/project/mcptools/server")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's state directory."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def record(manifest: bytes, origin: str | None, seal: str, place: Path = PLACE) -> None:
+    with locked_registration(place) as registration:
+        registration.write(manifest, origin, seal)
+
+
+def test_nothing_is_remembered_of_a_place_without_a_package():
+    assert current_seal(PLACE) == ""
+    with locked_registration(PLACE) as registration:
+        assert registration.seal == ""
+        assert not registration.is_of(b"")
+        assert not registration.has_origin(None)
+        assert not registration.has_origin("origin")
+
+
+def test_a_registration_is_remembered_until_the_next_one():
+    record(b"first manifest", "a-long-origin-of-the-first", "a-long-seal-of-the-first")
+    record(b"manifest", "origin", "seal")
+
+    assert current_seal(PLACE) == "seal"
+    with locked_registration(PLACE) as registration:
+        assert registration.seal == "seal"
+        assert registration.is_of(b"manifest")
+        assert not registration.is_of(b"first manifest")
+        assert registration.has_origin("origin")
+        assert not registration.has_origin("another")
+
+
+def test_a_registration_may_have_no_origin():
+    record(b"manifest", None, "seal")
+
+    assert current_seal(PLACE) == "seal"
+    with locked_registration(PLACE) as registration:
+        assert registration.is_of(b"manifest")
+        assert not registration.has_origin(None)
+
+
+def test_places_are_remembered_apart():
+    record(b"manifest", None, "seal")
+    record(b"other", None, "other", Path("/project/mcptools/other"))
+
+    assert current_seal(PLACE) == "seal"
+    assert current_seal(Path("/project/mcptools/other")) == "other"
+
+
+def test_a_registration_is_locked_while_it_is_held(state: Path):
+    record(b"manifest", None, "seal")
+    (file,) = (state / "ipybox" / "packages").iterdir()
+
+    with locked_registration(PLACE), file.open() as second, pytest.raises(BlockingIOError):
+        fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with file.open() as second:
+        fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_registrations_can_be_read_by_the_same_user_only(state: Path):
+    before = os.umask(0)
+    try:
+        record(b"manifest", None, "seal")
+    finally:
+        os.umask(before)
+    directory = state / "ipybox" / "packages"
+    (file,) = directory.iterdir()
+
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
