@@ -76,6 +76,7 @@ class KernelClient:
         ping_interval: Seconds between pings that detect a lost gateway over TCP; private sockets need none.
         endpoint: The gateway's private endpoint (`KernelGateway.endpoint`), instead of host and port.
         beneath: The workspace, if the kernel runs in a sandbox: links that code has made there are not followed.
+        workspace: The workspace. If it is deleted, no directory for images is made in it again.
         env: Environment variables for the kernel, of those that the gateway lets its clients set.
     """
 
@@ -88,11 +89,15 @@ class KernelClient:
         *,
         endpoint: Endpoint | None = None,
         beneath: Path | None = None,
+        workspace: Path | None = None,
         env: Mapping[str, str] | None = None,
     ):
         self._endpoint = endpoint or Endpoint("kernel-gateway", host, port)
         self._images_dir = images_dir or Path("images")
         self._beneath = beneath
+        in_workspace = workspace and self._images_dir.resolve().is_relative_to(workspace.resolve())
+        #: What must be there for a directory for images to be made.
+        self._images_base = workspace if in_workspace else None
         self._new_kernel: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
         self._heartbeat = None if self._endpoint.dial is not None else ping_interval
         self._turn = Turn()
@@ -243,7 +248,9 @@ class KernelClient:
         """Saves what the cell displayed, and returns all that it put out; a notice tells if that fails."""
         text, notices = cell.outputs.text(), cell.outputs.notices()
         try:
-            saved = await asyncio.to_thread(cell.outputs.save, self._images_dir, beneath=self._beneath)
+            saved = await asyncio.to_thread(
+                cell.outputs.save, self._images_dir, beneath=self._beneath, base=self._images_base
+            )
         except OSError as exc:
             notices.append(f"What the cell displayed can't be saved in {self._images_dir}: {exc}")
             return ExecutionResult(text, [], notices=notices)
@@ -495,9 +502,9 @@ class KernelClient:
 def _detail(content: bytes) -> str:
     """Returns what an answer of the gateway says of its error: of a traceback, the last line."""
     text = content.decode(errors="replace")
-    with suppress(ValueError, RecursionError, KeyError, TypeError):
+    with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
         answer = json.loads(text)
-        text = str(answer["traceback"] or answer["message"]).rstrip().rpartition("\n")[2]
+        text = str(answer.get("traceback") or answer["message"]).rstrip().rpartition("\n")[2]
     return printable(text[:500])
 
 
