@@ -5,6 +5,7 @@ an execution is over.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import re
@@ -107,6 +108,8 @@ class KernelClient:
         self._session: aiohttp.ClientSession | None = None
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._kernel_id: str | None = None
+        #: Kernels that could not be deleted, as this process could open no connection.
+        self._to_delete: list[str] = []
         self._jupyter_session = ""
         self._queues: dict[str, MessageQueue] = {}
         self._reader: asyncio.Task[None] | None = None
@@ -165,7 +168,7 @@ class KernelClient:
                 raise
             except (aiohttp.ClientConnectionError, OSError) as exc:
                 if attempt == retries:
-                    self.gateway_lost = True
+                    self.gateway_lost = not _is_shortage(exc)
                     raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
             await asyncio.sleep(retry_interval)
         raise ValueError(f"retries={retries} is too low: it must be 0 or more")
@@ -386,14 +389,20 @@ class KernelClient:
     async def _delete_kernel(self, reason: str) -> None:
         """Ends the kernel; what waits for it fails with `reason`."""
         self._death = reason
-        kernel_id, self._kernel_id = self._kernel_id, None
-        try:
+        if self._kernel_id is not None:
+            self._to_delete.append(self._kernel_id)
+            self._kernel_id = None
+        with suppress(GatewayError, aiohttp.ClientError, OSError):
             if not await self._hang_up():
                 await self._probe()
-            if kernel_id is not None and not self.gateway_lost:
-                await self._call("DELETE", f"/api/kernels/{kernel_id}")
-        except (GatewayError, aiohttp.ClientError, OSError) as exc:
-            logger.debug("kernel %s is not there to be deleted: %s", kernel_id, exc)
+        while self._to_delete and not self.gateway_lost:
+            try:
+                await self._call("DELETE", f"/api/kernels/{self._to_delete[-1]}")
+            except (GatewayError, aiohttp.ClientError, OSError) as exc:
+                if _is_shortage(exc):
+                    return
+                logger.debug("kernel %s is not there to be deleted: %s", self._to_delete[-1], exc)
+            self._to_delete.pop()
 
     async def _hang_up(self) -> bool:
         """Closes the WebSocket; returns whether the gateway has answered that, or nothing is known to be wrong."""
@@ -451,9 +460,10 @@ class KernelClient:
         try:
             async with Deadline(PROBE_TIMEOUT).limit(), self._session.get("/api", allow_redirects=False):
                 pass
-        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError):
-            self.gateway_lost = True
-            self._death = "the kernel gateway does not answer"
+        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
+            if not _is_shortage(exc):
+                self.gateway_lost = True
+                self._death = "the kernel gateway does not answer"
 
     async def _close_session(self) -> None:
         if self._session is not None:
@@ -497,6 +507,11 @@ class KernelClient:
         if queue is not None:
             queue.add(message)
         return True
+
+
+def _is_shortage(exc: BaseException) -> bool:
+    """Tells whether an error is about what this process has too little of, and not about the gateway."""
+    return isinstance(exc, OSError) and exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def _detail(content: bytes) -> str:
