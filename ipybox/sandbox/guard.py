@@ -61,6 +61,7 @@ def _run(command: list[str]) -> int:
     def forward(number: int, _: FrameType | None) -> None:
         os.kill(pid, number)
 
+    _adopt_orphans()
     orders = (signal.SIGINT, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # until it is known whom they go to
     pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ])
@@ -69,7 +70,6 @@ def _run(command: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, orders)
     # The link must end with the command; this process has no part in it.
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    _adopt_orphans()  # now, as the command takes longer to start something than this does
     while (ended := os.wait())[0] != pid:
         pass  # an orphan
     signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # the number may be another process's now

@@ -151,10 +151,14 @@ def test_nothing_of_a_command_that_is_killed_runs_when_its_names_are_free(worksp
     ) as process:
         assert process.stdout is not None
         left = int(process.stdout.readline())
-        process.communicate("\n", timeout=WAIT)
+        try:
+            process.communicate("\n", timeout=WAIT)
+            assert not is_alive(left)
+        finally:
+            if is_alive(left):
+                os.kill(left, signal.SIGKILL)
 
     assert process.returncode == 128 + signal.SIGKILL
-    assert not is_alive(left)
     assert entries(workspace) == set()
 
 
