@@ -24,19 +24,24 @@ _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 
 
 @contextmanager
-def open_directory(path: Path, *, beneath: Path | None = None, create: bool = True) -> Generator["Directory"]:
+def open_directory(
+    path: Path, *, beneath: Path | None = None, base: Path | None = None, create: bool = True
+) -> Generator["Directory"]:
     """Opens a directory, which is made with its parents if need be.
 
     Args:
         path: The directory.
         beneath: A directory that others can write. If `path` lies there, no link is followed from there on; what lies
             elsewhere is trusted as it is given.
+        base: A directory that must be there, so that nothing is made in place of one that was deleted.
         create: Whether to make it.
 
     Raises:
         NotADirectoryError: The directory, or a parent of it in `beneath`, is a link or no directory.
-        FileNotFoundError: It is not there, and `create` is false.
+        FileNotFoundError: `base` is not there, or `path` is not and `create` is false.
     """
+    if base is not None:
+        base.stat()
     if beneath is None:
         root, names = path, ()
     else:
@@ -105,15 +110,20 @@ class Directory:
             os.mkdir(name, mode, dir_fd=self.fd)
 
     def write_new(self, name: str, data: bytes) -> None:
-        """Writes a file that was not there.
+        """Writes a file that was not there. If the disk is full, nothing of it stays.
 
         Raises:
             FileExistsError: Something is there, be it a link.
         """
         with _naming(self._path(name)):
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=self.fd)
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(data)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=self.fd)
+                raise
 
     def read(self, name: str, limit: int) -> bytes:
         """Returns what is in a regular file, without waiting for anything.

@@ -350,9 +350,12 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, path: str, opti
     await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():
         await server.stop()
-        # The SDK reads stdin on a thread that nothing can wake but the client: an orderly exit would wait for it.
+        # Clients are impatient, and nothing of what still runs is of use.
         os._exit(128 + stopped.result())
-    await serving
+    try:
+        await serving
+    except OSError as exc:
+        sys.exit(f"ipybox: {exc}")
 
 
 async def _serve_http(server: "MCPServer", arguments: argparse.Namespace) -> int | str:

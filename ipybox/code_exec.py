@@ -588,7 +588,13 @@ class CodeExecutor:
             return False
         self._gateway = gateway
         env = {TOKEN_VARIABLE: self._guest_token} if self._is_sibling else None
-        client = KernelClient(images_dir=self._images_dir, endpoint=gateway.endpoint, beneath=self._sandboxed, env=env)
+        client = KernelClient(
+            images_dir=self._images_dir,
+            endpoint=gateway.endpoint,
+            beneath=self._sandboxed,
+            workspace=self._workspace,
+            env=env,
+        )
         try:
             await client.connect(retries=0)
         except (GatewayError, RuntimeError):

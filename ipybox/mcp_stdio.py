@@ -7,9 +7,10 @@ https://www.jsonrpc.org/specification#error_object
 
 import io
 import os
+import select
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, BinaryIO
+from contextlib import asynccontextmanager, closing, contextmanager
+from typing import Any, BinaryIO, cast
 
 import anyio
 from mcp.server import mcpserver
@@ -52,10 +53,17 @@ class StdioServer(mcpserver.MCPServer[Any]):
     """The SDK's server, with a stdin that may have anything in it."""
 
     async def run_stdio_async(self) -> None:
-        """Serves until stdin ends."""
-        async with _stdio() as (messages, answers):
-            server = self._lowlevel_server
-            await server.run(messages, answers, server.create_initialization_options())
+        """Serves until stdin ends.
+
+        Raises:
+            OSError: If stdout can't be written, as the client or its disk space is gone.
+        """
+        try:
+            async with _stdio() as (messages, answers):
+                server = self._lowlevel_server
+                await server.run(messages, answers, server.create_initialization_options())
+        except* OSError as group:
+            raise OSError(f"the MCP client can't be answered: {_leaf(group)}") from group
 
 
 def read_line(stdin: BinaryIO, limit: int = MAX_LINE) -> bytes:
@@ -119,9 +127,12 @@ async def _stdio() -> AsyncGenerator[tuple[Any, Any]]:
             anyio.create_task_group() as tasks,
         ):
             await nothing.aclose()
-            tasks.start_soon(_read, stdin, send, answers)
-            yield messages, answers
-            tasks.cancel_scope.cancel()
+            tasks.start_soon(_read, io.BufferedReader(stdin, 1 << 16), send, answers)
+            try:
+                yield messages, answers
+            finally:
+                stdin.wake()
+                tasks.cancel_scope.cancel()
 
 
 async def _read(stdin: BinaryIO, messages: Any, answers: Any) -> None:
@@ -140,13 +151,56 @@ async def _read(stdin: BinaryIO, messages: Any, answers: Any) -> None:
                     await messages.send(SessionMessage(message))
 
 
+class _Stdin(io.RawIOBase):
+    """Stdin, whose reader on another thread can be woken: it gets the end of file then.
+
+    Args:
+        fd: Its descriptor, which stays the caller's.
+    """
+
+    def __init__(self, fd: int):
+        self._fd = fd
+        self._woken, self._wake = os.pipe()
+
+    def readable(self) -> bool:
+        """Says that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads what is there, and blocks while nothing is; returns the number of bytes."""
+        # Not poll(2), which on macOS knows no terminals.
+        ready, _, _ = select.select([self._fd, self._woken], [], [])
+        return 0 if self._woken in ready else os.readv(self._fd, [buffer])
+
+    def wake(self) -> None:
+        """Lets this be the end of stdin. Waking twice does nothing."""
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
+
+    def close(self) -> None:
+        """Closes what is not stdin itself."""
+        if not self.closed:
+            self.wake()
+            os.close(self._woken)
+        super().close()
+
+
 @contextmanager
-def _private_stdin() -> Generator[BinaryIO]:
+def _private_stdin() -> Generator[_Stdin]:
     """Yields stdin; children and libraries find it empty meanwhile."""
-    with open(os.dup(0), "rb") as stdin:
-        with open(os.devnull, "rb") as empty:
-            os.dup2(empty.fileno(), 0)
-        try:
+    original = os.dup(0)
+    with open(os.devnull, "rb") as empty:
+        os.dup2(empty.fileno(), 0)
+    try:
+        with closing(_Stdin(original)) as stdin:
             yield stdin
-        finally:
-            os.dup2(stdin.fileno(), 0)
+    finally:
+        os.dup2(original, 0)
+        os.close(original)
+
+
+def _leaf(exc: BaseException) -> BaseException:
+    while isinstance(exc, BaseExceptionGroup):
+        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
+    return exc

@@ -14,7 +14,20 @@ import time
 from typing import Any
 
 FLAGS = sys.argv[1:]
-TOOLS = ["echo", "pid", "env", "refuse", "fail", "block", "crash", "last_words", "chatter", "many_blocks", "big"]
+TOOLS = [
+    "echo",
+    "pid",
+    "env",
+    "refuse",
+    "fail",
+    "block",
+    "hold",
+    "crash",
+    "last_words",
+    "chatter",
+    "many_blocks",
+    "big",
+]
 
 # What results of 2026-07-28 must have; earlier clients ignore it.
 HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
@@ -50,6 +63,11 @@ def call(id_: Any, name: str, args: dict[str, Any]) -> None:
             send({"id": id_, "result": text(args["text"], is_error=True)})
         case "block":
             log("block")
+        case "hold":
+            open(args["begun"], "x").close()
+            while not os.path.exists(args["until"]):
+                time.sleep(0.01)
+            send({"id": id_, "result": text("held")})
         case "crash":
             print("about to crash", file=sys.stderr, flush=True)
             os._exit(args["code"])

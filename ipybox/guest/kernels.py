@@ -225,6 +225,11 @@ class GuestKernels(SeedingMappingKernelManager):
             if not cast(GuestKernelManager, self.get_kernel(kernel_id)).died.is_set():
                 return kernel_id
             await cast(Any, self).shutdown_kernel(kernel_id)
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            # A new directory of the same name is another one, which this process, and its sandbox, can't get to.
+            raise HTTPError(409, "the working directory was deleted: create it and restart ipybox") from None
         return await cast(Any, super()).start_kernel(**kwargs)
 
     def _get_start_kernel(self) -> Callable[..., Any]:

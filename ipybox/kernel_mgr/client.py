@@ -5,6 +5,7 @@ an execution is over.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import re
@@ -80,6 +81,7 @@ class KernelClient:
         ping_interval: Seconds between pings that detect a lost gateway over TCP; private sockets need none.
         endpoint: The gateway's private endpoint (`KernelGateway.endpoint`), instead of host and port.
         beneath: The workspace, if the kernel runs in a sandbox: links that code has made there are not followed.
+        workspace: The workspace. If it is deleted, no directory for images is made in it again.
         env: Environment variables for the kernel, of those that the gateway lets its clients set.
     """
 
@@ -92,11 +94,15 @@ class KernelClient:
         *,
         endpoint: Endpoint | None = None,
         beneath: Path | None = None,
+        workspace: Path | None = None,
         env: Mapping[str, str] | None = None,
     ):
         self._endpoint = endpoint or Endpoint("kernel-gateway", host, port)
         self._images_dir = images_dir or Path("images")
         self._beneath = beneath
+        in_workspace = workspace and self._images_dir.resolve().is_relative_to(workspace.resolve())
+        #: What must be there for a directory for images to be made.
+        self._images_base = workspace if in_workspace else None
         self._new_kernel: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
         self._heartbeat = None if self._endpoint.dial is not None else ping_interval
         self._turn = Turn()
@@ -106,6 +112,8 @@ class KernelClient:
         self._session: aiohttp.ClientSession | None = None
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._kernel_id: str | None = None
+        #: Kernels that could not be deleted, as this process could open no connection.
+        self._to_delete: list[str] = []
         self._jupyter_session = ""
         self._queues: dict[str, MessageQueue] = {}
         self._reader: asyncio.Task[None] | None = None
@@ -167,7 +175,7 @@ class KernelClient:
                 raise
             except (aiohttp.ClientConnectionError, OSError) as exc:
                 if attempt == retries:
-                    self.gateway_lost = True
+                    self.gateway_lost = not _is_shortage(exc)
                     raise RuntimeError(f"can't reach the kernel gateway at {self._endpoint.url}: {exc}") from exc
             await asyncio.sleep(retry_interval)
         raise ValueError(f"retries={retries} is too low: it must be 0 or more")
@@ -260,7 +268,9 @@ class KernelClient:
         """Saves what the cell displayed, and returns all that it put out; a notice tells if that fails."""
         text, notices = cell.outputs.text(), cell.outputs.notices()
         try:
-            saved = await asyncio.to_thread(cell.outputs.save, self._images_dir, beneath=self._beneath)
+            saved = await asyncio.to_thread(
+                cell.outputs.save, self._images_dir, beneath=self._beneath, base=self._images_base
+            )
         except OSError as exc:
             notices.append(f"What the cell displayed can't be saved in {self._images_dir}: {exc}")
             return ExecutionResult(text, [], notices=notices)
@@ -397,14 +407,20 @@ class KernelClient:
     async def _delete_kernel(self, reason: str) -> None:
         """Ends the kernel; what waits for it fails with `reason`."""
         self._death = reason
-        kernel_id, self._kernel_id = self._kernel_id, None
-        try:
+        if self._kernel_id is not None:
+            self._to_delete.append(self._kernel_id)
+            self._kernel_id = None
+        with suppress(GatewayError, aiohttp.ClientError, OSError):
             if not await self._hang_up():
                 await self._probe()
-            if kernel_id is not None and not self.gateway_lost:
-                await self._call("DELETE", f"/api/kernels/{kernel_id}")
-        except (GatewayError, aiohttp.ClientError, OSError) as exc:
-            logger.debug("kernel %s is not there to be deleted: %s", kernel_id, exc)
+        while self._to_delete and not self.gateway_lost:
+            try:
+                await self._call("DELETE", f"/api/kernels/{self._to_delete[-1]}")
+            except (GatewayError, aiohttp.ClientError, OSError) as exc:
+                if _is_shortage(exc):
+                    return
+                logger.debug("kernel %s is not there to be deleted: %s", self._to_delete[-1], exc)
+            self._to_delete.pop()
 
     async def _hang_up(self) -> bool:
         """Closes the WebSocket; returns whether the gateway has answered that, or nothing is known to be wrong."""
@@ -462,9 +478,10 @@ class KernelClient:
         try:
             async with Deadline(PROBE_TIMEOUT).limit(), self._session.get("/api", allow_redirects=False):
                 pass
-        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError):
-            self.gateway_lost = True
-            self._death = "the kernel gateway does not answer"
+        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
+            if not _is_shortage(exc):
+                self.gateway_lost = True
+                self._death = "the kernel gateway does not answer"
 
     async def _close_session(self) -> None:
         if self._session is not None:
@@ -518,12 +535,17 @@ class KernelClient:
             self._marked.set()
 
 
+def _is_shortage(exc: BaseException) -> bool:
+    """Tells whether an error is about what this process has too little of, and not about the gateway."""
+    return isinstance(exc, OSError) and exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
 def _detail(content: bytes) -> str:
     """Returns what an answer of the gateway says of its error: of a traceback, the last line."""
     text = content.decode(errors="replace")
-    with suppress(ValueError, RecursionError, KeyError, TypeError):
+    with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
         answer = json.loads(text)
-        text = str(answer["traceback"] or answer["message"]).rstrip().rpartition("\n")[2]
+        text = str(answer.get("traceback") or answer["message"]).rstrip().rpartition("\n")[2]
     return printable(text[:500])
 
 

@@ -190,16 +190,17 @@ class CellOutputs:
             )
         return notices
 
-    def save(self, directory: Path, *, beneath: Path | None = None) -> Saved:
+    def save(self, directory: Path, *, beneath: Path | None = None, base: Path | None = None) -> Saved:
         """Writes images and rich forms to new files in `directory`, which is made if need be, and returns what it did.
 
-        `beneath` is the directory that the cell itself can write: links there are not followed (`open_directory`).
+        `beneath` is the directory that the cell itself can write: links there are not followed. Nothing is made if
+        `base` is not there (`open_directory`).
         """
         images = [image for output in self._shown() for image in output.images]
         rich, _ = self._rich()
         saved = Saved()
         if images or rich:
-            with open_directory(directory, beneath=beneath) as opened:
+            with open_directory(directory, beneath=beneath, base=base) as opened:
                 _save_images(images, opened, directory, saved)
                 for suffix, text in rich:
                     name = f"{secrets.token_hex(4)}{suffix}"

@@ -141,6 +141,7 @@ class KernelGateway:
         self._token_file: Path | None = None
         self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr_transport: asyncio.ReadTransport | None = None
         self._policy: Policy | None = None
 
     async def __aenter__(self) -> Self:
@@ -239,6 +240,9 @@ class KernelGateway:
             self._process = None
         self._started = False
         await self._tasks.cancel()
+        if self._stderr_transport is not None:
+            self._stderr_transport.close()
+            self._stderr_transport = None
         if self._scratch is not None:
             self._scratch.remove()
             self._scratch = None
@@ -317,20 +321,27 @@ class KernelGateway:
             # Large workspaces take a while to be searched.
             command = await asyncio.to_thread(self._command, sandbox, guest_dir)
         self._link = Link()
-        self._process = await asyncio.create_subprocess_exec(
-            *command,
-            env=self._gateway_environment(sandbox, guest_dir),
-            cwd=self._working_dir if sandbox is None else private_dir,
-            stdin=self._link.guest_end.fileno(),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        # A pipe of our own: asyncio would take the process for running as long as another one holds its pipe.
+        read_end, write_end = os.pipe()
+        with os.fdopen(write_end, "wb") as stderr:
+            reader = asyncio.StreamReader()
+            self._stderr_transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
+            )
+            self._tasks.start(self._read_stderr(reader))
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                env=self._gateway_environment(sandbox, guest_dir),
+                cwd=self._working_dir if sandbox is None else private_dir,
+                stdin=self._link.guest_end.fileno(),
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            )
         self._link.open(self._on_tool_connection)
+        self._tasks.start(self._end_with_process(self._process, self._link))
         if self._limits.any:
             self._tasks.start(self._watch_when_ready(self._link))
-        if self._process.stderr is not None:
-            self._tasks.start(self._read_stderr(self._process.stderr))
 
     def _sandbox(self) -> "Sandbox | None":
         if self.sandbox_settings is None:
@@ -468,6 +479,12 @@ class KernelGateway:
             for line in text.splitlines():
                 self._stderr.append(line)
                 logger.debug("gateway: %s", line)
+
+    async def _end_with_process(self, process: asyncio.subprocess.Process, link: Link) -> None:
+        """Ends what is left of a gateway whose process has ended: a sandbox goes on without what has set it up."""
+        await process.wait()
+        self._signal_group(process, signal.SIGKILL)
+        link.close()
 
     async def _end_process(self, process: asyncio.subprocess.Process, timeout: float) -> None:
         for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):

@@ -152,9 +152,6 @@ class OutputStore:
                 directory.write_new(f"{name}{_SUFFIX}", data)
             except FileExistsError:
                 continue
-            except OSError:  # such as a disk that is full
-                directory.remove(f"{name}{_SUFFIX}")
-                raise
             self._last = milliseconds
             return name
         raise FileExistsError(f"{directory.path} has files with all the names that a new one could have: remove them")

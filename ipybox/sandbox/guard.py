@@ -8,6 +8,9 @@ workspace. Here the placeholders belong to all sandboxes of a workspace together
 last one to leave removes them. What was left by a process that had no chance to, the next one removes. The command's
 private directory is removed, too, also if the application that made it has not lived to see the end.
 
+If srt is killed, the sandbox that it has started goes on. Its processes are killed before the names are free: removing
+a name also removes the mount over it, so code in that sandbox could then write the name.
+
 The names come as arguments (`ipybox.workspace.names.PLACEHOLDERS` is the list): an empty directory's ends with a slash,
 a file's is followed by what the file holds.
 
@@ -20,6 +23,8 @@ import signal
 import stat
 import sys
 from types import FrameType
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(
@@ -56,6 +61,7 @@ def _run(command: list[str]) -> int:
     def forward(number: int, _: FrameType | None) -> None:
         os.kill(pid, number)
 
+    _adopt_orphans()
     orders = (signal.SIGINT, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # until it is known whom they go to
     pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ])
@@ -64,9 +70,40 @@ def _run(command: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, orders)
     # The link must end with the command; this process has no part in it.
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    while (ended := os.wait())[0] != pid:
+        pass  # an orphan
     signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # the number may be another process's now
+    _kill_children()
+    status = os.waitstatus_to_exitcode(ended[1])
     return status if status >= 0 else 128 - status
+
+
+def _adopt_orphans() -> None:
+    """Makes this process the parent of every descendant whose own parent dies (Linux, prctl(2))."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _kill_children() -> None:
+    """Kills what the command has left, and returns when it has ended.
+
+    The end of bubblewrap's first process is the end of all processes in its namespace.
+    """
+    while children := _children():
+        for child in children:
+            os.kill(child, signal.SIGKILL)  # not waited for yet, so the number is still its own
+        for child in children:
+            os.waitpid(child, 0)
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []  # no /proc, or not Linux: the application kills the process group
 
 
 def _make_missing(root: int, placeholders: dict[str, bytes | None]) -> set[str]:

@@ -4,21 +4,19 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import pytest
-import pytest_asyncio
 
 from ipybox import CodeExecutor
 from ipybox.code_exec import STATE_LOST
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError, GatewayError
 from ipybox.kernel_mgr import client as kernel_client
 from tests import servers
-from tests.conftest import Mode
+from tests.faults.conftest import Family
 from tests.servers import WAIT
 from tests.test_code_exec import begun, process_of, text
 
@@ -34,66 +32,6 @@ while True:
     except KeyboardInterrupt:
         pass
 """
-
-#: Runs before each kernel that finds it on its PYTHONPATH.
-SITECUSTOMIZE = """
-import os, time
-while os.path.exists({hang!r}):
-    time.sleep(0.01)
-if os.path.exists({die!r}):
-    os._exit(3)
-"""
-
-
-@dataclass
-class Family:
-    """An executor and a sibling, which has a variable to lose."""
-
-    executor: CodeExecutor
-    sibling: CodeExecutor
-    directory: Path
-
-    @property
-    def hang(self) -> Path:
-        """As long as there is this file, kernels don't get further in their start."""
-        return self.directory / "hang"
-
-    @property
-    def die(self) -> Path:
-        """As long as there is this file, kernels die at their start."""
-        return self.directory / "die"
-
-    async def check(self) -> None:
-        """Makes sure that nobody has noticed anything, and nothing has to be told."""
-        for executor in (self.executor, self.sibling):
-            result = await executor.execute("kept", timeout=WAIT)
-            assert (result.text, result.notices) == ("'kept'", [])
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: None) -> AsyncIterator[Family]:
-    directory = tmp_path_factory.mktemp("faults")
-    code = SITECUSTOMIZE.format(hang=str(directory / "hang"), die=str(directory / "die"))
-    (directory / "sitecustomize.py").write_text(code)
-    env = {"PYTHONPATH": str(directory)}
-    async with (
-        CodeExecutor(working_dir=directory, kernel_env=env, sandbox=mode.sandbox) as executor,
-        executor.sibling() as sibling,
-    ):
-        yield Family(executor, sibling, directory)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def family(started: Family) -> Family:
-    for executor in (started.executor, started.sibling):
-        await executor.execute("kept = 'kept'", timeout=WAIT)
-    return started
-
-
-@pytest.fixture
-def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("INTERRUPT_GRACE", "ANSWER_GRACE"):
-        monkeypatch.setattr(kernel_client, name, 0.5)
 
 
 def kernels(gateway: int) -> set[int]:

@@ -1,4 +1,3 @@
-import errno
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -6,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.beneath import Directory
 from ipybox.outputs.store import PAGE_BYTES, OutputStore
+from tests.audit.test_log import file_size_limit
 
 
 def whole(store: OutputStore, name: str) -> str:
@@ -148,17 +147,11 @@ def test_name_of_what_was_just_removed_is_not_used_again(tmp_path: Path, monkeyp
     assert [int(store.keep("x"), 16) - 10**12 for _ in range(3)] == [0, 1, 2]
 
 
-def test_nothing_is_left_of_what_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_left_of_what_could_not_be_written(tmp_path: Path):
     store = OutputStore(tmp_path)
     name = store.keep("before")
-    write_new = Directory.write_new
 
-    def full(directory: Directory, name: str, data: bytes) -> None:
-        write_new(directory, name, data[:3])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory.path / name))
-
-    monkeypatch.setattr(Directory, "write_new", full)
-    with pytest.raises(OSError, match="No space left on device"):
+    with file_size_limit(3), pytest.raises(OSError, match="File too large"):
         store.keep("after")
     assert [path.name for path in store.path("").parent.iterdir()] == [f"{name}.txt"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from ipybox.sandbox import guard
 from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
-from tests.servers import WAIT
+from tests.servers import WAIT, is_alive
 
 NAMES = set(PLACEHOLDERS)
 ARGUMENTS = [f"{name}/" if content is None else f"{name}={content}" for name, content in PLACEHOLDERS.items()]
@@ -141,6 +141,25 @@ def test_a_signal_reaches_the_command_and_names_are_freed(workspace: Path, numbe
 @pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
 def test_the_exit_status_is_that_of_the_command(workspace: Path, script: str, status: int):
     assert subprocess.run(command(workspace, "sh", "-c", script), timeout=WAIT).returncode == status
+
+
+@pytest.mark.parametrize("how", ["", "setsid "], ids=["same_session", "daemon"])
+def test_nothing_of_a_command_that_is_killed_runs_when_its_names_are_free(workspace: Path, how: str):
+    script = f"{how}sh -c 'echo $$; exec sleep 1000' & read line; kill -9 $$"
+    with subprocess.Popen(
+        command(workspace, "sh", "-c", script), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        left = int(process.stdout.readline())
+        try:
+            process.communicate("\n", timeout=WAIT)
+            assert not is_alive(left)
+        finally:
+            if is_alive(left):
+                os.kill(left, signal.SIGKILL)
+
+    assert process.returncode == 128 + signal.SIGKILL
+    assert entries(workspace) == set()
 
 
 def test_a_command_that_is_not_there_fails_and_leaves_nothing(workspace: Path):
