@@ -14,7 +14,20 @@ import time
 from typing import Any
 
 FLAGS = sys.argv[1:]
-TOOLS = ["echo", "pid", "env", "refuse", "fail", "block", "crash", "last_words", "chatter", "many_blocks", "big"]
+TOOLS = [
+    "echo",
+    "record",
+    "pid",
+    "env",
+    "refuse",
+    "fail",
+    "block",
+    "crash",
+    "last_words",
+    "chatter",
+    "many_blocks",
+    "big",
+]
 
 # What results of 2026-07-28 must have; earlier clients ignore it.
 HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
@@ -38,6 +51,9 @@ def text(value: str, *, is_error: bool = False) -> dict[str, Any]:
 def call(id_: Any, name: str, args: dict[str, Any]) -> None:
     match name:
         case "echo":
+            send({"id": id_, "result": text(args["text"])})
+        case "record":
+            log(f"call {args['text']}")
             send({"id": id_, "result": text(args["text"])})
         case "pid":
             send({"id": id_, "result": text(str(os.getpid()))})
