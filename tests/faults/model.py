@@ -133,7 +133,7 @@ class ExecutorModel:
     @contextmanager
     def reset(self) -> Generator[None]:
         """Notes that the kernel is being replaced. That goes on if the caller is cancelled."""
-        with self._change():
+        with self._change(frozenset(self._seen)):
             yield
 
     @contextmanager
@@ -143,7 +143,7 @@ class ExecutorModel:
         self._switches += 1
         mine = self._switches
         try:
-            with self._change():
+            with self._change(frozenset() if up else frozenset(self._seen)):
                 yield
         except RuntimeError:  # it was in that state already
             if self._switching > 1 or self._switches != mine:
@@ -173,19 +173,18 @@ class ExecutorModel:
         return observation
 
     @contextmanager
-    def _change(self) -> Generator[None]:
-        """Notes a change, after which no kernel is there that was seen before."""
-        before = frozenset(self._seen)
+    def _change(self, replaced: frozenset[str]) -> Generator[None]:
+        """Notes a change, after which some kernels are not there any more."""
         self._changing += 1
         self._changes += 1
         self._changed = True
         try:
             yield
         except RuntimeError:  # it was in the wrong state: nothing has changed
-            before = frozenset[str]()
+            replaced = frozenset()
             raise
         finally:
-            self._dead |= before
+            self._dead |= replaced
             self._changing -= 1
             self._changes += 1
             self._changed = True

@@ -105,20 +105,20 @@ def _step(rng: random.Random, number: int) -> Step:
     who = rng.randrange(EXECUTORS)
     pause = rng.choice((0.0, 0.0, 0.02, 0.1, 0.3))
     chance = rng.random()
-    if chance < 0.72:
+    if chance < 0.74:
         return _cell(rng, who, pause)
-    if chance < 0.82:
+    if chance < 0.81:
         return Step("reset", who, pause, cancel=_cancel(rng, "task"))
-    if chance < 0.87:
+    if chance < 0.84:
         return Step("stop", who, pause, cancel=_cancel(rng, "task"))
-    if chance < 0.94:
+    if chance < 0.90:
         return Step("start", who, pause, cancel=_cancel(rng, "task"))
     return Step("kill gateway" if chance > 0.985 else "kill kernel", who, pause)
 
 
 def _cell(rng: random.Random, who: int, pause: float) -> Step:
     kind: cells.Kind = rng.choice(
-        (*cells.ENDING, *cells.ENDING, "sleep", "async sleep", "late sleep", "sleep", "async sleep", "swallow", "die")
+        (*cells.ENDING, *cells.ENDING, "error", "sleep", "async sleep", "late sleep", "sleep", "swallow", "die", "die")
     )
     how: How = rng.choice(("execute", "stream", "chunks", "leave"))
     timeout = round(rng.uniform(0.05, 1.5), 2) if kind not in cells.ENDING or rng.random() < 0.15 else None
