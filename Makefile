@@ -4,7 +4,7 @@ BIN := .venv/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test conformance fuzz format lint plugins typecheck bench docs clean
+.PHONY: demo test conformance fuzz soak format lint plugins typecheck bench docs clean
 
 demo: .venv/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -24,6 +24,11 @@ SEED ?= 1
 fuzz: .venv/dev.stamp
 	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 FUZZ_SEED=$(SEED) \
 		$(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz $(ARGS)
+
+# Sessions at once for longer than the minute that the tests take, in both modes: `make soak MINUTES=60 ARGS="-k plain"`.
+MINUTES ?= 10
+soak: .venv/dev.stamp .npm/dev.stamp
+	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .

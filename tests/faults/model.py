@@ -5,7 +5,7 @@ The model is told of all that begins and ends, and raises AssertionError where t
 """
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,9 @@ from tests.faults.cells import Observation, observed
 
 #: Seconds after a kernel was killed in which its cell may say so: somebody else may have to look first.
 LATE = 10.0
+
+#: How many cells of an executor are remembered: a kernel tells fewer of them.
+KEPT = 200
 
 #: Messages that say that variables are lost.
 LOST = (
@@ -95,7 +98,7 @@ class ExecutorModel:
         self._told: list[str] = []
         self._dead: set[str] = set()
         self._seen: set[str] = set()
-        self._given: set[str] = set()
+        self._given: deque[str] = deque(maxlen=KEPT)
         self._not_begun: set[str] = set()
         self._changing = 0
         self._changes = 0
@@ -127,7 +130,7 @@ class ExecutorModel:
 
     def given(self, tag: str, *, limited: bool) -> Cell:
         """Notes that a cell begins."""
-        self._given.add(tag)
+        self._given.append(tag)
         return Cell(tag, frozenset(self._dead), self._changes, self._cancels, limited)
 
     @contextmanager
@@ -196,7 +199,7 @@ class ExecutorModel:
         assert ran.count(cell.tag) == 1, f"the code of {cell.tag} ran more than once: {ran}"
         assert ran[-1] == cell.tag, f"the code of others ran in the middle of {cell.tag}: {ran}"
         assert kernel not in cell.dead, f"{cell.tag} ran in a kernel that was to be gone: {kernel}"
-        assert set(ran) <= self._given, f"code of other executors ran in the kernel of {cell.tag}: {tags}"
+        assert set(ran) <= set(self._given), f"code of other executors ran in the kernel of {cell.tag}: {tags}"
         assert not (late := set(ran) & self._not_begun), f"code ran that was said not to run: {late}"
         if kernel == self._kernel:
             whole = all(tags.get(number, tag) == tag for number, tag in self._tags.items())
@@ -277,10 +280,13 @@ class Calls:
                 assert "was rejected" in outcome or "not approved" in outcome, f"{call}: {outcome}"
 
     def check(self, made: Counter[str]) -> None:
-        """Checks which calls an MCP server has got."""
+        """Checks which calls an MCP server has got, and forgets all calls: none is made from now on."""
         assert not (never := made.keys() - self._accepted), f"calls were made that were not accepted: {never}"
         assert not (twice := {call for call in made if made[call] > 1}), f"calls were made more than once: {twice}"
         assert not (lost := self._certain - made.keys()), f"calls were said to be made, but were not: {lost}"
+        self._requested.clear()
+        self._accepted.clear()
+        self._certain.clear()
 
 
 async def outcome_of(execution: Awaitable[CodeExecutionResult | None]) -> Outcome:

@@ -4,8 +4,8 @@ No step needs another one: any part of a plan is a plan, too.
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from tests.faults import cells
@@ -67,12 +67,12 @@ class Step:
         return f"{', '.join(shown)}; pause {self.pause}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
     """The steps of a seed."""
 
     seed: int
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: Sequence[Step]
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.seed}, {len(self.steps)} steps:", *map(str, self.steps)])
@@ -84,14 +84,14 @@ def make_plan(seed: int, steps: int) -> Plan:
     return Plan(seed, [_step(rng, number) for number in range(steps)])
 
 
-def shortened(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> Sequence[Step]:
+async def shortened(steps: Sequence[Step], fails: Callable[[Sequence[Step]], Awaitable[bool]]) -> Sequence[Step]:
     """Returns steps that still fail, as few as leaving some of them out leads to (delta debugging)."""
     size = len(steps) // 2
     while size:
         start = 0
         while start < len(steps):
             fewer = [*steps[:start], *steps[start + size :]]
-            if fails(fewer):
+            if await fails(fewer):
                 steps = fewer
             else:
                 start += size

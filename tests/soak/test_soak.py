@@ -163,9 +163,10 @@ class Worker:
 class Soak:
     """A soak of some minutes."""
 
-    def __init__(self, workers: list[Worker], calls: Calls, rng: random.Random):
+    def __init__(self, workers: list[Worker], calls: Calls, log: Path, rng: random.Random):
         self._workers = workers
         self._calls = calls
+        self._log = log
         self._rng = rng
         self._measurements = Measurements()
         self._killed: Counter[str] = Counter()
@@ -186,20 +187,18 @@ class Soak:
             await self._settle()
             await self._measurements.sample(self.operations)
 
-    def check(self, made: Counter[str]) -> list[str]:
-        """Returns what was wrong, given the tool calls that were made."""
-        try:
-            self._calls.check(made)
-        except AssertionError as exc:
-            self._wrong.append(str(exc))
-        wrong = [*self._wrong, *(fault for worker in self._workers for fault in worker.wrong)]
-        return [*wrong, *self._measurements.exceeded()]
+    def wrong(self) -> list[str]:
+        """Returns what was wrong."""
+        return [*self._wrong, *(fault for worker in self._workers for fault in worker.wrong)]
+
+    def exceeded(self) -> list[str]:
+        """Returns what has grown more than it may."""
+        return self._measurements.exceeded()
 
     def summary(self) -> str:
         """Returns what was done, and what has grown."""
-        wrong = sum(len(worker.wrong) for worker in self._workers) + len(self._wrong)
         killed = ", ".join(f"{Path(name).name} {number}x" for name, number in self._killed.items())
-        lines = [f"{self.operations:,} operations, {wrong} wrong answers; killed: {killed}"]
+        lines = [f"{self.operations:,} operations, {len(self.wrong())} wrong answers; killed: {killed}"]
         for name, (slope, total) in self._measurements.slopes().items():
             lines.append(f"{name}: {slope:+.3f} for 1,000 operations, {total:+.1f} in all")
         return "\n".join(lines)
@@ -225,6 +224,16 @@ class Soak:
                 if time.monotonic() > end:
                     self._wrong.append(f"there are {found} of {program}")
                     break
+        self._check_calls()
+
+    def _check_calls(self) -> None:
+        """Checks the calls that MCP servers have got since the last time."""
+        made = [line.removeprefix("call ") for line in self._log.read_text().splitlines() if line.startswith("call ")]
+        self._log.write_text("")
+        try:
+            self._calls.check(Counter(made))
+        except AssertionError as exc:
+            self._wrong.append(str(exc))
 
 
 async def test_sessions_answer_right_for_minutes_and_nothing_grows(
@@ -233,10 +242,9 @@ async def test_sessions_answer_right_for_minutes_and_nothing_grows(
     calls, log, rng = Calls(), tmp_path / "calls.log", random.Random(SEED)
     async with sessions(tmp_path, mode, calls, scripted(log)) as running:
         workers = [Worker(session, calls, log, random.Random(rng.random())) for session in running]
-        soak = Soak(workers, calls, rng)
+        soak = Soak(workers, calls, log, rng)
         await soak.run(MINUTES)
-    made = [line.removeprefix("call ") for line in log.read_text().splitlines() if line.startswith("call ")]
-    wrong = soak.check(Counter(made))
     with capsys.disabled():
         print(f"\nSoak of {MINUTES:g} minutes, {mode}, seed {SEED}:\n{soak.summary()}")
-    assert not wrong, "\n".join([*wrong, soak.summary()])
+    faults = [*soak.wrong(), *soak.exceeded()]
+    assert not faults, "\n".join([*faults, soak.summary()])
