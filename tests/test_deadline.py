@@ -81,13 +81,16 @@ async def test_a_deadline_can_be_cut_short_again_while_its_wait_is_ending(second
         deadline.expire("enough")
         loop.call_soon(loop.call_soon, deadline.expire, "more")  # after the wait was cancelled, before it has ended
 
-    loop.call_soon(expire_twice)
-    with pytest.raises(TimeoutError):
+    async def wait_and_end_slowly() -> None:
         async with asyncio.timeout(WAIT), deadline.limit():
             try:
                 await asyncio.Event().wait()
             finally:
                 await asyncio.sleep(0)
+
+    loop.call_soon(expire_twice)
+    with pytest.raises(TimeoutError):
+        await wait_and_end_slowly()
 
     assert deadline.reason == "enough"
     assert fault == []
