@@ -34,9 +34,9 @@ class Bound:
 
 #: Measured over 31,000 operations: 0.0 for what is counted, 0.4 to 0.6 MB. Python's heap does not grow with that.
 BOUNDS = {
-    "descriptors of the application": Bound(0.2, 2),
-    "descriptors of the MCP server": Bound(0.2, 2),
-    "descriptors of a gateway": Bound(0.2, 2),
+    "descriptors of the application": Bound(0.2, 4),
+    "descriptors of the MCP server": Bound(0.2, 4),
+    "descriptors of a gateway": Bound(0.2, 4),
     "processes": Bound(0.1, 1),
     "tasks of the application": Bound(0.1, 1),
     "MB of the application": Bound(0.8, 8),
