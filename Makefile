@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test conformance fuzz coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -34,6 +34,11 @@ coverage: $(VENV)/dev.stamp .npm/dev.stamp
 # Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
 mutation: $(VENV)/mutation.stamp
 	$(BIN)/python -m tests.measure.mutation $(MODULES) $(ARGS)
+
+# Sessions at once for longer than the minute that the tests take, in both modes: `make soak MINUTES=60 ARGS="-k plain"`.
+MINUTES ?= 10
+soak: $(VENV)/dev.stamp .npm/dev.stamp
+	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .

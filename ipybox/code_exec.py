@@ -306,7 +306,7 @@ class CodeExecutor:
         """
         if approver is None:
             approver = _accept if self._policy is None else _reject
-        async with aclosing(self._run(code, Deadline(timeout), approver)) as items:
+        async with aclosing(self._run(code, Deadline(timeout), approver, [])) as items:
             async for item in items:
                 if not isinstance(item, str):
                     return item
@@ -338,6 +338,7 @@ class CodeExecutor:
         """
         self._check_running()
         events: Backlog[ApprovalRequest | CodeExecutionResult | str | None] = Backlog(MAX_WAITING_CHUNKS)
+        told: list[str] = []
 
         async def ask(request: "ApprovalRequest") -> None:
             if chunks and self._client is not None:
@@ -346,7 +347,7 @@ class CodeExecutor:
 
         async def run() -> None:
             try:
-                async with aclosing(self._run(code, Deadline(timeout), ask)) as items:
+                async with aclosing(self._run(code, Deadline(timeout), ask, told)) as items:
                     async for item in items:
                         if not isinstance(item, str):
                             events.put(item)
@@ -360,11 +361,15 @@ class CodeExecutor:
             while (event := await events.get()) is not None:
                 if left_out := events.take_left_out():
                     yield CodeExecutionChunk(f"\n[ipybox] {left_out:,} characters were left out here.\n", notice=True)
+                if isinstance(event, CodeExecutionResult):
+                    told.clear()
                 yield CodeExecutionChunk(event) if isinstance(event, str) else event
+            told.clear()
             await running
         finally:
             running.cancel()
             await asyncio.wait([running])
+            self._notices[:0] = dict.fromkeys(told)  # the consumer has left before the end
 
     async def upload_file(self, source: Path, destination: str | Path) -> "Transferred":
         """Copies a file or directory of the host into the working directory; the result says what was copied.
@@ -404,8 +409,9 @@ class CodeExecutor:
         return Workspace(self._workspace, settings=self._settings)
 
     async def _run(
-        self, code: str, deadline: Deadline, on_approval: "ApprovalCallback"
+        self, code: str, deadline: Deadline, on_approval: "ApprovalCallback", told: list[str]
     ) -> "AsyncGenerator[str | CodeExecutionResult]":
+        """Executes code; `told` becomes the notices of the session that come with its end, for who never gets there."""
         self._check_running()
         async with self._turn.take(deadline):
             self._check_running()
@@ -421,16 +427,19 @@ class CodeExecutor:
                             async for item in items:
                                 if not isinstance(item, str):
                                     cell.succeed(item.text)
-                                    item = self._noticed(item)
+                                    item = self._noticed(item, told)
                                 yield item
                 except ExecutionError as exc:
                     self._check_running()
-                    raise CodeExecutionError(self._describe(exc), self._noticed(exc.output, str(exc))) from None
+                    raise CodeExecutionError(self._describe(exc), self._noticed(exc.output, told, str(exc))) from None
                 except ExecutionTimeoutError as exc:
-                    if self._client is not None and self._client.alive:
-                        self._expected_kernel_id = self._client.kernel_id  # the message tells if it is another one
                     error = ExecutionCancelledError if deadline.reason is CANCELLED else ExecutionTimeoutError
-                    raise error(str(exc), self._noticed(exc.output)) from None
+                    output = self._noticed(exc.output, told)
+                    if self._client is not None and self._client.alive:
+                        if self._client.kernel_id != self._expected_kernel_id:
+                            told.append(STATE_LOST)  # which the message says
+                        self._expected_kernel_id = self._client.kernel_id
+                    raise error(str(exc), output) from None
                 except TimeoutError as exc:
                     if deadline.reason is not CANCELLED:
                         raise
@@ -438,13 +447,17 @@ class CodeExecutor:
                 finally:
                     self._on_approval = self._deadline = None
 
-    def _noticed(self, output: ExecutionOutput | None, error: str = "") -> CodeExecutionResult:
-        """Returns an output with all notices: of the session, about the output, and what it tells of refusals."""
+    def _noticed(self, output: ExecutionOutput | None, told: list[str], error: str = "") -> CodeExecutionResult:
+        """Returns an output with all notices: of the session, about the output, and what it tells of refusals.
+
+        Those of the session are added to `told`, too.
+        """
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
         explained = self._gateway.explain(f"{text}\n{error}" if error else text)
         self._trail.denied("sandbox", explained)
         notices = [*self._notices, *output.notices, *explained]
+        told += self._notices
         self._notices.clear()
         return CodeExecutionResult(output.text, output.images, output.image_data, output.files, notices)
 

@@ -61,8 +61,7 @@ class Deadline:
         self.reason = self.reason or reason
         self._at = asyncio.get_running_loop().time()
         self._turns = 0
-        if self._limit is not None:
-            self._limit.reschedule(self._at)
+        self._end_wait()
 
     def not_begun(self, why: str) -> TimeoutError:
         """Returns the error of an execution that did not begin in time."""
@@ -71,14 +70,18 @@ class Deadline:
 
     def _due(self) -> None:
         assert self._at is not None
-        assert self._limit is not None
         loop = asyncio.get_running_loop()
         self._held_up = self._held_up or loop.time() - self._at > LATE
         if self._held_up and self._turns > 0:
             self._turns -= 1
             self._timer = loop.call_later(TURN, self._due)
         else:
-            self._limit.reschedule(loop.time())
+            self._end_wait()
+
+    def _end_wait(self) -> None:
+        # A timeout that has expired can't be rescheduled, and its wait takes some turns of the loop to end.
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time())
 
 
 class Turn:

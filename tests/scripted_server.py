@@ -16,6 +16,7 @@ from typing import Any
 FLAGS = sys.argv[1:]
 TOOLS = [
     "echo",
+    "record",
     "pid",
     "env",
     "refuse",
@@ -51,6 +52,9 @@ def text(value: str, *, is_error: bool = False) -> dict[str, Any]:
 def call(id_: Any, name: str, args: dict[str, Any]) -> None:
     match name:
         case "echo":
+            send({"id": id_, "result": text(args["text"])})
+        case "record":
+            log(f"call {args['text']}")
             send({"id": id_, "result": text(args["text"])})
         case "pid":
             send({"id": id_, "result": text(str(os.getpid()))})

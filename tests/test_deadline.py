@@ -70,6 +70,32 @@ async def test_a_deadline_can_be_cut_short_for_a_reason(seconds: float | None):
     assert deadline.reason == "enough"
 
 
+@pytest.mark.parametrize("seconds", [None, 0.0])
+async def test_a_deadline_can_be_cut_short_again_while_its_wait_is_ending(seconds: float | None):
+    deadline = Deadline(seconds)
+    loop = asyncio.get_running_loop()
+    fault: list[object] = []
+    loop.set_exception_handler(lambda _, context: fault.append(context))
+
+    def expire_twice() -> None:
+        deadline.expire("enough")
+        loop.call_soon(loop.call_soon, deadline.expire, "more")  # after the wait was cancelled, before it has ended
+
+    async def wait_and_end_slowly() -> None:
+        async with asyncio.timeout(WAIT), deadline.limit():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+
+    loop.call_soon(expire_twice)
+    with pytest.raises(TimeoutError):
+        await wait_and_end_slowly()
+
+    assert deadline.reason == "enough"
+    assert fault == []
+
+
 async def test_a_deadline_is_kept_and_seconds_become_one():
     deadline = Deadline(5)
     assert Deadline.of(deadline) is deadline

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import anyio
@@ -202,6 +202,30 @@ async def test_lost_state_is_told_of_until_it_was_heard(family: Family):
     with pytest.raises(CodeExecutionError, match="NameError") as error:
         await family.executor.execute("kept", timeout=WAIT)
     assert error.value.notices == [STATE_LOST]
+
+
+async def test_lost_state_is_told_of_although_the_stream_that_had_it_was_left(family: Family):
+    """The result is there when the stream is left, but nobody has seen it."""
+    os.kill(await process_of(family.executor, "kernel"), signal.SIGKILL)
+    with suppress(CodeExecutionError):
+        await text(family.executor, "import time; time.sleep(600)")
+    async with aclosing(family.executor.stream("print('begun')", chunks=True)) as items:
+        await anext(items)
+        await text(family.executor, "'the one before has ended'")
+
+    assert (await family.executor.execute("1", timeout=WAIT)).notices == [STATE_LOST]
+    assert (await family.executor.execute("1", timeout=WAIT)).notices == []
+
+
+@pytest.mark.usefixtures("short_graces")
+async def test_a_kernel_that_was_restarted_after_its_stream_was_cancelled_and_left_is_told_of(family: Family):
+    async with aclosing(family.executor.stream(SWALLOWS, chunks=True)) as items:
+        await anext(items)
+        family.executor.cancel()
+        await text(family.executor, "'the one before has ended'")
+
+    assert (await family.executor.execute("1", timeout=WAIT)).notices == [STATE_LOST]
+    assert (await family.executor.execute("1", timeout=WAIT)).notices == []
 
 
 # Kernels that do not start
