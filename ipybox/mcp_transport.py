@@ -20,7 +20,7 @@ import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import IO
+from typing import IO, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -132,9 +132,26 @@ class _Protocol(SubprocessStreamProtocol):
         super().__init__(limit=_CHUNK, loop=asyncio.get_running_loop())
         self.exited = anyio.Event()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._process = cast(asyncio.SubprocessTransport, transport)
+
     def process_exited(self) -> None:
         super().process_exited()
+        returncode = self._process.get_returncode()
+        if returncode is not None and returncode < 0:
+            _kill_session(self._process.get_pid())
         self.exited.set()
+
+
+def _kill_session(session: int) -> None:
+    """Kills what a guard has left that was killed itself: nobody else would end it. Its session is the guard's."""
+    import psutil  # takes a moment, and is hardly ever needed
+
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == session:
+                os.kill(pid, signal.SIGKILL)
 
 
 async def _receive(

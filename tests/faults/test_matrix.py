@@ -84,17 +84,14 @@ async def test_a_kernel_that_is_killed_costs_its_own_state_only(family: Family, 
 
 
 @pytest.mark.parametrize(
-    ("victim", "moment"),
+    ("mode", "victim", "moment"),
     [
-        *((Victim.GATEWAY, moment) for moment in MOMENTS),
-        *((victim, moment) for victim in SANDBOX for moment in ("starting", "cell", "reset")),
+        *((mode, Victim.GATEWAY, moment) for mode in Mode for moment in MOMENTS),
+        *((Mode.SANDBOX, victim, moment) for victim in SANDBOX for moment in ("starting", "cell", "reset")),
     ],
+    indirect=["mode"],
 )
-async def test_a_gateway_or_sandbox_that_is_killed_is_replaced_for_all(
-    family: Family, mode: Mode, victim: Victim, moment: str
-):
-    if victim in SANDBOX and not mode.sandbox:
-        pytest.skip("there is no sandbox")
+async def test_a_gateway_or_sandbox_that_is_killed_is_replaced_for_all(family: Family, victim: Victim, moment: str):
     gateway, pid = await pid_of(Victim.GATEWAY, family), await pid_of(victim, family)
     async with MOMENTS[moment](family) as at:
         await kill(pid)
@@ -129,34 +126,36 @@ async def test_an_mcp_server_that_is_killed_costs_the_call_it_was_in(family: Fam
     await family.check()
 
 
-async def test_a_guard_of_an_mcp_server_that_is_killed_costs_nothing_and_a_reset_ends_the_server(family: Family):
+@pytest.mark.parametrize("moment", ["idle", "cell", "tool_call"])
+async def test_an_mcp_server_ends_with_its_guard(family: Family, moment: str):
+    """As nobody else would end it if the application was killed, and it did not heed the end of stdin."""
     server, guard = await pid_of(Victim.MCP_SERVER, family), await pid_of(Victim.MCP_GUARD, family)
-    async with MOMENTS["tool_call"](family) as at:
+    async with MOMENTS[moment](family) as at:
         await kill(guard)
-        await at.release()
-        assert said(await outcome(at.work())) == DONE
+        assert await servers.until_dead({server}, WAIT) == set()
+        if moment != "tool_call":
+            await at.release()
+        result = await outcome(at.work())
+        if moment == "tool_call":
+            assert SERVER_LOST in str(result)
+        else:
+            assert said(result) == DONE
 
-    await family.check()
-    await family.executor.reset()
-    assert await servers.until_dead({server}, WAIT) == set()
     assert await pid_of(Victim.MCP_SERVER, family) != server
-    await keeps_its_state(family.sibling)
+    await family.check()
 
 
 @pytest.mark.parametrize(
-    ("victim", "moment"),
+    ("mode", "victim", "moment"),
     [
-        *((victim, moment) for victim in (Victim.KERNEL, Victim.GATEWAY) for moment in MOMENTS),
-        *((victim, "cell") for victim in SANDBOX),
-        *((Victim.MCP_SERVER, moment) for moment in ("idle", "cell", "tool_call", "approval")),
-        (Victim.MCP_GUARD, "tool_call"),
+        *((mode, victim, moment) for mode in Mode for victim in (Victim.KERNEL, Victim.GATEWAY) for moment in MOMENTS),
+        *((Mode.SANDBOX, victim, "cell") for victim in SANDBOX),
+        *((mode, Victim.MCP_SERVER, at) for mode in Mode for at in ("idle", "cell", "tool_call", "approval")),
+        *((mode, Victim.MCP_GUARD, "tool_call") for mode in Mode),
     ],
+    indirect=["mode"],
 )
-async def test_a_process_that_is_stopped_for_a_while_costs_nothing(
-    family: Family, mode: Mode, victim: Victim, moment: str
-):
-    if victim in SANDBOX and not mode.sandbox:
-        pytest.skip("there is no sandbox")
+async def test_a_process_that_is_stopped_for_a_while_costs_nothing(family: Family, victim: Victim, moment: str):
     pid = await pid_of(victim, family)
     async with MOMENTS[moment](family) as at:
         with stopped(at.kernel if victim is Victim.KERNEL and at.kernel else pid):
