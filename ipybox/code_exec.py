@@ -36,6 +36,7 @@ from ipybox.sandbox.settings import SandboxConfig, load_settings
 from ipybox.tasks import TaskSet
 from ipybox.tokens import new_token
 from ipybox.tool_exec.protocol import TOKEN_VARIABLE
+from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ class CodeExecutor:
         audit: What is written to the audit log of the working directory: code and arguments of tool calls without
             secrets (`full`), or only their hashes (`hash`). Or the log itself, which others may write to, too.
         variables: Values of `${VAR}` placeholders in the parameters of MCP servers, for those that are not in the
-            environment of this process.
+            environment of this process. What is not among them comes from the `.env` file of the working directory, as
+            it is now.
 
     Raises:
         AuditError: If the audit log can't be written.
@@ -158,7 +160,7 @@ class CodeExecutor:
         #: The workspace, if what runs there must get no further.
         self._sandboxed = self._workspace if sandbox else None
         self._settings = cache(partial(load_settings, sandbox_config, allowed_domains)) if sandbox else None
-        self._variables = variables
+        self._variables = {**read_env_file(self._workspace), **(variables or {})}
         self._images_dir = images_dir if images_dir is not None else workspace / "images"
         self._guest_token = new_token()
         limits = Limits(

@@ -25,6 +25,7 @@ from ipybox.mcp_secrets import literal_secrets
 from ipybox.oauth.browser import open_in_browser
 from ipybox.sandbox.settings import PROFILES
 from ipybox.tool_exec.seal import mac_of, seal
+from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.imports import import_installed
 from ipybox.workspace.registrations import Registration, locked_registration
 from ipybox.workspace.stdio_servers import risk
@@ -62,7 +63,8 @@ async def generate_mcp_sources(
         places: The places that code can write: no link is followed in their workspace, and a stdio server takes no
             program, module or configuration from them. By default the working directory if `root_dir` lies there, or
             else the parent of `root_dir`.
-        variables: Values of placeholders that the environment does not have.
+        variables: Values of placeholders that the environment does not have. Those that are not among them come from
+            the `.env` file of the workspace.
         sign_in: Shows a person where to sign in, if a remote server asks for that; by default in the user's browser.
             None if nobody is to be asked.
         audit: Where it is recorded.
@@ -89,8 +91,9 @@ async def generate_mcp_sources(
         place = Path(root_dir) / server_name
         places = places or WritablePlaces(_workspace_of(place.parent), PROFILES["default"])
         await asyncio.to_thread(check_place, place, beneath=places.workspace)
+        values = {**read_env_file(places.workspace), **(variables or {})}
         tools = await _list_tools(
-            server_name, server_params, connect_timeout, sign_in=sign_in, places=places, variables=variables
+            server_name, server_params, connect_timeout, sign_in=sign_in, places=places, variables=values
         )
         modules = await asyncio.to_thread(generate_package, server_name, server_params, tools, place, places.workspace)
         modules.advice = [secret.advice(server_name) for secret in literals]

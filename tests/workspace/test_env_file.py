@@ -1,5 +1,6 @@
 """The `.env` file of a workspace."""
 
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ipybox import CodeExecutor, generate_mcp_sources
 from ipybox.workspace.env_file import MAX_BYTES, read_env_file
+from tests import servers
 
 
 def test_values_are_read_and_the_environment_is_left_alone(tmp_path: Path):
@@ -57,3 +60,19 @@ def test_bytes_that_are_no_text_harm_nobody(tmp_path: Path):
     (tmp_path / ".env").write_bytes(b"A=\xff\xfe\nB=2\n")
 
     assert read_env_file(tmp_path)["B"] == "2"
+
+
+async def test_the_sdk_fills_placeholders_from_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OF_HOST", "host")
+    for name in ("OF_FILE", "GIVEN"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".env").write_text("OF_HOST=file\nOF_FILE=file\nGIVEN=file\n")
+    names = ("OF_HOST", "OF_FILE", "GIVEN")
+    params = {**servers.scripted(), "env": {name: f"${{{name}}}" for name in names}}
+
+    await generate_mcp_sources("scripted", params, tmp_path / "mcptools", variables={"GIVEN": "given"})
+    async with CodeExecutor(working_dir=tmp_path, variables={"GIVEN": "given"}) as executor:
+        shown = await executor.execute("from mcptools.scripted import CLIENT\nprint(CLIENT.run_sync('env', {}))")
+
+    env = json.loads(shown.text or "")
+    assert [env[name] for name in names] == ["host", "file", "given"]
