@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from ipybox.private_file import create_private
+from ipybox.state import make_directory
 
 KEY_BYTES = 32
 
@@ -18,7 +19,7 @@ def lasting_key(path: Path) -> bytes:
         ValueError: If the file holds something else.
         OSError: If it can't be read or made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directory(path.parent)
     new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with create_private(new, "wb") as file:
         file.write(secrets.token_bytes(KEY_BYTES))

@@ -6,14 +6,33 @@ from contextlib import suppress
 from pathlib import Path
 
 from ipybox.beneath import open_directory
-from ipybox.workspace.names import STATE_DIR
+from ipybox.workspace.names import STATE_DIR, account_home
 
 
 def state_dir() -> Path:
     """Returns ipybox's directory in the user's state directory (XDG); it may not exist yet."""
-    # The specification has relative paths ignored; they would mean the workspace.
+    # The specification has relative paths ignored; they would mean the workspace, and so would a relative HOME.
     state_home = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return (state_home if state_home.is_absolute() else Path.home() / ".local" / "state") / "ipybox"
+    home = Path(os.environ.get("HOME", ""))
+    if not home.is_absolute():
+        home = Path(account_home() or "/")
+    return (state_home if state_home.is_absolute() else home / ".local" / "state") / "ipybox"
+
+
+def make_directory(directory: Path, mode: int = 0o700) -> None:
+    """Makes a directory in which the host keeps something, with its parents, if it is not there.
+
+    Raises:
+        OSError: If it can't be made; the message says what to set.
+    """
+    try:
+        directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as exc:
+        variable = "XDG_STATE_HOME" if directory.is_relative_to(state_dir().parent) else "JUPYTER_RUNTIME_DIR"
+        raise OSError(
+            f"ipybox can't keep its state in {directory} ({exc.strerror}): set {variable} to a directory that you can "
+            "write and code can't"
+        ) from exc
 
 
 def empty_directory() -> Path:
@@ -22,7 +41,7 @@ def empty_directory() -> Path:
     It is emptied again before each use; only root could write it meanwhile.
     """
     directory = state_dir() / "empty"
-    directory.mkdir(mode=0o500, parents=True, exist_ok=True)
+    make_directory(directory, 0o500)
     with open_directory(directory) as empty:
         for name in empty.names():
             os.fchmod(empty.fd, 0o700)
@@ -43,7 +62,7 @@ def workspace_state_dir(workspace: Path) -> Path:
     """Returns the directory for what concerns one workspace, which is made if it is not there."""
     name = hashlib.sha256(os.fsencode(workspace.resolve())).hexdigest()[:32]
     directory = state_dir() / "workspaces" / name
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(directory)
     return directory
 
 

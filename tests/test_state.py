@@ -1,12 +1,14 @@
 """The user's state directory."""
 
 import os
+import pwd
 import stat
 from pathlib import Path
 
 import pytest
 
-from ipybox.state import empty_directory, state_dir
+from ipybox.state import empty_directory, state_dir, workspace_state_dir
+from ipybox.workspace.scratch import ScratchDirectory
 
 
 def test_the_state_directory_is_where_an_absolute_path_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -17,6 +19,27 @@ def test_the_state_directory_is_where_an_absolute_path_says(tmp_path: Path, monk
     for ignored in ("", "relative"):
         monkeypatch.setenv("XDG_STATE_HOME", ignored)
         assert state_dir() == tmp_path / "home" / ".local" / "state" / "ipybox"
+
+
+@pytest.mark.parametrize("home", ["", "relative", None])
+def test_a_home_that_is_no_absolute_path_is_ignored(home: str | None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("XDG_STATE_HOME")
+    if home is None:
+        monkeypatch.delenv("HOME")
+    else:
+        monkeypatch.setenv("HOME", home)
+
+    assert state_dir() == Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state" / "ipybox"
+
+
+def test_a_state_directory_that_can_not_be_made_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "home").touch()
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    for make in (empty_directory, lambda: workspace_state_dir(tmp_path), ScratchDirectory):
+        with pytest.raises(OSError, match=r"can't keep its state in .*home/\.local.* \(.*\): set XDG_STATE_HOME to"):
+            make()
 
 
 def test_the_empty_directory_is_emptied_before_each_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

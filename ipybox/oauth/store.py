@@ -26,7 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from ipybox.oauth.params import OAuthParams
 from ipybox.private_file import replace_private
-from ipybox.state import state_dir
+from ipybox.state import make_directory, state_dir
 
 logger = logging.getLogger(__name__)
 
@@ -136,4 +136,4 @@ class GrantFile:
                 locking.add_done_callback(lambda _: os.close(fd))
 
     def _make_directory(self) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self.path.parent)

@@ -27,7 +27,7 @@ from ipybox.sandbox import guard
 from ipybox.sandbox.policy import Policy
 from ipybox.sandbox.preflight import require_sandbox, srt_programs
 from ipybox.sandbox.settings import SandboxSettings
-from ipybox.state import make_state_dir_in, scratch_root, state_dir, workspace_state_dir
+from ipybox.state import make_directory, make_state_dir_in, scratch_root, state_dir, workspace_state_dir
 from ipybox.workspace.names import HOME_FILES, OPENABLE, PLACEHOLDERS, STATE_DIR, expand, literal
 from ipybox.workspace.programs import dropped_directories, host_path, interpreter
 from ipybox.workspace.scan import Found, is_name_pattern, name_matchers, scan
@@ -223,7 +223,7 @@ def hidden_directories() -> list[Path]:
     """Returns what no setting opens: ipybox's keys, the tokens of ports, and what the host keeps for a while."""
     directories = [state_dir(), Path(jupyter_runtime_dir()), scratch_root()]
     for directory in directories:  # what is not there can't be denied
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
     return directories
 
 

@@ -9,6 +9,7 @@ Names count in any case, as some file systems ignore it.
 """
 
 import os
+import pwd
 from typing import Final
 
 #: Directory of the workspace that only the host writes.
@@ -32,7 +33,7 @@ CREDENTIALS: Final = (
     *("~/.pgpass", "~/.my.cnf", "~/.databrickscfg", "~/.snowsql", "~/.vault-token", "~/.config/op"),
     *("~/.mozilla", "~/.thunderbird", "~/.config/google-chrome", "~/.config/chromium", "~/Library/Cookies"),
     *("~/.*_history", "~/.local/share/fish/fish_history", "~/.lesshst", "~/.viminfo", "~/.Xauthority"),
-    *("/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_*_key"),
+    *("~/.local/state/ipybox", "/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_*_key"),
     # Where these variables of the host say that it is instead.
     *("$GNUPGHOME", "$PASSWORD_STORE_DIR", "$AWS_SHARED_CREDENTIALS_FILE", "$AWS_CONFIG_FILE"),
     *("$AWS_WEB_IDENTITY_TOKEN_FILE", "$AZURE_CONFIG_DIR", "$GOOGLE_APPLICATION_CREDENTIALS", "$CLOUDSDK_CONFIG"),
@@ -90,11 +91,28 @@ _XDG: Final = {"~/.config/": "$XDG_CONFIG_HOME", "~/.local/share/": "$XDG_DATA_H
 def expand(entry: str) -> list[str]:
     """Returns the paths that an entry of `denyRead` stands for.
 
-    `$NAME` at its beginning is a variable of this process, which may list several paths, or none.
+    `$NAME` at its beginning is a variable of this process, which may list several paths, or none. `~/` is the home that
+    HOME names, and that of the user's account: who runs ipybox with another HOME has no fewer credentials there.
     """
+    home = account_home()
+    if entry.startswith("~/") and home is not None and home != os.path.expanduser("~"):
+        return [*_moved(entry), f"{literal(home)}/{entry.removeprefix('~/')}"]
+    return _moved(entry)
+
+
+def account_home() -> str | None:
+    """Returns the home of the user's account, whatever HOME says; None for a user without one, as in containers."""
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return None
+    return home if os.path.isabs(home) else None
+
+
+def _moved(entry: str) -> list[str]:
     for prefix, variable in _XDG.items():
         if entry.startswith(prefix):
-            return [entry, *expand(f"{variable}/{entry.removeprefix(prefix)}")]
+            return [entry, *_moved(f"{variable}/{entry.removeprefix(prefix)}")]
     if not entry.startswith("$"):
         return [entry]
     name, slash, rest = entry[1:].partition("/")

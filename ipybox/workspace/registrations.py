@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ipybox.state import state_dir
+from ipybox.state import make_directory, state_dir
 
 _MAX_BYTES = 1024
 
@@ -47,7 +47,7 @@ def locked_registration(place: Path) -> Generator[Registration]:
         place: Its path without links.
     """
     file = _file(place)
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(file.parent)
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from ipybox.errors import SandboxError
-from ipybox.state import scratch_root
+from ipybox.state import make_directory, scratch_root
 
 #: Bytes that the path of a socket may have: `sockaddr_un` without its final null.
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
@@ -46,7 +46,7 @@ class ScratchDirectory:
 
     def __init__(self, *, sockets: bool = False, writable: Iterable[Path] = ()):
         root = scratch_root()
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(root)
         root = root.resolve()
         name = os.urandom(4).hex()
         if sockets and len(os.fsencode(root / name)) + SOCKET_NAME > MAX_SOCKET_PATH:

@@ -21,7 +21,7 @@ from typing import Final
 from ipybox.beneath import open_directory, spelled_in
 from ipybox.printable import printable
 from ipybox.private_file import replace_private
-from ipybox.state import state_dir
+from ipybox.state import make_directory, state_dir
 
 #: Settings of the sandbox that a workspace may bring; code in the sandbox can't write a file of this name.
 SANDBOX_CONFIG: Final = "sandbox-config.json"
@@ -84,7 +84,7 @@ class TrustStore:
         if self._directory is None:
             raise PermissionError(f"the state directory {state_dir()} lies in the workspace, which may change it")
         agreement = self._agreement(file, data, profile)
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._directory)
         replace_private(self._directory / _name(agreement), json.dumps(asdict(agreement), indent=1))
 
     def agreements(self) -> list[Agreement]:

@@ -47,6 +47,7 @@ CREDENTIALS = (
         ".pypirc",
         ".pip/pip.conf",
     ),
+    ".local/state/ipybox/seal.key",
     *(".config/pip/pip.conf", ".config/uv/uv.toml", ".gem/credentials", ".cargo/credentials"),
     *(".cargo/credentials.toml", ".m2/settings.xml", ".gradle/gradle.properties", ".claude/.credentials.json"),
     *(".claude.json", ".config/claude/settings.json", ".codex/auth.json", ".gemini/oauth_creds.json"),

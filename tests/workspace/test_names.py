@@ -1,5 +1,9 @@
 """What entries of the lists of names stand for."""
 
+import os
+import pwd
+from pathlib import Path
+
 import pytest
 
 from ipybox.workspace.names import expand, is_protected, literal
@@ -55,3 +59,14 @@ def test_a_path_with_wildcards_stands_for_itself():
 )
 def test_names_are_protected_in_any_case(name: str, protected: bool):
     assert is_protected(name) == protected
+
+
+def test_the_home_of_the_account_is_meant_where_home_is_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    account = pwd.getpwuid(os.getuid()).pw_dir
+    monkeypatch.setenv("HOME", account)
+    assert expand("~/.ssh") == ["~/.ssh"]
+
+    for home in (str(tmp_path), "relative"):
+        monkeypatch.setenv("HOME", home)
+        assert expand("~/.ssh") == ["~/.ssh", f"{account}/.ssh"]
+        assert expand("/etc/shadow") == ["/etc/shadow"]
