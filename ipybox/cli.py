@@ -355,7 +355,8 @@ async def _serve(arguments: argparse.Namespace, workspace: Path, path: str, opti
     try:
         await serving
     except OSError as exc:
-        sys.exit(f"ipybox: {exc}")
+        print(f"ipybox: {exc}", file=sys.stderr, flush=True)
+        os._exit(1)  # everything has ended; from 3.13 on, Python would complain about what it can't flush
 
 
 async def _serve_http(server: "MCPServer", arguments: argparse.Namespace) -> int | str:

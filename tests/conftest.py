@@ -4,16 +4,19 @@ import asyncio
 import gc
 import os
 import select
+import sys
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutor
+from ipybox.workspace import imports
 from tests import servers
 
 #: Seconds that processes have to be gone after their owner was stopped.
@@ -57,6 +60,15 @@ def private_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imports_are_unguarded_again() -> Iterator[None]:
+    """Undoes for the next module what the first sandbox of a process changes for good."""
+    path, finders = sys.path[:], sys.meta_path[:]
+    yield
+    sys.path[:], sys.meta_path[:] = path, finders
+    cast(Any, imports)._guard = cast(Any, imports)._Guard()
 
 
 @pytest.fixture(scope="session")
