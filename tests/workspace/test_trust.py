@@ -19,7 +19,7 @@ from ipybox.state import state_dir
 from ipybox.tool_exec.approval.policy import Policy
 from ipybox.workspace import trust_command
 from ipybox.workspace.config import approval_policy, sandbox_settings
-from ipybox.workspace.trust import MAX_SIZE, TrustStore, read_untrusted
+from ipybox.workspace.trust import MAX_SIZE, TrustStore, is_brought, policy_notice, read_untrusted
 from tests.servers import WAIT
 from tests.test_mcp_server import client_of, output
 
@@ -185,6 +185,9 @@ def test_a_trust_store_that_the_workspace_brings_is_not_believed(
 
     assert found(workspace).untrusted is not None
     assert TrustStore(workspace).agreements() == []
+    assert TrustStore(workspace).revoke() == []
+    with pytest.raises(PermissionError, match=f"the state directory {state_dir()} lies in the workspace, which may"):
+        TrustStore(workspace).trust(file, b"")
     assert trust(workspace) == 1
     # As `ipybox docker` tells the container.
     vouched = TrustStore(workspace, [hashlib.sha256(file.read_bytes()).hexdigest()])
@@ -192,11 +195,151 @@ def test_a_trust_store_that_the_workspace_brings_is_not_believed(
     assert "run `ipybox trust` in" in found(workspace).notices[0]
 
 
-def test_agreements_are_private_files(workspace: Path, file: Path):
-    trust(workspace)
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of agreements that nothing has made yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "ipybox" / "trust"
 
-    paths = [path for path in (state_dir() / "trust").iterdir() if str(workspace) in path.read_text()]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600]
+
+def test_agreements_are_private_files_that_people_can_read(workspace: Path, file: Path, state: Path):
+    before = os.umask(0)
+    try:
+        trust(workspace)
+        trust(workspace, profile="workspace")
+    finally:
+        os.umask(before)
+
+    agreements = TrustStore(workspace).agreements()
+    assert [(each.file, each.profile) for each in agreements] == [
+        ("sandbox-config.json", "default"),
+        ("sandbox-config.json", "workspace"),
+    ]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in state.iterdir()} == {0o600}
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert {len(path.read_text().splitlines()) for path in state.iterdir()} == {6}
+
+
+def test_damaged_agreements_hide_no_others(workspace: Path, file: Path, state: Path):
+    trust(workspace)
+    for name, content in (
+        *(("a.json", b"{"), ("b.json", b"[]"), ("c.json", b'{"file": "x"}'), ("d.json", b"\xff"), ("e.json", b"1")),
+        ("f.json", json.dumps({"workspace": "/elsewhere", "file": "x", "profile": "", "sha256": ""}).encode()),
+    ):
+        (state / name).write_bytes(content)
+    (state / "g.json").symlink_to("missing")
+    (state / "h.json").mkdir()
+
+    assert [each.file for each in TrustStore(workspace).agreements()] == ["sandbox-config.json"]
+    assert [each.file for each in TrustStore(workspace).revoke()] == ["sandbox-config.json"]
+    assert len(list(state.iterdir())) == 8
+
+
+def test_an_agreement_is_revoked_for_the_files_that_are_named(workspace: Path, tmp_path: Path, state: Path):
+    store = TrustStore(workspace)
+    (tmp_path / "link").symlink_to(workspace)
+    for path, profile in (("b/x", "p"), ("b/x", ""), ("a", ""), ("../outside", "")):
+        store.trust(workspace / path, b"content", profile)
+
+    assert [each.file for each in store.agreements()] == [str(tmp_path / "outside"), "a", "b/x", "b/x"]
+    assert store.revoke([workspace / "c", workspace / "x"]) == []
+    assert [(each.file, each.profile) for each in store.revoke([tmp_path / "link" / "b" / "x"])] == [
+        ("b/x", ""),
+        ("b/x", "p"),
+    ]
+    assert [each.file for each in store.revoke([tmp_path / "outside"])] == [str(tmp_path / "outside")]
+    assert [each.file for each in store.revoke()] == ["a"]
+    assert store.agreements() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ({}, "run trust --workspace={workspace}"),
+        ({"profile": "default"}, "run trust --workspace={workspace}"),
+        ({"profile": "workspace"}, "run trust --workspace={workspace} --sandbox-profile=workspace"),
+        ({"file": Path("/a b/x")}, "run trust --workspace={workspace} '/a b/x'"),
+        ({"file": Path("/x\u202e")}, "run trust --workspace={workspace} '/x\\u202e'"),
+    ],
+    ids=["by_itself", "default", "profile", "file", "unprintable"],
+)
+def test_the_command_that_trusts_names_what_is_needed(
+    workspace: Path, state: Path, options: dict[str, Any], command: str
+):
+    assert TrustStore(workspace).command(program=["run"], **options) == command.format(workspace=workspace)
+
+
+def test_the_command_of_a_container_names_no_place_of_it(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(workspace))
+    store = TrustStore(workspace)
+
+    assert not store.can_remember
+    assert store.command(program=["run"]) == "ipybox trust"
+    assert store.command("workspace", workspace / "a" / "b.json") == "ipybox trust --sandbox-profile=workspace b.json"
+
+
+@pytest.mark.parametrize("installed", ["here", "linked", "elsewhere", "without_script"])
+def test_the_command_that_trusts_starts_this_ipybox(
+    workspace: Path, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, installed: str
+):
+    environment, path = tmp_path / "environment", tmp_path / "bin"
+    for directory in (environment, path):
+        directory.mkdir()
+    if installed != "without_script":
+        (environment / "ipybox").touch(0o755)
+    if installed == "linked":
+        (path / "ipybox").symlink_to(environment / "ipybox")
+    if installed == "elsewhere":
+        (path / "ipybox").touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(environment / "python"))
+    monkeypatch.setenv("PATH", str(environment if installed == "here" else path))
+
+    expected = {
+        **dict.fromkeys(("here", "linked"), "ipybox"),
+        "elsewhere": f"{environment}/ipybox",
+        "without_script": f"{environment}/python -I -m ipybox",
+    }
+    assert TrustStore(workspace).command() == f"{expected[installed]} trust --workspace={workspace}"
+
+
+def test_the_notice_of_a_policy_says_what_holds_and_how_to_trust_it(workspace: Path, state: Path):
+    notice = policy_notice(workspace / "a" / "ipybox.yaml", TrustStore(workspace), ["run"])
+
+    assert notice == (
+        "ipybox.yaml of the workspace is not trusted: it can only deny tool calls, and ipybox asks about all others. "
+        f"To see and allow what it allows, run `run trust --workspace={workspace}` in a terminal, then restart ipybox."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "brought"), [("missing", False), ("empty", False), ("directory", False), ("content", True), ("link", True)]
+)
+def test_a_placeholder_is_not_taken_for_a_file_that_the_workspace_brings(workspace: Path, kind: str, brought: bool):
+    path = workspace / "ipybox.yaml"
+    match kind:
+        case "missing":
+            path = path / "x"
+        case "directory":
+            path.mkdir()
+        case "link":
+            path.symlink_to("missing")
+        case _:
+            path.write_text("x" if kind == "content" else "")
+
+    assert is_brought(path) is brought
+
+
+def test_reading_makes_no_directory(workspace: Path):
+    with pytest.raises(FileNotFoundError):
+        read_untrusted(workspace / "missing" / "sandbox-config.json", workspace)
+
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_file_as_large_as_may_be_is_read(workspace: Path):
+    (workspace / "file").write_bytes(b" " * MAX_SIZE)
+
+    assert read_untrusted(workspace / "file", workspace) == b" " * MAX_SIZE
 
 
 def test_a_person_sees_what_is_opened_and_is_asked(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
