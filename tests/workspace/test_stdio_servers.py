@@ -406,13 +406,15 @@ def test_the_workspace_chooses_no_python(places: WritablePlaces, workspace: Path
 def test_a_shim_is_asked_with_the_path_of_the_registration(places: WritablePlaces, tmp_path: Path):
     programs = tmp_path / "shims"
     programs.mkdir()
-    for name, line in (("python", "exec chosen"), ("chosen", f"echo {sys.executable}")):
+    python = tmp_path / "python3"
+    python.symlink_to(os.path.realpath(sys.executable))
+    for name, line in (("python", "exec chosen"), ("chosen", f"echo {python}")):
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)
 
     server = started(places, "python", "-m", "server", env={"PATH": str(programs)})
 
-    assert (server.command, server.cwd) == (sys.executable, None)
+    assert (server.command, server.cwd) == (str(python), None)
 
 
 @pytest.mark.parametrize(
