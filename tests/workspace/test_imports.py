@@ -277,7 +277,10 @@ def test_what_is_installed_comes_before_the_directory_of_the_script(
     for directory, text in ((place, "first"), (installed, "installed")):
         (directory / "planted_one.py").write_text(f"said = {text!r}")
         (directory / f"planted_only_{text}.py").write_text(f"said = {text!r}")
-    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=script and str(tmp_path / script)))  # pyright: ignore[reportArgumentType]
+    main = ModuleType("__main__")
+    if script is not None:
+        main.__file__ = str(tmp_path / script)
+    monkeypatch.setitem(sys.modules, "__main__", main)
     flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if not name.startswith("_")}
     monkeypatch.setattr(sys, "flags", SimpleNamespace(**flags | {"safe_path": safe_path}))
     sys.path[:0] = [str(place) if first else "", str(installed)]
