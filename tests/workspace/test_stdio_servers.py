@@ -92,6 +92,8 @@ def test_known_launchers_start_in_the_working_directory(
         ("uv", ["run", "x", "server"]),
         ("uv", ["tool", "run", "--unknown-option", "server"]),
         ("uvx", ["--from", "package"]),
+        ("uvx", ["--with"]),
+        ("mcp-server", ["--set=key=data", "-I/opt/include"]),
         ("node", []),
         ("node", ["{workspace}/missing.js"]),
         ("/missing/node", ["/opt/server/index.js"]),
@@ -177,6 +179,8 @@ def test_a_server_starts_in_the_root_if_code_can_write_the_state_directory(
         ("/opt/Node.EXE", ["{workspace}/server.py"], "server.py lies where code in the kernel can write"),
         ("/opt/npx.cmd", ["file:{workspace}"], "workspace lies where code in the kernel can write"),
         ("uvx", ["--from", "./server", "x"], "'./server' is relative to the working directory"),
+        ("uvx", ["--from", ".", "x"], "'.' is relative to the working directory"),
+        ("uvx", [".."], "'..' is relative to the working directory"),
         ("uvx", ["--from=./server", "x"], "'./server' is relative to the working directory"),
         ("npx", ["-y", "server@file:missing/x"], "'missing/x' is relative to the working directory"),
         ("npx", ["-y", "@scope/server/x"], "'@scope/server/x' is relative to the working directory"),
@@ -211,7 +215,10 @@ def test_a_refusal_says_what_to_change(places: WritablePlaces, workspace: Path):
     )
 
 
-def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(places: WritablePlaces, workspace: Path):
+def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(
+    places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir("/")
     server = StdioServer(command="./server.sh", args=["."], cwd=str(workspace))
 
     assert harden(server, places).command == str(workspace / "server.sh")
