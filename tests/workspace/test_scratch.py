@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,9 +152,9 @@ def test_a_directory_that_another_process_removes_at_once_is_made_again(
             removed.extend(root.iterdir())
             removed[0].rmdir()
 
-    def open_(path: Path, flags: int, opened: Callable[[Path, int], int] = os.open) -> int:
+    def open_(path: Path, flags: int, opened: Callable[..., int] = os.open, **options: Any) -> int:
         remove()
-        return opened(path, flags)
+        return opened(path, flags, **options)
 
     def flock(fd: int, operation: int, lock: Callable[[int, int], None] = fcntl.flock) -> None:
         remove()
