@@ -71,9 +71,9 @@ def kept(state: Path) -> dict[str, bytes]:
     }
 
 
-def test_directory_is_private_and_exists_for_the_time_of_the_context():
+def test_directory_is_private_and_exists_for_the_time_of_the_context(root: Path):
     with ScratchDirectory() as first, ScratchDirectory() as second:
-        assert first.path.parent == second.path.parent == scratch_root().resolve()
+        assert first.path.parent == second.path.parent == scratch_root() == root
         assert {stat.S_IMODE(path.stat().st_mode) for path in (first.path, first.path.parent)} == {0o700}
         (first.path / "file").touch()
     assert not first.path.exists()
@@ -188,16 +188,14 @@ async def test_directory_of_a_killed_process_is_removed_by_the_next_one():
         assert not left.exists()
 
 
-def test_a_link_in_place_of_a_directory_is_not_followed(tmp_path: Path):
-    (tmp_path / "file").touch()
-    scratch_root().mkdir(parents=True, exist_ok=True)
-    link = scratch_root() / "link"
-    link.symlink_to(tmp_path)
-    try:
-        with ScratchDirectory():
-            assert (tmp_path / "file").exists()
-    finally:
-        link.unlink()
+def test_a_link_in_place_of_a_directory_is_not_followed(root: Path, tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    root.mkdir(parents=True)
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+
+    with ScratchDirectory():
+        assert (tmp_path / "elsewhere").exists()
+        assert (root / "link").is_symlink()
 
 
 async def test_kernels_run_where_the_path_of_the_state_is_too_long_for_sockets(
