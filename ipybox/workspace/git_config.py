@@ -8,6 +8,8 @@ import re
 import stat
 from collections.abc import Iterator
 
+from ipybox.workspace.writable import is_below
+
 _LARGEST = 256 * 1024
 
 _CREDENTIALS = re.compile(
@@ -31,7 +33,8 @@ def configs_with_credentials(dot_git: str) -> Iterator[str]:
     if os.path.isfile(dot_git):
         git_dir = os.path.join(os.path.dirname(dot_git), _text(dot_git).removeprefix("gitdir:").strip())
         git_dir = os.path.normpath(os.path.join(git_dir, _text(os.path.join(git_dir, "commondir")).strip()))
-    for directory in (git_dir, *_below(f"{git_dir}/modules"), *_below(f"{git_dir}/worktrees")):
+    home = os.path.dirname(os.path.realpath(git_dir))
+    for directory in (git_dir, *_below(f"{git_dir}/modules", home), *_below(f"{git_dir}/worktrees", home)):
         for name in ("config", "config.worktree"):
             path = f"{directory}/{name}"
             if os.path.isfile(path) and holds_credentials(path):
@@ -44,7 +47,10 @@ def holds_credentials(path: str) -> bool:
     return len(content) > _LARGEST or _CREDENTIALS.search(content) is not None
 
 
-def _below(directory: str) -> Iterator[str]:
+def _below(directory: str, home: str) -> Iterator[str]:
+    # Through a link out of the repository, code could have the whole file system searched, and parts of it hidden.
+    if not is_below(os.path.realpath(directory), home):
+        return
     for parent, names, _ in os.walk(directory):
         # What is in these is no configuration, and a lot.
         names[:] = [name for name in names if name not in ("objects", "refs", "logs", "hooks", "info")]
@@ -61,5 +67,10 @@ def _read(path: str) -> bytes:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError):
         return b""
-    with open(file, "rb") as opened:
-        return opened.read(_LARGEST + 1) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):  # such as a directory, for which `open` raises
+            return b""
+        with open(file, "rb", closefd=False) as opened:
+            return opened.read(_LARGEST + 1)
+    finally:
+        os.close(file)

@@ -47,6 +47,8 @@ _PACKAGE_RUNNERS = frozenset(("npx", "uvx"))
 #: Options of npx and of `uv tool run` in front of what they run: those without a value, and those with one.
 _NPX_FLAGS = frozenset(("-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--offline", "--prefer-offline", "--"))
 _NPX_VALUES = frozenset(("-p", "--package"))
+#: What npm gets from a repository, and never from a directory: `github:owner/name`.
+_NPX_HOSTS = ("github:", "gitlab:", "bitbucket:", "gist:")
 _UVX_FLAGS = frozenset(("-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"))
 _UVX_VALUES = frozenset(("--from", "--with", "-p", "--python"))
 
@@ -83,6 +85,8 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     head = _head(words)
     for index, word in enumerate(map(_value, server.args)):
         is_package = _name(command) in _PACKAGE_RUNNERS and index < head
+        if is_package and _name(command) == "npx" and word.startswith(_NPX_HOSTS):
+            continue
         if _is_relative(word) or (not is_package and not os.path.isabs(word) and os.path.lexists(word)):
             raise MCPServerError(
                 f"{word!r} is relative to the working directory, but {_name(command)} starts in an empty one: give an "

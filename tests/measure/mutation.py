@@ -22,6 +22,13 @@ ROOT = Path(__file__).parents[2]
 MUTMUT = [sys.executable, str(Path(__file__).with_name("mutmut_runner.py"))]
 
 POLICY = ["tests/tool_exec/test_policy.py"]
+
+
+def _without(file: str, *slow: str) -> list[str]:
+    """Returns a file of tests without those that take seconds, and that others make superfluous here."""
+    return [file, *(f"--deselect={file}::test_{name}" for name in slow)]
+
+
 #: Modules below ipybox/, and their tests.
 TARGETS: dict[str, list[str]] = {
     "tool_exec/seal": ["tests/tool_exec/test_seal.py"],
@@ -41,9 +48,24 @@ TARGETS: dict[str, list[str]] = {
     "workspace/narrowing": ["tests/workspace/test_narrowing.py"],
     "workspace/programs": ["tests/workspace/test_programs.py", "tests/workspace/test_writable.py"],
     "workspace/registrations": ["tests/workspace/test_registrations.py"],
-    "workspace/scan": ["tests/workspace/test_scan.py"],
+    "workspace/scan": _without(
+        "tests/workspace/test_scan.py",
+        "30000_directories_are_all_searched",
+        "1001_files_with_secrets_are_hidden_one_by_one",
+        "too_many_secrets_are_hidden_by_the_deepest_directory_that_suffices",
+        "too_many_secrets_in_many_directories_are_hidden_by_some_of_these",
+        "a_directory_of_too_much_that_is_only_protected_can_be_read",
+    ),
     "workspace/scratch": ["tests/workspace/test_scratch.py"],
-    "workspace/stdio_servers": ["tests/workspace/test_stdio_servers.py"],
+    "workspace/stdio_servers": _without(
+        "tests/workspace/test_stdio_servers.py",
+        "npx_runs_nothing_of_the_workspace",
+        "npm_obeys_its_global_configuration_and_not_that_of_the_workspace",
+        "uv_takes_its_index_from_the_user_and_not_from_the_workspace",
+        "generating_starts_a_server_that_imports_nothing_from_the_workspace",
+        "registering_with_a_cwd_that_code_can_write_says_what_that_means",
+        "generating_follows_no_link",
+    ),
     "workspace/trust": ["tests/workspace/test_trust.py"],
     "workspace/trust_command": ["tests/workspace/test_trust.py"],
     "workspace/writable": ["tests/workspace/test_writable.py", "tests/workspace/test_imports.py"],

@@ -30,6 +30,14 @@ def test_a_value_can_use_another_but_none_of_the_environment(tmp_path: Path, mon
 
 def test_a_workspace_needs_no_file(tmp_path: Path):
     assert read_env_file(tmp_path) == {}
+    assert read_env_file(tmp_path / "missing") == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_that_no_variable_can_have_is_left_out(tmp_path: Path):
+    (tmp_path / ".env").write_text("A=a\0b\nB=2\n")
+
+    assert read_env_file(tmp_path) == {"B": "2"}
 
 
 def _link(file: Path) -> None:
@@ -38,6 +46,15 @@ def _link(file: Path) -> None:
 
 def _large(file: Path) -> None:
     file.write_bytes(b"A=1\n" + b"#" * MAX_BYTES)
+
+
+def test_a_warning_gives_the_reason_of_the_system(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    (tmp_path / "file").touch()
+
+    with caplog.at_level(logging.WARNING):
+        assert read_env_file(tmp_path / "file") == {}
+
+    assert caplog.messages == [f"{tmp_path / 'file' / '.env'} is not read: Not a directory"]
 
 
 @pytest.mark.parametrize("make", [_link, os.mkfifo, Path.mkdir, _large], ids=["link", "pipe", "directory", "large"])

@@ -20,7 +20,8 @@ from tests.servers import WAIT
         pytest.param('[Credential "https://example.org"]\n\tusername = me\n', True, id="credential_of_a_host"),
         pytest.param("[github]\n\toauth-token = x\n", True, id="token"),
         pytest.param("[sendemail]\n\tsmtpPass = x\n", True, id="mail"),
-        pytest.param("[core]\n" + "\n" * 300_000, True, id="too_large_to_tell"),
+        pytest.param("[core]\n".ljust(256 * 1024 + 1), True, id="too_large_to_tell"),
+        pytest.param("[core]\n".ljust(256 * 1024), False, id="as_large_as_may_be"),
         pytest.param("[core]\n\tbare = false\n", False, id="core"),
         pytest.param('[remote "o"]\n\turl = https://github.com/x/y.git\n', False, id="https"),
         pytest.param('[remote "o"]\n\turl = https://me@dev.azure.com/x/y\n', False, id="user"),
@@ -52,6 +53,29 @@ def test_configuration_of_worktrees_and_submodules_counts(tmp_path: Path):
     assert set(configs_with_credentials(str(worktree / ".git"))) == expected
 
 
+def test_configuration_of_one_worktree_counts(tmp_path: Path):
+    own = tmp_path / ".git" / "worktrees" / "x" / "config.worktree"
+    own.parent.mkdir(parents=True)
+    own.write_text("[credential]\n")
+    (tmp_path / ".git" / "config.worktree").write_text("[credential]\n")
+
+    expected = {str(own), str(tmp_path / ".git" / "config.worktree")}
+    assert set(configs_with_credentials(str(tmp_path / ".git"))) == expected
+
+
+@pytest.mark.parametrize("name", ["x", "d\udcff"], ids=["text", "no_text"])
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "absolute"])
+def test_a_submodule_leads_to_its_configuration(tmp_path: Path, name: str, relative: bool):
+    module = tmp_path / ".git" / "modules" / name
+    module.mkdir(parents=True)
+    (module / "config").write_text("[credential]\n")
+    (tmp_path / "sub").mkdir()
+    place = Path("..", ".git", "modules", name) if relative else module
+    (tmp_path / "sub" / ".git").write_bytes(b"gitdir: " + os.fsencode(place) + b"\n")
+
+    assert list(configs_with_credentials(str(tmp_path / "sub" / ".git"))) == [str(module / "config")]
+
+
 def test_directories_that_hold_no_configuration_are_not_searched(tmp_path: Path):
     for name in ("objects", "refs", "logs", "hooks", "info", "x"):
         (tmp_path / ".git" / "modules" / name).mkdir(parents=True)
@@ -64,7 +88,29 @@ def test_what_is_no_configuration_does_not_stop_the_search(tmp_path: Path):
     os.mkfifo(tmp_path / "config")
     (tmp_path / "file").write_text("gitdir: \0\n")
     (tmp_path / "link").symlink_to("link")
+    (tmp_path / "repository" / "commondir").mkdir(parents=True)
+    (tmp_path / "directory").write_text("gitdir: repository\n")
 
     assert not holds_credentials(str(tmp_path / "config"))
-    for name in ("", "file", "link", "missing"):
+    assert not holds_credentials(str(tmp_path / "repository"))
+    for name in ("", "file", "link", "directory", "missing"):
         assert list(configs_with_credentials(str(tmp_path / name))) == []
+
+
+@pytest.mark.parametrize("name", ["modules", "worktrees"])
+def test_a_link_out_of_the_repository_is_not_searched(tmp_path: Path, name: str):
+    """Code could let the next start search the whole file system, and hide what it finds there."""
+    repository, elsewhere = tmp_path / "workspace" / ".git", tmp_path / "elsewhere"
+    for place in (repository, elsewhere, tmp_path / "workspace" / "store" / "x"):
+        place.mkdir(parents=True)
+        (place / "config").write_text("[credential]\n")
+
+    (repository / name).symlink_to(elsewhere)
+    assert list(configs_with_credentials(str(repository))) == [str(repository / "config")]
+
+    (repository / name).unlink()
+    (repository / name).symlink_to("../store")
+    (elsewhere / "link").symlink_to(repository)
+    for path in (repository, elsewhere / "link"):
+        expected = [str(path / "config"), str(path / name / "x" / "config")]
+        assert list(configs_with_credentials(str(path))) == expected

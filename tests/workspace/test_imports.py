@@ -1,12 +1,22 @@
-"""What a process imports once code can write a part of where it looks. Each test is a Python of its own."""
+"""What a process imports once code can write a part of where it looks.
 
+Tests of what is really imported have a Python of their own; those of the rules look only at what this one would find.
+"""
+
+import os
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from ipybox.workspace import imports
+from ipybox.workspace.imports import guard_imports, import_installed
+from ipybox.workspace.writable import WritablePlaces
 from tests.servers import WAIT
 
 GUARD = """
@@ -127,3 +137,172 @@ def test_a_script_gets_ipybox_with_what_is_installed_although_its_directory_has_
 
     assert run(script, tmp_path) == "CodeExecutor\n"
     assert not (tmp_path / "mark").exists()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory; afterwards, this process imports as before."""
+    for name in ("workspace/sub", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "workspace")
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    # Executors of other tests guard this process for good.
+    unguarded = [finder for finder in sys.meta_path if type(finder).__module__ != imports.__name__]
+    monkeypatch.setattr(sys, "meta_path", unguarded)
+    monkeypatch.setattr(imports, "_guard", type(vars(imports)["_guard"])())
+    before = set(sys.modules)
+    yield tmp_path / "workspace"
+    for name in set(sys.modules) - before:
+        if name.startswith("planted"):
+            del sys.modules[name]
+
+
+def loaded(name: str, search: object, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A package that was imported before."""
+    module = ModuleType(name)
+    module.__path__ = search  # pyright: ignore[reportAttributeAccessIssue] there are others than lists
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+def test_what_code_can_write_is_dropped_and_this_python_is_spelled_without_links(workspace: Path, tmp_path: Path):
+    python = Path(sys.prefix).resolve()
+    (workspace / ".venv").symlink_to(python)
+    (workspace / "out").symlink_to(tmp_path / "elsewhere")
+    entries = ["", ".", str(workspace / "sub"), str(workspace / "out"), str(tmp_path / "elsewhere")]
+    sys.path[:] = [*entries, str(workspace / ".venv" / "lib"), str(tmp_path / "missing")]
+
+    guard_imports(WritablePlaces(workspace))
+
+    assert sys.path == [str(tmp_path / "elsewhere"), str(python / "lib"), str(tmp_path / "missing")]
+
+
+@pytest.mark.parametrize("name", ["planted_top", "planted_sub"])
+def test_a_module_that_was_dropped_is_refused_with_what_to_do(workspace: Path, name: str):
+    place = workspace / "sub" if name == "planted_sub" else workspace
+    (place / f"{name}.py").touch()
+    sys.path[:0] = ["", str(workspace / "sub")]
+    assert find_spec(name) is not None
+    guard_imports(WritablePlaces(workspace))
+
+    with pytest.raises(ModuleNotFoundError) as error:
+        find_spec(name)
+
+    assert error.value.name == name
+    assert str(error.value) == (
+        f"ipybox does not import {name!r} from {place}: code in the kernel can write there. Import it before the "
+        "sandbox starts, or have code run in another directory (working_dir, --workspace)"
+    )
+    assert find_spec("planted_nowhere") is None
+    assert find_spec("json.planted_top") is None
+    assert find_spec("json") is not None
+
+
+def test_imports_are_guarded_once_for_all_workspaces(workspace: Path, tmp_path: Path):
+    before = sys.meta_path[:]
+
+    for place in (workspace, workspace, tmp_path / "elsewhere"):
+        guard_imports(WritablePlaces(place))
+
+    assert sys.meta_path[1:-1] == before
+
+
+def test_modules_of_a_package_in_such_a_place_are_refused(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    elsewhere = tmp_path / "elsewhere"
+    for place in (workspace, elsewhere):
+        (place / "part.py").touch()
+    loaded("planted", [str(workspace)], monkeypatch)
+    loaded("planted_both", [str(elsewhere), str(workspace)], monkeypatch)
+    loaded("planted_later", [str(elsewhere)], monkeypatch)
+
+    guard_imports(WritablePlaces(workspace))
+
+    for name in ("planted.part", "planted_both.part"):
+        with pytest.raises(ModuleNotFoundError, match=f"does not import '{name}' from {workspace}: ") as error:
+            find_spec(name)
+        assert error.value.name == name
+    assert find_spec("planted_later.part") is not None
+    guard_imports(WritablePlaces(elsewhere))
+    with pytest.raises(ModuleNotFoundError, match=f"from {elsewhere}: "):
+        find_spec("planted_later.part")
+    with pytest.raises(ModuleNotFoundError, match=f"from {workspace}: "):
+        find_spec("planted.part")
+
+
+def test_loaded_packages_are_spelled_without_links_if_these_are_in_the_workspace(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    python = Path(sys.prefix).resolve()
+    (workspace / ".venv").symlink_to(python)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    kept = [str(workspace / "sub"), str(tmp_path / "link")]
+    module = loaded("planted", [str(workspace / ".venv" / "lib"), *kept], monkeypatch)
+    tuples = loaded("planted_tuple", (str(workspace / ".venv"),), monkeypatch)
+    search = module.__path__
+
+    guard_imports(WritablePlaces(workspace))
+
+    assert search == module.__path__ == [str(python / "lib"), *kept]
+    assert tuples.__path__ == (str(workspace / ".venv"),)
+
+
+@pytest.mark.parametrize(
+    ("first", "safe_path", "script", "imported"),
+    [
+        ("workspace", False, "elsewhere/script.py", "installed"),
+        ("workspace", False, None, "installed"),
+        ("", False, None, "installed"),
+        ("script", False, "script/script.py", "installed"),
+        ("script", False, "link/script.py", "installed"),
+        ("other", False, "script/script.py", "first"),
+        ("workspace", True, None, "first"),
+    ],
+    ids=["working_directory", "no_script", "empty", "script", "linked_script", "another", "safe_path"],
+)
+def test_what_is_installed_comes_before_the_directory_of_the_script(
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    safe_path: bool,
+    script: str | None,
+    imported: str,
+):
+    (tmp_path / "script").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to("script")
+    place = tmp_path / first if first else workspace
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    for directory, text in ((place, "first"), (installed, "installed")):
+        (directory / "planted_one.py").write_text(f"said = {text!r}")
+        (directory / f"planted_only_{text}.py").write_text(f"said = {text!r}")
+    main = ModuleType("__main__")
+    if script is not None:
+        main.__file__ = str(tmp_path / script)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if not name.startswith("_")}
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(**flags | {"safe_path": safe_path}))
+    sys.path[:0] = [str(place) if first else "", str(installed)]
+    before = sys.path[:]
+
+    assert import_installed("planted_one").said == imported
+    assert import_installed("planted_only_installed").said == "installed"
+    assert import_installed("planted_only_first").said == "first"
+    with pytest.raises(ModuleNotFoundError, match="planted_missing"):
+        import_installed("planted_missing")
+    assert sys.path == before
+
+
+def test_an_error_of_an_installed_module_is_not_hidden(workspace: Path, tmp_path: Path):
+    (workspace / "planted_wrong.py").touch()
+    (tmp_path / "elsewhere" / "planted_wrong.py").write_text("raise ZeroDivisionError")
+    sys.path[:0] = [os.getcwd(), str(tmp_path / "elsewhere")]
+    before = sys.path[:]
+
+    with pytest.raises(ZeroDivisionError):
+        import_installed("planted_wrong")
+
+    assert sys.path == before

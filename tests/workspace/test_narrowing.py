@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.sandbox.policy import Policy
+from ipybox.sandbox.policy import DEEPEST_PATH, LONGEST_PATH, Policy
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.workspace.narrowing import narrowed, opened
 
@@ -87,6 +87,25 @@ def test_only_what_both_sides_let_code_write_remains(wanted: list[str], kept: li
     assert left == tuple(path.replace("WORK/", f"{workspace}/", 1) for path in named(kept))
 
 
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("/srv/".ljust(LONGEST_PATH, "a"), True),
+        ("/srv/".ljust(LONGEST_PATH + 1, "a"), False),
+        ("/srv" + "/a" * (DEEPEST_PATH - 1), True),
+        ("/srv" + "/a" * DEEPEST_PATH, False),
+    ],
+    ids=["long", "too_long", "deep", "too_deep"],
+)
+def test_a_path_may_be_as_long_and_as_deep_as_the_policy_judges(path: str, kept: bool, workspace: Path):
+    own = replace(OWN, allow_write=("/srv",))
+
+    assert narrowed(own, replace(own, allow_write=(path,)), workspace).allow_write == ((path,) if kept else ())
+    assert opened(own, replace(own, allow_write=(path,)), workspace) == (
+        {} if kept else {"code may also write": [path]}
+    )
+
+
 def test_git_is_opened_only_if_both_sides_name_it(workspace: Path):
     own = replace(OWN, allow_write=(".", ".git"))
     assert narrowed(own, replace(own, allow_write=(".", ".git")), workspace).allow_write == (".", ".git")
@@ -141,17 +160,52 @@ def test_only_hosts_that_both_sides_allow_remain(wanted: list[str], kept: list[s
 def test_denials_are_united(field: str, workspace: Path):
     own: tuple[str, ...] = getattr(OWN, field)
 
-    left = narrowed(OWN, replace(OWN, **{field: ("more.test", own[0])}), workspace)
+    wanted = replace(OWN, source="file", file=Path("file"), **{field: ("more.test", own[0])})  # pyright: ignore[reportArgumentType] one of three lists
+
+    left = narrowed(OWN, wanted, workspace)
 
     assert getattr(left, field) == (*own, "more.test")
-    assert replace(left, source="own", **{field: own}) == OWN
+    assert (left.source, left.file) == ("own and file", Path("file"))
+    assert replace(left, source="own", file=None, **{field: own}) == OWN  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("field", ["allow_local_binding", "weaker_nested_sandbox"])
 @pytest.mark.parametrize(("own", "wanted"), list(itertools.product([True, False], repeat=2)))
 def test_switches_go_to_the_strict_side_only(field: str, own: bool, wanted: bool, workspace: Path):
     mine: Any = replace(OWN, **{field: own})  # pyright: ignore[reportArgumentType] one of two flags
-    assert getattr(narrowed(mine, replace(mine, **{field: wanted}), workspace), field) is (own and wanted)
+    theirs: Any = replace(mine, **{field: wanted})
+
+    assert getattr(narrowed(mine, theirs, workspace), field) is (own and wanted)
+    assert bool(opened(mine, theirs, workspace)) is (wanted and not own)
+
+
+def test_a_file_opens_nothing_that_another_entry_still_hides_or_protects(
+    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KUBECONFIG", f"{home}/.kube/config:{home}/config")
+    monkeypatch.delenv("NETRC", raising=False)
+    own = replace(
+        OWN,
+        deny_read=("~/.gnupg", "$KUBECONFIG", "$NETRC", "**/*.pem", "~/.s*", "/opt/secret"),
+        deny_write=("data/raw", "data/raw/deep", "out/*", ".git", "out/" + "a" * 1100),
+    )
+
+    shown = opened(own, replace(own, deny_read=("~",), allow_read=(), deny_write=("data",)), workspace)
+
+    # A variable that is not set here, and patterns, may stand for what is open.
+    assert shown == {
+        "no longer hidden from code": ["$NETRC", "/opt/secret"],
+        "no longer protected from writing": ["out/*", "out/" + "a" * 1100],
+    }
+
+
+def test_a_variable_of_two_paths_is_shown_if_one_of_them_is_opened(
+    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KUBECONFIG", f"{home}/.kube/config:/opt/config")
+    own = replace(OWN, deny_read=("$KUBECONFIG",))
+
+    assert opened(own, replace(own, deny_read=("~",)), workspace) == {"no longer hidden from code": ["$KUBECONFIG"]}
 
 
 #: Entries that a hostile file may have in any list of paths, and those that it has in pairs, too.

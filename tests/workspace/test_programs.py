@@ -33,6 +33,7 @@ def test_directories_of_the_workspace_are_dropped_and_can_be_named(
     assert host_path(WritablePlaces(inside.parent)) == str(outside)
 
     assert dropped_directories() == [str(inside), str(missing)]
+    monkeypatch.setenv("PATH", str(outside))
     assert dropped_program("tool") == str(inside / "tool")
     assert dropped_program("another") is None
 
@@ -48,6 +49,11 @@ def test_without_path_the_system_has_one(directories: tuple[Path, Path], monkeyp
 def test_an_interpreter_that_is_in_no_environment_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch):
     executable = Path(sys.executable).relative_to(sys.prefix)
     assert interpreter() == PYTHON_DIRECTORIES[0] / executable
+
+    monkeypatch.setattr(sys, "prefix", "/link")
+    monkeypatch.setattr(sys, "executable", "/link/bin/python")
+
+    assert interpreter() == PYTHON_DIRECTORIES[0] / "bin" / "python"
 
     monkeypatch.setattr(sys, "executable", "/opt/app/python")
 

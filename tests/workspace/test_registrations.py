@@ -55,6 +55,41 @@ def test_a_registration_may_have_no_origin():
         assert not registration.has_origin(None)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"\xff \xff", b"word", b" " * 5000], ids=repr)
+def test_a_damaged_record_stands_for_no_package_and_can_be_replaced(state: Path, content: bytes):
+    record(b"manifest", "origin", "seal")
+    (file,) = (state / "ipybox" / "packages").iterdir()
+    file.write_bytes(content)
+
+    with locked_registration(PLACE) as registration:
+        assert registration.seal.strip() == current_seal(PLACE).strip() == ""
+        assert not registration.is_of(b"manifest")
+        assert not registration.has_origin("origin")
+        registration.write(b"manifest", "origin", "new")
+    assert current_seal(PLACE) == "new"
+
+
+def test_only_a_missing_record_stands_for_no_package(state: Path):
+    record(b"manifest", None, "seal")
+    (file,) = (state / "ipybox" / "packages").iterdir()
+    file.unlink()
+    file.symlink_to(file)
+
+    with pytest.raises(OSError, match="symbolic links"):
+        current_seal(PLACE)
+
+
+def test_a_record_is_left_closed(state: Path):
+    record(b"manifest", None, "seal")
+    before = len(os.listdir("/dev/fd"))
+
+    current_seal(PLACE)
+    with pytest.raises(ZeroDivisionError), locked_registration(PLACE):
+        _ = 1 / 0
+
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_places_are_remembered_apart():
     record(b"manifest", None, "seal")
     record(b"other", None, "other", Path("/project/mcptools/other"))

@@ -1,7 +1,6 @@
 """What a scan finds, and what takes the place of what a sandbox can't hide by itself."""
 
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from ipybox.errors import SandboxError
 from ipybox.workspace import scan as module
 from ipybox.workspace.names import SECRET_FILES
-from ipybox.workspace.scan import MAX_MOUNTS, Found, scan
+from ipybox.workspace.scan import MAX_MOUNTS, Found, ends_with, is_name_pattern, name_matchers, scan
 
 
 def make(root: Path, *names: str) -> None:
@@ -27,13 +26,49 @@ def below(root: Path, paths: Iterable[str]) -> set[str]:
     return {os.path.relpath(path, root) for path in paths}
 
 
+@pytest.mark.parametrize(
+    ("entry", "is_one"),
+    [
+        *((entry, True) for entry in ("**/.env*", "**/x", "**/a/b", "*.pem", "?.key", "[ab].key")),
+        *((entry, False) for entry in (".env", "a/b", "a*/b", "~/.s*", "**", "**/a/**", "a/**", "**/**/x", "/etc/*")),
+    ],
+)
+def test_a_pattern_of_names_is_told_from_a_path(entry: str, is_one: bool):
+    assert is_name_pattern(entry) is is_one
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("**/.env*", ".env", True),
+        ("**/.env*", "a/b/.ENV.local", True),
+        ("**/.env*", ".env/a", False),
+        ("**/A/b", "a/B", True),
+        ("**/a/b/", "x/a/b", True),
+        ("**/a/b", "b", False),
+        ("**/a/b", "a/x/b", False),
+        ("**/a/b", "x/b", False),
+        ("**/a/b", "a/bc", False),
+    ],
+)
+def test_a_path_ends_with_names_in_any_case(pattern: str, path: str, matches: bool):
+    assert ends_with(path.split("/"), name_matchers(pattern)) is matches
+
+
+def test_a_pattern_for_one_name_means_the_workspace_itself(tmp_path: Path):
+    make(tmp_path, "a.pem", "a/b.pem", "a/c.key", "b.key")
+
+    assert below(tmp_path, scan(tmp_path, ["*.pem", "**/*.key"], [], []).hidden) == {"a.pem", "a/c.key", "b.key"}
+
+
 def test_secrets_are_found_wherever_they_are_and_in_any_case(tmp_path: Path):
     secrets = {
         *(".ENV", "a/.Env.local", ".npmrc", "a/.NPMRC", ".mcp.json", "a/.netrc", "a/.pypirc", ".git-credentials"),
         *(".claude/settings.local.json", ".claude/worktrees/x/.env", "a/.claude/settings.local.json"),
+        *("a/.ipybox/.env", ".env.d/.env", ".env.d"),
         *("node_modules/x/.env", ".venv/lib/site-packages/x/.env", "__pycache__/.env", "[id]/*/.env?"),
     }
-    make(tmp_path, *secrets, "env", "a/npmrc", "settings.local.json", ".ipybox/packages/x/.env", "a/x.env")
+    make(tmp_path, *secrets - {".env.d"}, "env", "a/npmrc", "settings.local.json", ".ipybox/packages/x/.env", "a/x.env")
 
     assert below(tmp_path, found_in(tmp_path).hidden) == secrets
 
@@ -78,7 +113,23 @@ def test_a_directory_that_can_not_be_searched_is_hidden(tmp_path: Path, monkeypa
     found = found_in(tmp_path)
 
     assert below(tmp_path, found.hidden) == {"a/b"}
+    assert below(tmp_path, found.replaced) == {"a/b"}
     assert found.notices == [f"The sandbox hides {tmp_path}/a/b, as it can't be searched for secrets."]
+
+
+def test_a_directory_that_is_gone_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make(tmp_path, "a/x", "b/.env", "c/x")
+    scandir = os.scandir
+
+    def losing(path: str) -> object:
+        if path.endswith(("/a", "/c")):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return scandir(path)
+
+    monkeypatch.setattr(module.os, "scandir", losing)
+    found = found_in(tmp_path)
+
+    assert (below(tmp_path, found.hidden), found.notices) == ({"b/.env"}, [])
 
 
 def test_what_can_not_be_read_only_by_its_name_is_hidden(tmp_path: Path):
@@ -89,7 +140,20 @@ def test_what_can_not_be_read_only_by_its_name_is_hidden(tmp_path: Path):
     assert below(tmp_path, found.hidden) == {"[id]/.git", "[id]/.env"}
     assert below(tmp_path, found.read_only) == {"a/.git"}
     assert below(tmp_path, found.replaced) == {"[id]/.git"}
-    assert [re.search(r"hides \S+/\[id\]/\.git, as ", notice) is not None for notice in found.notices] == [True]
+    assert found.notices == [
+        f"The sandbox hides {tmp_path}/[id]/.git, as a path with wildcards can't be made read-only."
+    ]
+
+
+@pytest.mark.parametrize(("count", "listed"), [(5, "01234"), (6, "01234")], ids=["five", "six"])
+def test_a_notice_names_five_paths_and_counts_the_rest(tmp_path: Path, count: int, listed: str):
+    make(tmp_path, *(f"{number}*/CLAUDE.md" for number in range(count)))
+
+    (notice,) = found_in(tmp_path).notices
+
+    named = ", ".join(f"{tmp_path}/{number}*/CLAUDE.md" for number in listed)
+    more = " and 1 more" if count > 5 else ""
+    assert notice == f"The sandbox hides {named}{more}, as a path with wildcards can't be made read-only."
 
 
 def test_the_nearest_directory_whose_name_can_be_given_is_hidden(tmp_path: Path):
@@ -100,7 +164,21 @@ def test_the_nearest_directory_whose_name_can_be_given_is_hidden(tmp_path: Path)
     found = found_in(tmp_path)
 
     assert below(tmp_path, found.hidden) == {"a/b", "a/other/.env"}
+    assert below(tmp_path, found.replaced) == {"a/b"}
     assert found.notices == [f"The sandbox hides {tmp_path}/a/b, as the name of something in it is not UTF-8."]
+
+
+def test_several_names_that_are_no_text_are_replaced_by_one_directory(tmp_path: Path):
+    for place in ("a/b", "a/c", "d"):
+        for number in (1, 2):
+            (tmp_path / place / os.fsdecode(bytes((0xFE, number)))).mkdir(parents=True)
+            (tmp_path / place / os.fsdecode(bytes((0xFE, number))) / "CLAUDE.md").touch()
+    make(tmp_path, "d/.env")
+
+    found = found_in(tmp_path)
+
+    assert (below(tmp_path, found.hidden), below(tmp_path, found.read_only)) == ({"d"}, {"a/b", "a/c"})
+    assert len(found.notices) == 3
 
 
 @pytest.mark.parametrize("opened", [(), ("a/x",)], ids=["the_workspace", "what_the_settings_open"])
@@ -110,8 +188,76 @@ def test_what_must_stay_visible_is_not_hidden_in_place_of_a_name(tmp_path: Path,
     (place / os.fsdecode(b"\xff")).mkdir()
     (place / os.fsdecode(b"\xff") / ".env").touch()
 
-    with pytest.raises(SandboxError, match="its name is not UTF-8: rename it"):
+    with pytest.raises(SandboxError) as error:
         found_in(tmp_path, opened)
+
+    assert str(error.value) == f"the sandbox can't protect {place}/\ufffd/.env: its name is not UTF-8: rename it"
+
+
+def test_what_the_settings_open_for_reading_stays_visible(tmp_path: Path):
+    make(tmp_path, "a/x")
+    (tmp_path / "a" / os.fsdecode(b"\xff")).mkdir()
+    (tmp_path / "a" / os.fsdecode(b"\xff") / ".env").touch()
+
+    assert below(tmp_path, scan(tmp_path, SECRET_FILES, [], []).hidden) == {"a"}
+    with pytest.raises(SandboxError, match="its name is not UTF-8: rename it"):
+        scan(tmp_path, SECRET_FILES, [str(tmp_path / "a" / "x")], [])
+
+
+def secrets(directory: str, count: int) -> list[str]:
+    return [f"{directory}/.env{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("files", "whole"),
+    [
+        (secrets("a", 9), []),  # and a itself, so that it can't be renamed
+        (secrets("a", 10), ["a"]),
+        (secrets("a/b", 8), []),
+        (secrets("a/b", 9), ["a/b"]),
+        ([*secrets("a/b", 4), *secrets("a/c", 4)], ["a/c"]),
+        ([*secrets("a", 6), *secrets("b", 6)], ["b"]),
+        ([*secrets("a", 8), *secrets("b/c", 3)], ["b"]),
+        ([path for place in "abcd" for path in secrets(place, 3)], ["a", "b"]),
+        ([path for place in ("x/a", "b", "c", "d") for path in secrets(place, 3)], ["b", "x"]),
+        ([*secrets("a", 2), *(path for place in "bcd" for path in secrets(place, 4))], ["b", "c"]),
+    ],
+    ids=[
+        "fits",
+        "one",
+        "deep_fits",
+        "deep",
+        "siblings",
+        "last",
+        "last_that_suffices",
+        "some",
+        "outermost",
+        "largest_first",
+    ],
+)
+def test_no_more_directories_are_hidden_as_a_whole_than_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], whole: list[str]
+):
+    monkeypatch.setattr(module, "MAX_MOUNTS", 10)
+    make(tmp_path, *files)
+
+    found = found_in(tmp_path)
+
+    kept = {path for path in files if not path.startswith(tuple(f"{place}/" for place in whole))}
+    assert below(tmp_path, found.hidden) == kept | set(whole)
+    assert below(tmp_path, found.replaced) == set(whole)
+    assert len(found.notices) == len(whole)
+
+
+def test_what_is_protected_and_hidden_is_hidden_by_the_directory_that_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "MAX_MOUNTS", 10)
+    make(tmp_path, "a/.env", *(f"a/{number}/CLAUDE.md" for number in range(5)), "b/CLAUDE.md")
+
+    found = found_in(tmp_path)
+
+    assert (below(tmp_path, found.hidden), below(tmp_path, found.read_only)) == ({"a"}, {"b/CLAUDE.md"})
 
 
 def test_1001_files_with_secrets_are_hidden_one_by_one(tmp_path: Path):
@@ -162,8 +308,13 @@ def test_a_directory_of_too_much_that_is_only_protected_can_be_read(tmp_path: Pa
 def test_what_must_stay_visible_is_not_hidden_for_too_many_secrets(tmp_path: Path, directory: str):
     make(tmp_path, *(f"{directory}.env{number}" for number in range(MAX_MOUNTS + 1)))
 
-    with pytest.raises(SandboxError, match=f"holds more than {MAX_MOUNTS} files that have to be hidden or protected"):
+    with pytest.raises(SandboxError) as error:
         found_in(tmp_path, ["a/x"])
+
+    assert str(error.value) == (
+        f"the sandbox can't start: {tmp_path} holds more than {MAX_MOUNTS} files that have to be hidden or protected, "
+        f"such as {tmp_path}/{directory}.env0: remove them, or choose a smaller workspace"
+    )
 
 
 def test_a_link_to_a_directory_elsewhere_hides_nothing(tmp_path: Path):
@@ -181,9 +332,34 @@ def test_a_protected_link_is_told(tmp_path: Path):
     make(tmp_path, "AGENTS.md")
     (tmp_path / "CLAUDE.md").symlink_to("AGENTS.md")
 
-    assert [notice.split(":")[0] for notice in found_in(tmp_path).notices] == [
-        f"Code in the sandbox can replace {tmp_path}/CLAUDE.md"
+    found = found_in(tmp_path)
+
+    assert below(tmp_path, found.read_only) == {"AGENTS.md", "CLAUDE.md"}
+    assert found.notices == [
+        f"Code in the sandbox can replace {tmp_path}/CLAUDE.md: what a link leads to can be protected, the link itself "
+        "can't. Put files in the place of links."
     ]
+
+
+def test_repositories_of_packages_can_be_written_and_hide_their_credentials(tmp_path: Path):
+    make(tmp_path, "node_modules/x/.git/config", "node_modules/y/z/.git/config", "node_modules/y/.vscode/.env")
+    for name in ("x", "y/z"):
+        (tmp_path / "node_modules" / name / ".git/config").write_text("[credential]\n")
+
+    found = found_in(tmp_path)
+
+    configs = {"node_modules/x/.git/config", "node_modules/y/z/.git/config"}
+    assert below(tmp_path, found.hidden) == {*configs, "node_modules/y/.vscode/.env"}
+    assert below(tmp_path, found.replaced) == configs
+    assert found.read_only == set()
+
+
+def test_only_existing_parts_of_an_open_repository_are_protected(tmp_path: Path):
+    make(tmp_path, ".git/config", "a/.git/config", "b/.git/hooks/x")
+
+    found = found_in(tmp_path, [".git", "b/.git"])
+
+    assert below(tmp_path, found.read_only) == {".git/config", "a/.git", "b/.git/hooks"}
 
 
 def test_what_the_settings_open_is_not_protected(tmp_path: Path):
@@ -201,4 +377,15 @@ def test_credentials_of_the_repository_that_the_workspace_is_in_are_hidden(tmp_p
     found = found_in(tmp_path / "a/workspace")
 
     assert found.hidden == found.replaced == {str(tmp_path / ".git/config")}
-    assert [notice.split(", as")[0] for notice in found.notices] == [f"The sandbox hides {tmp_path}/.git/config"]
+    assert found.notices == [
+        f"The sandbox hides {tmp_path}/.git/config, as it holds credentials: git fails in that repository for code in "
+        "the sandbox. Move them into a credential helper of your own configuration, or list the file in "
+        "filesystem.allowRead."
+    ]
+
+
+def test_only_the_nearest_repository_around_the_workspace_counts(tmp_path: Path):
+    make(tmp_path, ".git/config", "a/.git/config", "a/b/workspace/x")
+    (tmp_path / ".git/config").write_text("[credential]\n")
+
+    assert found_in(tmp_path / "a/b/workspace").hidden == set()

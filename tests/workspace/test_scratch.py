@@ -1,17 +1,23 @@
 """Scratch directories: private, removed when no process uses them, and out of reach of code in the sandbox."""
 
 import asyncio
+import fcntl
 import json
+import os
+import re
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ipybox import CodeExecutor
 from ipybox.errors import SandboxError
 from ipybox.state import scratch_root
-from ipybox.workspace.scratch import ScratchDirectory
+from ipybox.workspace import scratch as module
+from ipybox.workspace.scratch import SOCKET_NAME, ScratchDirectory
 from tests.conftest import Mode
 from tests.servers import WAIT
 
@@ -43,6 +49,19 @@ for directory in (own, own.parent):
 """
 
 
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one, as a fault in what removes directories may remove what is there."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of scratch directories, which nothing has made yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "ipybox-scratch"
+
+
 def kept(state: Path) -> dict[str, bytes]:
     """Returns what is in scratch directories, apart from the part that belongs to the code."""
     return {
@@ -52,12 +71,104 @@ def kept(state: Path) -> dict[str, bytes]:
     }
 
 
-def test_directory_is_private_and_exists_for_the_time_of_the_context():
+def test_directory_is_private_and_exists_for_the_time_of_the_context(root: Path):
     with ScratchDirectory() as first, ScratchDirectory() as second:
-        assert first.path.parent == second.path.parent == scratch_root().resolve()
+        assert first.path.parent == second.path.parent == scratch_root() == root
         assert {stat.S_IMODE(path.stat().st_mode) for path in (first.path, first.path.parent)} == {0o700}
         (first.path / "file").touch()
     assert not first.path.exists()
+
+
+def test_nobody_else_can_look_into_the_directories(root: Path):
+    before = os.umask(0)
+    try:
+        with ScratchDirectory() as scratch:
+            assert {stat.S_IMODE(path.stat().st_mode) for path in (root, scratch.path)} == {0o700}
+    finally:
+        os.umask(before)
+
+
+def test_only_directories_that_are_not_in_use_are_removed(root: Path):
+    (root / "left" / "directory").mkdir(parents=True)
+    (root / "left" / "directory" / "file").touch()
+    (root / "file").touch()
+    before = len(os.listdir("/dev/fd"))
+
+    with ScratchDirectory() as first, ScratchDirectory() as second:
+        assert {path.name for path in root.iterdir()} == {first.path.name, second.path.name, "file"}
+
+    assert [path.name for path in root.iterdir()] == ["file"]
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_the_path_has_no_links(root: Path):
+    real = root.parent.with_name("real")
+    real.mkdir()
+    root.parent.symlink_to(real)
+
+    with ScratchDirectory() as scratch:
+        assert scratch.path.parent == real / "ipybox-scratch"
+
+
+@pytest.mark.parametrize(
+    ("sockets", "room", "is_short"),
+    [(True, 0, False), (True, -1, True), (False, -1, False)],
+    ids=["just_fits", "too_long", "no_sockets"],
+)
+def test_only_a_directory_for_sockets_may_not_have_a_long_path(
+    root: Path, monkeypatch: pytest.MonkeyPatch, sockets: bool, room: int, is_short: bool
+):
+    monkeypatch.setattr(module, "MAX_SOCKET_PATH", len(str(root / "01234567")) + SOCKET_NAME + room)
+    (root / "left").mkdir(parents=True)
+
+    with ScratchDirectory(sockets=sockets, writable=[root]) as scratch:
+        assert scratch.path.parent == (Path("/tmp").resolve() if is_short else root)
+        assert re.fullmatch("ipybox-[0-9a-f]{8}" if is_short else "[0-9a-f]{8}", scratch.path.name)
+        assert (root / "left").exists() is is_short
+
+
+def test_a_place_for_sockets_that_code_can_write_is_refused_with_what_to_do(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "MAX_SOCKET_PATH", 0)
+
+    with pytest.raises(SandboxError) as error:
+        ScratchDirectory(sockets=True, writable=[root, Path("/tmp/..")])
+
+    assert str(error.value) == (
+        f"the sandbox needs a private directory for sockets: {root} is too long, and code can write /tmp: set "
+        "XDG_STATE_HOME to a shorter path, or remove '/tmp/..' from 'filesystem.allowWrite'"
+    )
+
+
+@pytest.mark.parametrize("moment", ["before_it_is_opened", "before_it_is_locked"])
+def test_a_directory_that_another_process_removes_at_once_is_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+):
+    removed: list[Path] = []
+
+    def remove() -> None:
+        if not removed:
+            removed.extend(root.iterdir())
+            removed[0].rmdir()
+
+    def open_(path: Path, flags: int, opened: Callable[..., int] = os.open, **options: Any) -> int:
+        remove()
+        return opened(path, flags, **options)
+
+    def flock(fd: int, operation: int, lock: Callable[[int, int], None] = fcntl.flock) -> None:
+        remove()
+        lock(fd, operation)
+
+    before = len(os.listdir("/dev/fd"))
+    if moment == "before_it_is_opened":
+        monkeypatch.setattr(module.os, "open", open_)
+    else:
+        monkeypatch.setattr(module.fcntl, "flock", flock)
+    with ScratchDirectory() as scratch:
+        assert scratch.path == removed[0]
+        assert scratch.path.is_dir()
+        assert len(os.listdir("/dev/fd")) == before + 1
 
 
 async def test_directory_of_a_killed_process_is_removed_by_the_next_one():
@@ -77,16 +188,14 @@ async def test_directory_of_a_killed_process_is_removed_by_the_next_one():
         assert not left.exists()
 
 
-def test_a_link_in_place_of_a_directory_is_not_followed(tmp_path: Path):
-    (tmp_path / "file").touch()
-    scratch_root().mkdir(parents=True, exist_ok=True)
-    link = scratch_root() / "link"
-    link.symlink_to(tmp_path)
-    try:
-        with ScratchDirectory():
-            assert (tmp_path / "file").exists()
-    finally:
-        link.unlink()
+def test_a_link_in_place_of_a_directory_is_not_followed(root: Path, tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    root.mkdir(parents=True)
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+
+    with ScratchDirectory():
+        assert (tmp_path / "elsewhere").exists()
+        assert (root / "link").is_symlink()
 
 
 async def test_kernels_run_where_the_path_of_the_state_is_too_long_for_sockets(

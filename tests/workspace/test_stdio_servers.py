@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ipybox.errors import CodeExecutionError, MCPServerError
 from ipybox.mcp_params import StdioServer
 from ipybox.sandbox.settings import load_settings
 from ipybox.state import state_dir
+from ipybox.workspace import stdio_servers
 from ipybox.workspace.stdio_servers import harden, risk
 from ipybox.workspace.writable import WritablePlaces
 from tests import servers
@@ -52,14 +54,24 @@ def started(places: WritablePlaces, command: str, *args: str, **options: Any) ->
         (sys.executable, ["-m", "mcp_server_git"]),
         (sys.executable, ["-S", "-u", servers.SCRIPTED_SERVER]),
         ("uvx", ["--from", "package==1.0", "server", "--directory", "."]),
+        ("uvx", ["--from=package==1.0", "server", "{workspace}/data"]),
+        ("uvx", ["-q", "--with", "other", "server", "data"]),
         ("uv", ["tool", "run", "server"]),
         ("node", ["/opt/server/index.js", "."]),
+        ("node", ["/opt/server/index.js", "{workspace}/data"]),
         ("srt", ["--settings", "examples/settings.json", "uvx", "server", "."]),
+        ("srt", ["-s", "examples/settings.json", "uvx", "server"]),
+        (sys.executable, ["-c", "import server", "{workspace}/data"]),
+        (sys.executable, ["-m", "server", "{workspace}/data"]),
+        (sys.executable, ["-EI", "-m", "server"]),
+        (sys.executable, ["-E", "-P", "-m", "server"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_known_launchers_start_in_the_working_directory(places: WritablePlaces, command: str, args: list[str]):
-    assert started(places, command, *args).cwd is None
+def test_known_launchers_start_in_the_working_directory(
+    places: WritablePlaces, workspace: Path, command: str, args: list[str]
+):
+    assert started(places, command, *(arg.format(workspace=workspace) for arg in args)).cwd is None
 
 
 @pytest.mark.parametrize(
@@ -73,13 +85,31 @@ def test_known_launchers_start_in_the_working_directory(places: WritablePlaces, 
         ("npx", ["-y", "@scope/server", "{workspace}"]),
         ("npx", ["--package=server", "-p", "other", "program"]),
         ("npx", ["-y", "data"]),
+        ("npx", ["--package=server", "-p", "other", "data"]),
+        ("npx", ["-y", "https://example.org/server.tgz"]),
+        ("npx", ["-y", "github:owner/server#v1"]),
+        ("npx", ["--package=gitlab:owner/server", "-p", "bitbucket:owner/server", "server"]),
+        ("uv", ["run", "x", "server"]),
+        ("uv", ["tool", "run", "--unknown-option", "server"]),
+        ("uvx", ["--from", "package"]),
+        ("uvx", ["--with"]),
+        ("mcp-server", ["--set=key=data", "-I/opt/include"]),
+        ("node", []),
+        ("node", ["{workspace}/missing.js"]),
+        ("/missing/node", ["/opt/server/index.js"]),
+        ("srt", ["-s", "{workspace}/data"]),
+        ("srt", ["mcp-server", "--verbose"]),
+        ("srt", ["-s", "/x.json", "mcp-server", "--verbose"]),
+        ("missing-server", []),
         (sys.executable, []),
+        (sys.executable, [""]),
+        (sys.executable, ["-u"]),
+        (sys.executable, ["-", "-m", "server"]),
+        (sys.executable, ["--version"]),
+        (sys.executable, ["{workspace}/missing.py"]),
         (sys.executable, ["-E", "-m", "mcp_server_git", "--repository", "{workspace}"]),
     ],
-    ids=[
-        *("uv_run", "shell", "program", "data", "unknown_option", "npx", "npx_package", "npx_name", "no_module"),
-        "python_without_environment",
-    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_anything_else_starts_in_an_empty_directory(
     places: WritablePlaces, workspace: Path, command: str, args: list[str]
@@ -88,6 +118,40 @@ def test_anything_else_starts_in_an_empty_directory(
 
     assert server.cwd == str(state_dir() / "empty")
     assert os.listdir(server.cwd) == []
+
+
+@pytest.mark.parametrize("name", ["uvx", "node"])
+@pytest.mark.parametrize("kind", ["script", "link"])
+def test_a_program_that_stands_for_others_starts_in_an_empty_directory(
+    places: WritablePlaces, workspace: Path, name: str, kind: str
+):
+    shim = workspace.parent / "programs" / name
+    shim.unlink()
+    if kind == "script":
+        shim.write_text("#!/bin/sh\n")
+        shim.chmod(0o755)
+    else:
+        shim.symlink_to("mcp-server")
+
+    assert started(places, name, "/opt/server").cwd == str(state_dir() / "empty")
+
+
+def test_a_server_elsewhere_than_in_the_workspace_starts_there(
+    places: WritablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    server = started(places, "mcp-server", ".", "programs")
+
+    assert (server.args, server.cwd) == ([".", "programs"], None)
+
+
+def test_a_server_starts_in_the_root_if_code_can_write_the_state_directory(
+    places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(workspace / "state"))
+
+    assert started(places, "mcp-server").cwd == "/"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +172,24 @@ def test_anything_else_starts_in_an_empty_directory(
         ("uvx", ["--from", "x @ file://{workspace}", "x"], "workspace lies where code in the kernel can write"),
         ("uvx", ["--from", "{workspace}", "x"], "workspace lies where code in the kernel can write"),
         ("srt", ["-s", "/x.json", "uvx", "--from", "{workspace}", "x"], "workspace lies where code in the kernel can"),
+        ("srt", ["{workspace}/server.sh"], "server.sh lies where code in the kernel can write"),
+        ("srt", ["-s", "/x.json", "{workspace}/server.sh"], "server.sh lies where code in the kernel can write"),
+        ("srt", ["-s", "/x.json", "node", "{workspace}/server.py"], "server.py lies where code in the kernel can"),
+        ("node", ["./server.py"], "server.py lies where code in the kernel can write"),
+        ("/opt/Node.EXE", ["{workspace}/server.py"], "server.py lies where code in the kernel can write"),
+        ("/opt/npx.cmd", ["file:{workspace}"], "workspace lies where code in the kernel can write"),
         ("uvx", ["--from", "./server", "x"], "'./server' is relative to the working directory"),
+        ("uvx", ["--from", ".", "x"], "'.' is relative to the working directory"),
+        ("uvx", [".."], "'..' is relative to the working directory"),
+        ("uvx", ["--from=./server", "x"], "'./server' is relative to the working directory"),
+        ("npx", ["-y", "server@file:missing/x"], "'missing/x' is relative to the working directory"),
+        ("npx", ["-y", "@scope/server/x"], "'@scope/server/x' is relative to the working directory"),
+        ("npx", ["server", "github:owner/x"], "'github:owner/x' is relative to the working directory"),
+        ("npx", ["owner/server"], "'owner/server' is relative to the working directory"),
+        ("uvx", ["github:owner/server"], "'github:owner/server' is relative to the working directory"),
+        ("npx", ["server", ".."], "'..' is relative to the working directory"),
+        ("npx", ["server", "@scope/server/x"], "'@scope/server/x' is relative to the working directory"),
+        ("mcp-server", ["data"], "'data' is relative to the working directory"),
     ],
 )
 def test_what_would_run_code_of_the_workspace_is_refused(
@@ -118,12 +199,50 @@ def test_what_would_run_code_of_the_workspace_is_refused(
         started(places, command.format(workspace=workspace), *(arg.format(workspace=workspace) for arg in args))
 
 
-def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(places: WritablePlaces, workspace: Path):
+def test_a_refusal_says_what_to_change(places: WritablePlaces, workspace: Path):
+    with pytest.raises(MCPServerError) as own:
+        started(places, "./server.sh")
+    with pytest.raises(MCPServerError) as relative:
+        started(places, "mcp-server", ".")
+
+    assert str(own.value) == (
+        f"{workspace}/server.sh lies where code in the kernel can write, and would run with your rights: move it "
+        "elsewhere, or name a 'cwd' in server_params if you accept that"
+    )
+    assert str(relative.value) == (
+        "'.' is relative to the working directory, but mcp-server starts in an empty one: give an absolute path, or "
+        "name a 'cwd' in server_params, from which the server may then run programs"
+    )
+
+
+def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(
+    places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir("/")
     server = StdioServer(command="./server.sh", args=["."], cwd=str(workspace))
 
     assert harden(server, places).command == str(workspace / "server.sh")
     assert harden(server, places).cwd == str(workspace)
-    assert "which code can write" in (risk(server, places) or "")
+    assert risk(server, places) == (
+        f"server.sh starts in {workspace}, which code can write: what it runs or reads there runs with your rights, "
+        "outside of any sandbox"
+    )
+
+
+def test_the_program_that_really_starts_decides_whether_there_is_a_risk(
+    places: WritablePlaces, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The one on the PATH of the registration, or on the PATH of the host without the workspace's directories."""
+    shims = [workspace / "bin" / "uvx", tmp_path / "shims" / "uvx"]
+    for shim in shims:
+        shim.parent.mkdir()
+        shim.write_text("#!/bin/sh\n")
+        shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shims[0].parent}:{os.environ['PATH']}")
+    server = StdioServer(command="uvx", args=["server"], cwd=str(workspace))
+
+    assert risk(server, places) is None
+    assert risk(replace(server, env={"PATH": str(shims[1].parent)}), places) is not None
 
 
 @pytest.mark.parametrize(
@@ -141,6 +260,12 @@ def test_without_a_sandbox_a_script_that_is_named_runs(workspace: Path):
     server = started(WritablePlaces(workspace), sys.executable, "server.py")
 
     assert (server.args, server.cwd) == (["server.py"], None)
+
+
+def test_without_a_sandbox_a_program_of_the_workspace_runs_in_an_empty_directory(workspace: Path):
+    server = started(WritablePlaces(workspace), "./server.sh")
+
+    assert (server.command, server.cwd) == (str(workspace / "server.sh"), str(state_dir() / "empty"))
 
 
 def test_programs_come_from_no_place_that_code_can_write(
@@ -215,6 +340,38 @@ def test_uv_takes_its_index_from_the_user_and_not_from_the_workspace(
     assert "127.0.0.1:1/workspace" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("environment", "files", "file"),
+    [
+        ({}, ["/etc/uv/uv.toml"], "/etc/uv/uv.toml"),
+        ({}, ["/home/me/.config/uv/uv.toml", "/etc/uv/uv.toml"], "/home/me/.config/uv/uv.toml"),
+        ({"XDG_CONFIG_HOME": "/xdg"}, ["/xdg/uv/uv.toml", "/home/me/.config/uv/uv.toml"], "/xdg/uv/uv.toml"),
+        ({"UV_CONFIG_FILE": "/my.toml"}, ["/my.toml", "/home/me/.config/uv/uv.toml"], "/my.toml"),
+        ({"UV_CONFIG_FILE": "/missing.toml"}, ["/home/me/.config/uv/uv.toml"], None),
+        ({"XDG_CONFIG_HOME": "{workspace}"}, ["{workspace}/uv/uv.toml", "/etc/uv/uv.toml"], "/etc/uv/uv.toml"),
+        ({}, [], None),
+    ],
+    ids=["system", "home", "xdg", "variable", "missing", "workspace", "none"],
+)
+def test_uv_reads_the_settings_that_it_would_read_by_itself(
+    places: WritablePlaces,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    files: list[str],
+    file: str | None,
+):
+    existing = [name.format(workspace=workspace) for name in files]
+    for name in ("XDG_CONFIG_HOME", "UV_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HOME": "/home/me"} | environment).items():
+        monkeypatch.setenv(name, value.format(workspace=workspace))
+    monkeypatch.setenv("XDG_STATE_HOME", str(workspace.parent / "state"))
+    monkeypatch.setattr(os.path, "isfile", existing.__contains__)
+
+    assert started(places, "uvx", "server").env.get("UV_CONFIG_FILE") == file
+
+
 @pytest.mark.parametrize("hardened", [False, True], ids=["control", "hardened"])
 @pytest.mark.parametrize("where", ["", ".."], ids=["workspace", "parent"])
 @pytest.mark.parametrize("name", ["sh", "node", "planted", ".npmrc"])
@@ -256,6 +413,54 @@ def test_the_workspace_chooses_no_python(places: WritablePlaces, workspace: Path
 
     assert os.path.realpath(server.command) == os.path.realpath(sys.executable)
     assert server.cwd is None
+
+
+def test_a_shim_is_asked_with_the_path_of_the_registration(places: WritablePlaces, tmp_path: Path):
+    programs = tmp_path / "shims"
+    programs.mkdir()
+    python = tmp_path / "python3"
+    python.symlink_to(os.path.realpath(sys.executable))
+    for name, line in (("python", "exec chosen"), ("chosen", f"echo {python}")):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+
+    server = started(places, "python", "-m", "server", env={"PATH": str(programs)})
+
+    assert (server.command, server.cwd) == (str(python), None)
+
+
+@pytest.mark.parametrize(
+    "says", ["exit 1", "echo /usr/bin/python; exit 1", "exec sleep 60"], ids=["nothing", "failure", "too_late"]
+)
+def test_a_shim_that_does_not_answer_starts_in_an_empty_directory(
+    places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch, says: str
+):
+    monkeypatch.setattr(stdio_servers, "_VERSION_TIMEOUT", 0.5)
+    shim = workspace.parent / "programs" / "python"
+    shim.write_text(f"#!/bin/sh\n{says}\n")
+    shim.chmod(0o755)
+
+    server = started(places, "python", "-m", "server")
+
+    assert (server.command, server.cwd) == (str(shim), str(state_dir() / "empty"))
+
+
+def test_a_python_that_is_missing_keeps_its_name(places: WritablePlaces):
+    server = started(places, "/missing/python", "-m", "server")
+
+    assert (server.command, server.cwd) == ("/missing/python", str(state_dir() / "empty"))
+
+
+def test_another_python_starts_in_the_working_directory_if_it_can_keep_modules_of_it_out(
+    places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(stdio_servers, "interpreter", lambda: Path("/another/python"))
+    programs = workspace.parent / "programs"
+    shutil.copy("/bin/echo", programs / "python3.10")  # answers something else
+    (programs / "python3").symlink_to(os.path.realpath(sys.executable))
+
+    assert started(places, "python3.10", "-m", "server").cwd == str(state_dir() / "empty")
+    assert started(places, "python3", "-m", "server").cwd is None
 
 
 def test_npm_obeys_its_global_configuration_and_not_that_of_the_workspace(

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.state import state_dir
 from ipybox.tool_exec.approval.policy import Policy
 from ipybox.workspace import trust_command
-from ipybox.workspace.config import approval_policy, sandbox_settings
-from ipybox.workspace.trust import MAX_SIZE, TrustStore, read_untrusted
+from ipybox.workspace.config import approval_policy, sandbox_settings, untrusted_path
+from ipybox.workspace.trust import MAX_SIZE, TrustStore, is_brought, policy_notice, read_untrusted
 from tests.servers import WAIT
 from tests.test_mcp_server import client_of, output
 
@@ -185,6 +186,9 @@ def test_a_trust_store_that_the_workspace_brings_is_not_believed(
 
     assert found(workspace).untrusted is not None
     assert TrustStore(workspace).agreements() == []
+    assert TrustStore(workspace).revoke() == []
+    with pytest.raises(PermissionError, match=f"the state directory {state_dir()} lies in the workspace, which may"):
+        TrustStore(workspace).trust(file, b"")
     assert trust(workspace) == 1
     # As `ipybox docker` tells the container.
     vouched = TrustStore(workspace, [hashlib.sha256(file.read_bytes()).hexdigest()])
@@ -192,11 +196,151 @@ def test_a_trust_store_that_the_workspace_brings_is_not_believed(
     assert "run `ipybox trust` in" in found(workspace).notices[0]
 
 
-def test_agreements_are_private_files(workspace: Path, file: Path):
-    trust(workspace)
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of agreements that nothing has made yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "ipybox" / "trust"
 
-    paths = [path for path in (state_dir() / "trust").iterdir() if str(workspace) in path.read_text()]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600]
+
+def test_agreements_are_private_files_that_people_can_read(workspace: Path, file: Path, state: Path):
+    before = os.umask(0)
+    try:
+        trust(workspace)
+        trust(workspace, profile="workspace")
+    finally:
+        os.umask(before)
+
+    agreements = TrustStore(workspace).agreements()
+    assert [(each.file, each.profile) for each in agreements] == [
+        ("sandbox-config.json", "default"),
+        ("sandbox-config.json", "workspace"),
+    ]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in state.iterdir()} == {0o600}
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert {len(path.read_text().splitlines()) for path in state.iterdir()} == {6}
+
+
+def test_damaged_agreements_hide_no_others(workspace: Path, file: Path, state: Path):
+    trust(workspace)
+    for name, content in (
+        *(("a.json", b"{"), ("b.json", b"[]"), ("c.json", b'{"file": "x"}'), ("d.json", b"\xff"), ("e.json", b"1")),
+        ("f.json", json.dumps({"workspace": "/elsewhere", "file": "x", "profile": "", "sha256": ""}).encode()),
+    ):
+        (state / name).write_bytes(content)
+    (state / "g.json").symlink_to("missing")
+    (state / "h.json").mkdir()
+
+    assert [each.file for each in TrustStore(workspace).agreements()] == ["sandbox-config.json"]
+    assert [each.file for each in TrustStore(workspace).revoke()] == ["sandbox-config.json"]
+    assert len(list(state.iterdir())) == 8
+
+
+def test_an_agreement_is_revoked_for_the_files_that_are_named(workspace: Path, tmp_path: Path, state: Path):
+    store = TrustStore(workspace)
+    (tmp_path / "link").symlink_to(workspace)
+    for path, profile in (("b/x", "p"), ("b/x", ""), ("a", ""), ("../outside", "")):
+        store.trust(workspace / path, b"content", profile)
+
+    assert [each.file for each in store.agreements()] == [str(tmp_path / "outside"), "a", "b/x", "b/x"]
+    assert store.revoke([workspace / "c", workspace / "x"]) == []
+    assert [(each.file, each.profile) for each in store.revoke([tmp_path / "link" / "b" / "x"])] == [
+        ("b/x", ""),
+        ("b/x", "p"),
+    ]
+    assert [each.file for each in store.revoke([tmp_path / "outside"])] == [str(tmp_path / "outside")]
+    assert [each.file for each in store.revoke()] == ["a"]
+    assert store.agreements() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ({}, "run trust --workspace={workspace}"),
+        ({"profile": "default"}, "run trust --workspace={workspace}"),
+        ({"profile": "workspace"}, "run trust --workspace={workspace} --sandbox-profile=workspace"),
+        ({"file": Path("/a b/x")}, "run trust --workspace={workspace} '/a b/x'"),
+        ({"file": Path("/x\u202e")}, "run trust --workspace={workspace} '/x\\u202e'"),
+    ],
+    ids=["by_itself", "default", "profile", "file", "unprintable"],
+)
+def test_the_command_that_trusts_names_what_is_needed(
+    workspace: Path, state: Path, options: dict[str, Any], command: str
+):
+    assert TrustStore(workspace).command(program=["run"], **options) == command.format(workspace=workspace)
+
+
+def test_the_command_of_a_container_names_no_place_of_it(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(workspace))
+    store = TrustStore(workspace)
+
+    assert not store.can_remember
+    assert store.command(program=["run"]) == "ipybox trust"
+    assert store.command("workspace", workspace / "a" / "b.json") == "ipybox trust --sandbox-profile=workspace b.json"
+
+
+@pytest.mark.parametrize("installed", ["here", "linked", "elsewhere", "without_script"])
+def test_the_command_that_trusts_starts_this_ipybox(
+    workspace: Path, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, installed: str
+):
+    environment, path = tmp_path / "environment", tmp_path / "bin"
+    for directory in (environment, path):
+        directory.mkdir()
+    if installed != "without_script":
+        (environment / "ipybox").touch(0o755)
+    if installed == "linked":
+        (path / "ipybox").symlink_to(environment / "ipybox")
+    if installed == "elsewhere":
+        (path / "ipybox").touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(environment / "python"))
+    monkeypatch.setenv("PATH", str(environment if installed == "here" else path))
+
+    expected = {
+        **dict.fromkeys(("here", "linked"), "ipybox"),
+        "elsewhere": f"{environment}/ipybox",
+        "without_script": f"{environment}/python -I -m ipybox",
+    }
+    assert TrustStore(workspace).command() == f"{expected[installed]} trust --workspace={workspace}"
+
+
+def test_the_notice_of_a_policy_says_what_holds_and_how_to_trust_it(workspace: Path, state: Path):
+    notice = policy_notice(workspace / "a" / "ipybox.yaml", TrustStore(workspace), ["run"])
+
+    assert notice == (
+        "ipybox.yaml of the workspace is not trusted: it can only deny tool calls, and ipybox asks about all others. "
+        f"To see and allow what it allows, run `run trust --workspace={workspace}` in a terminal, then restart ipybox."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "brought"), [("missing", False), ("empty", False), ("directory", False), ("content", True), ("link", True)]
+)
+def test_a_placeholder_is_not_taken_for_a_file_that_the_workspace_brings(workspace: Path, kind: str, brought: bool):
+    path = workspace / "ipybox.yaml"
+    match kind:
+        case "missing":
+            path = path / "x"
+        case "directory":
+            path.mkdir()
+        case "link":
+            path.symlink_to("missing")
+        case _:
+            path.write_text("x" if kind == "content" else "")
+
+    assert is_brought(path) is brought
+
+
+def test_reading_makes_no_directory(workspace: Path):
+    with pytest.raises(FileNotFoundError):
+        read_untrusted(workspace / "missing" / "sandbox-config.json", workspace)
+
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_file_as_large_as_may_be_is_read(workspace: Path):
+    (workspace / "file").write_bytes(b" " * MAX_SIZE)
+
+    assert read_untrusted(workspace / "file", workspace) == b" " * MAX_SIZE
 
 
 def test_a_person_sees_what_is_opened_and_is_asked(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
@@ -218,10 +362,188 @@ def test_a_person_sees_what_is_opened_and_is_asked(workspace: Path, file: Path, 
     assert TrustStore(workspace).agreements() == []
 
 
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a person answers in a terminal."""
+    left: list[str] = []
+
+    def answer(prompt: str) -> str:
+        print(prompt)
+        return left.pop(0)
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", answer)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("answer", "trusted"),
+    [("y", True), ("Yes ", True), (" YES", True), ("", False), ("n", False), ("yes!", False), ("x", False)],
+)
+def test_only_a_person_who_says_yes_trusts(
+    workspace: Path, file: Path, answers: list[str], capsys: pytest.CaptureFixture[str], answer: str, trusted: bool
+):
+    answers.append(answer)
+
+    assert trust(workspace, yes=False) == (0 if trusted else 1)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{file} opens more than your own settings do:"
+    assert all(line.startswith("  ") for line in lines[1:-2])
+    assert max(map(len, lines[1:-2])) in range(90, 101)
+    assert lines[-2:] == [
+        f"Trust {file} with this content? [y/N] ",
+        f"{file} is trusted until it changes; restart ipybox to apply it" if trusted else "not trusted",
+    ]
+    assert [each.file for each in TrustStore(workspace).agreements()] == [file.name] * trusted
+
+
+def test_a_question_about_a_file_shows_what_a_terminal_would_obey(
+    workspace: Path, answers: list[str], capsys: pytest.CaptureFixture[str]
+):
+    name = workspace / "a\u202e.json"
+    name.write_text(json.dumps(HOSTILE))
+    answers.append("y")
+
+    assert trust(workspace, name, yes=False) == 0
+
+    assert "\u202e" not in capsys.readouterr().out
+
+
 def test_there_may_be_nothing_to_trust(workspace: Path, capsys: pytest.CaptureFixture[str]):
     assert trust(workspace) == 0
-    assert capsys.readouterr().out.startswith("nothing to trust: ")
-    assert trust(workspace, workspace / "missing.json") == 1
+    assert capsys.readouterr().out == (
+        f"nothing to trust: {workspace} has neither sandbox-config.json nor ipybox.yaml\n"
+    )
+    missing = workspace / "missing.json"
+    assert trust(workspace, missing) == 1
+    assert capsys.readouterr().out.startswith(f"{missing} can't be trusted: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("ipybox.yaml", b"rules: yes", "ipybox.yaml:1: 'rules' has to be a list"),
+        ("ipybox.yaml", b"\xff", "ipybox.yaml is not UTF-8"),
+        ("sandbox-config.json", b"{", "Expecting property name"),
+    ],
+)
+def test_a_file_that_is_wrong_can_not_be_trusted(
+    workspace: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, problem: str
+):
+    (workspace / name).write_bytes(content)
+
+    assert trust(workspace) == 1
+
+    told = capsys.readouterr().out
+    assert told.startswith(f"{workspace / name} can't be trusted: ")
+    assert problem in told
+
+
+def test_the_worst_result_of_several_files_counts(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
+    (workspace / "ipybox.yaml").write_text("rules: yes")
+
+    assert trust(workspace) == 1
+    assert f"{file} is trusted until it changes" in capsys.readouterr().out
+    assert trust(workspace, file) == 0
+    assert capsys.readouterr().out == f"{file} is trusted already\n"
+
+
+def test_a_policy_shows_each_call_that_it_allows_and_needs_no_profile(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+):
+    policy = workspace / "ipybox.yaml"
+    policy.write_text(RULES)
+
+    assert trust(workspace, profile="workspace") == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"{policy} opens more than your own settings do:",
+        "  tool calls allowed without asking:",
+        '  - ipybox.yaml:3: {"effect": "allow", "server": "files", "tool": "write"}',
+        "  - every call that no rule matches",
+        f"{policy} is trusted until it changes; restart ipybox to apply it",
+    ]
+    assert [each.profile for each in TrustStore(workspace).agreements()] == [""]
+    policy.write_text("rules:\n  - effect: deny\n    server: bank\n")
+    assert trust(workspace) == 0
+    assert capsys.readouterr().out == f"{policy}: nothing to trust, as it only restricts what code may do\n"
+
+
+def test_what_is_trusted_is_listed_with_its_hash_until_it_is_revoked(
+    workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]
+):
+    (workspace / "ipybox.yaml").write_text(RULES)
+    trust(workspace)
+    trust(workspace, profile="workspace")
+    settings, policy = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (file, workspace / "ipybox.yaml"))
+    file.write_text("{}")
+    capsys.readouterr()
+
+    changed = f"trusted with the SHA-256 hash {settings}; it has changed since, and is not trusted as it is"
+    assert trust_command.show(workspace) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"ipybox.yaml: trusted with the SHA-256 hash {policy}",
+        f"sandbox-config.json with the profile 'default': {changed}",
+        f"sandbox-config.json with the profile 'workspace': {changed}",
+    ]
+    file.unlink()
+    assert trust_command.revoke(workspace, [workspace / "other"]) == 0
+    assert capsys.readouterr().out == "nothing to revoke: none of these files is trusted\n"
+    assert trust_command.show(workspace) == 0
+    assert capsys.readouterr().out.count("; it has changed since, and is not trusted as it is\n") == 2
+    assert trust_command.revoke(workspace, [file]) == 0
+    revoked = "is no longer trusted; an ipybox that runs believes it until it restarts\n"
+    assert capsys.readouterr().out == f"sandbox-config.json {revoked}"
+    assert trust_command.revoke(workspace, []) == 0
+    assert capsys.readouterr().out == f"ipybox.yaml {revoked}"
+    assert trust_command.revoke(workspace, []) == 0
+    assert trust_command.show(workspace) == 0
+    assert capsys.readouterr().out == f"nothing is trusted in {workspace}\n" * 2
+
+
+def test_a_file_that_is_not_trusted_says_what_it_would_open_and_how_to_trust_it(workspace: Path, file: Path):
+    other = workspace / "a" / "other.json"
+    other.parent.mkdir()
+    other.write_text(file.read_text())
+    store = TrustStore(workspace)
+
+    found = sandbox_settings(store, file=file, program=["run"]).untrusted
+    named = sandbox_settings(store, file=other, profile="workspace", program=["run"]).untrusted
+
+    assert found is not None
+    assert named is not None
+    assert (found.name, named.name) == (file.name, "other.json")
+    assert found.command == f"run trust --workspace={workspace}"
+    assert named.command == f"run trust --workspace={workspace} --sandbox-profile=workspace {other}"
+    assert found.settings.allow_read == named.settings.allow_read == ("~/.ssh",)
+
+
+@pytest.mark.parametrize("place", ["workspace", "."], ids=["of_the_workspace", "of_the_user"])
+def test_a_file_of_settings_that_is_missing_is_named(workspace: Path, tmp_path: Path, place: str):
+    missing = tmp_path / place / "missing.json"
+
+    with pytest.raises(SandboxError, match=f"the sandbox settings {missing} don't exist: "):
+        sandbox_settings(TrustStore(workspace), file=missing)
+
+
+def test_a_file_is_untrusted_where_the_settings_let_code_write(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = SandboxSettings(source="own", allow_write=(".", "~/shared"))
+    for name in ("shared", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "link").symlink_to(workspace / "file")
+    (tmp_path / "link").symlink_to("shared")
+    for path, untrusted in (
+        ("~/shared/x", tmp_path / "shared" / "x"),
+        ("~/link/x", tmp_path / "shared" / "x"),
+        ("~/mine/x", None),
+        ("~/mine/link", workspace / "file"),
+        ("~/mine/../workspace/a/b", workspace / "a" / "b"),
+    ):
+        assert untrusted_path(Path(path), own, workspace) == untrusted
 
 
 def test_an_untrusted_policy_only_denies_and_a_trusted_one_learns(workspace: Path):

@@ -9,7 +9,7 @@ import pytest
 
 from ipybox.sandbox.settings import load_settings
 from ipybox.workspace.programs import host_path, interpreter
-from ipybox.workspace.writable import PACKAGE_DIR, WritablePlaces
+from ipybox.workspace.writable import PACKAGE_DIR, WritablePlaces, is_below
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def places(tmp_path: Path) -> WritablePlaces:
     """A workspace, with a directory that can be written besides and one in it that can't."""
     for name in ("workspace/read-only", "besides", "elsewhere"):
         (tmp_path / name).mkdir(parents=True)
-    allowed = (".", str(tmp_path / "besides"))
+    allowed = (".", str(tmp_path / "besides"), "../pattern/**")
     settings = replace(load_settings(), allow_write=allowed, deny_write=("read-only",))
     return WritablePlaces(tmp_path / "workspace", settings)
 
@@ -31,6 +31,9 @@ def places(tmp_path: Path) -> WritablePlaces:
         ("workspace/read-only/../x", True),
         ("workspace-of-another", False),
         ("besides/x", True),
+        ("pattern", True),
+        ("pattern/x", True),
+        ("pattern-of-another", False),
         ("elsewhere/x", False),
         ("elsewhere/../workspace/x", True),
     ],
@@ -47,6 +50,64 @@ def test_a_path_through_a_link_is_covered_on_either_side(places: WritablePlaces,
     assert places.covers(tmp_path / "elsewhere" / "in" / "x")
     assert places.trusted(tmp_path / "workspace" / "out" / "x") is None
     assert places.trusted(tmp_path / "elsewhere" / "x") == str(tmp_path / "elsewhere" / "x")
+
+
+def test_a_link_out_of_the_workspace_is_spelled_in_it_and_one_into_it_is_not(places: WritablePlaces, tmp_path: Path):
+    (tmp_path / "workspace" / "out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "in").symlink_to(tmp_path / "workspace")
+
+    assert places.spells(tmp_path / "workspace" / "out" / "x")
+    assert not places.spells(tmp_path / "elsewhere" / "in" / "x")
+
+
+def test_entries_count_as_they_are_spelled_and_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home = tmp_path / "home"
+    (home / "real").mkdir(parents=True)
+    (home / "link").symlink_to("real")
+    monkeypatch.setenv("HOME", str(home))
+
+    places = WritablePlaces(tmp_path / "workspace", replace(load_settings(), allow_write=("~/link",)))
+
+    assert places.spells(home / "link" / "x")
+    assert places.spells(home / "real" / "x")
+    assert not places.spells(home / "x")
+
+
+def test_code_is_confined_by_a_sandbox_only(tmp_path: Path):
+    assert WritablePlaces(tmp_path, load_settings()).confined
+    assert not WritablePlaces(tmp_path).confined
+
+
+def test_places_are_the_same_if_code_can_write_the_same(tmp_path: Path):
+    settings = replace(load_settings(), allow_write=("a",), deny_write=("a/b",))
+    places = WritablePlaces(tmp_path, settings)
+    others = [
+        WritablePlaces(tmp_path),
+        WritablePlaces(tmp_path / "x", settings),
+        WritablePlaces(tmp_path, replace(settings, allow_write=("b",))),
+        WritablePlaces(tmp_path, replace(settings, deny_write=("a/c",))),
+    ]
+
+    assert len({places, WritablePlaces(tmp_path, settings), *others}) == 5
+    assert places not in others
+    assert places != (places.workspace, settings)
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "below"),
+    [
+        ("/a/b", "/a", True),
+        ("/a", "/a", True),
+        ("/a/b", "/a/", True),
+        ("/a", "/", True),
+        ("/", "/", True),
+        ("/ab", "/a", False),
+        ("/a", "/a/b", False),
+        ("/aX/b", "/aX", True),
+    ],
+)
+def test_a_path_is_below_a_directory_as_both_are_spelled(path: str, directory: str, below: bool):
+    assert is_below(path, directory) is below
 
 
 def test_without_a_sandbox_the_workspace_is_covered(tmp_path: Path):
