@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 
+from dotenv import dotenv_values
+from dotenv.variables import parse_variables
+
 from ipybox.beneath import open_directory
 
 logger = logging.getLogger(__name__)
@@ -32,15 +35,11 @@ def read_env_file(workspace: Path) -> dict[str, str]:
     except OSError as exc:
         logger.warning("%s is not read: %s", workspace / NAME, exc.strerror or exc)
         return {}
-    from dotenv import dotenv_values  # only where there is a file
-
     values = dotenv_values(stream=StringIO(content.decode(errors="replace")), interpolate=False)
     return _expanded({name: value for name, value in values.items() if value is not None and "\0" not in value})
 
 
 def _expanded(values: Mapping[str, str]) -> dict[str, str]:
-    from dotenv.variables import parse_variables
-
     # By itself, python-dotenv would take the values of the host's environment.
     expanded: dict[str, str] = {}
     for name, value in values.items():
