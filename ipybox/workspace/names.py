@@ -91,12 +91,12 @@ _XDG: Final = {"~/.config/": "$XDG_CONFIG_HOME", "~/.local/share/": "$XDG_DATA_H
 def expand(entry: str) -> list[str]:
     """Returns the paths that an entry of `denyRead` stands for.
 
-    `$NAME` at its beginning is a variable of this process, which may list several paths, or none. `~/` is the home that
+    `$NAME` at its beginning is a variable of this process, which may list several paths, or none. `~` is the home that
     HOME names, and that of the user's account: who runs ipybox with another HOME has no fewer credentials there.
     """
     home = account_home()
-    if entry.startswith("~/") and home is not None and home != os.path.expanduser("~"):
-        return [*_moved(entry), f"{literal(home)}/{entry.removeprefix('~/')}"]
+    if (entry == "~" or entry.startswith("~/")) and home is not None and home != os.path.expanduser("~"):
+        return [*_moved(entry), f"{literal(home)}{entry.removeprefix('~')}"]
     return _moved(entry)
 
 

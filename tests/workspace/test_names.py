@@ -69,4 +69,5 @@ def test_the_home_of_the_account_is_meant_where_home_is_another(monkeypatch: pyt
     for home in (str(tmp_path), "relative"):
         monkeypatch.setenv("HOME", home)
         assert expand("~/.ssh") == ["~/.ssh", f"{account}/.ssh"]
+        assert expand("~") == ["~", account]
         assert expand("/etc/shadow") == ["/etc/shadow"]
