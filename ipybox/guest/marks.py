@@ -35,7 +35,7 @@ class OutputMarks:
         self._has_output = False
 
     def note_output(self) -> None:
-        """Notes that something was put out, which the last mark is before."""
+        """Notes that there is output after the last mark."""
         self._has_output = True
 
     def mark(self) -> int:
@@ -60,7 +60,7 @@ class OutputMarks:
 
 
 def mark_output() -> int:
-    """Marks the output of the kernel that this process is, as `OutputMarks.mark` does; returns 0 if it is none."""
+    """Marks the output of this kernel (`OutputMarks.mark`); returns 0 in a process that is no kernel."""
     return 0 if _marks is None else _marks.mark()
 
 

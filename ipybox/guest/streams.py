@@ -22,7 +22,7 @@ Write = Callable[[str], int | None]
 
 
 def do_nothing() -> None:
-    """Flushes what has no buffer, and tells nobody."""
+    """Stands where a flush or a callback is expected."""
 
 
 def keep_order(*streams: Any, on_write: Callable[[], None] = do_nothing) -> "DescriptorOutput":

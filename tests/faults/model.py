@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def not_begun(self) -> bool:
-        """Whether the application was told that the code did not run, and will not."""
+        """Whether an error has said that the code did not run and will not run."""
         if isinstance(self.error, ExecutionCancelledError):
             return self.error.output is None
         return isinstance(self.error, TimeoutError) and not isinstance(self.error, ExecutionTimeoutError)

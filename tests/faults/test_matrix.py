@@ -55,7 +55,7 @@ def said(result: object) -> str:
 
 
 async def tells_of_lost_state(executor: CodeExecutor, result: object = None) -> None:
-    """Makes sure that the loss is told once, by `result` or with what comes next, and all works again."""
+    """Makes sure that `result` or the next cell reports the lost state, once, and that the executor works again."""
     told = list(getattr(result, "notices", []))
     if not told:
         with pytest.raises(CodeExecutionError, match="NameError") as error:

@@ -89,7 +89,7 @@ async def test_a_kernel_for_which_there_are_no_descriptors_is_an_error_and_the_n
 
 
 async def test_a_kernel_that_there_are_no_descriptors_to_interrupt_costs_no_other_one(family: Family):
-    """It is lost, and that is told."""
+    """The kernel is lost, and the error says so."""
     with no_descriptors():
         execution = await begun(family.executor, "print('begun', flush=True)\nwhile True: pass", timeout=0.5)
         with pytest.raises(ExecutionTimeoutError):
