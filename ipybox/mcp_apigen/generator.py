@@ -63,8 +63,8 @@ async def generate_mcp_sources(
         places: The places that code can write: no link is followed in their workspace, and a stdio server takes no
             program, module or configuration from them. By default the working directory if `root_dir` lies there, or
             else the parent of `root_dir`.
-        variables: Values of placeholders that the environment does not have. Those that are not among them come from
-            the `.env` file of the workspace.
+        variables: Values of placeholders that the environment does not have; by default those of the `.env` file of
+            the workspace.
         sign_in: Shows a person where to sign in, if a remote server asks for that; by default in the user's browser.
             None if nobody is to be asked.
         audit: Where it is recorded.
@@ -91,7 +91,7 @@ async def generate_mcp_sources(
         place = Path(root_dir) / server_name
         places = places or WritablePlaces(_workspace_of(place.parent), PROFILES["default"])
         await asyncio.to_thread(check_place, place, beneath=places.workspace)
-        values = {**read_env_file(places.workspace), **(variables or {})}
+        values = read_env_file(places.workspace) if variables is None else variables
         tools = await _list_tools(
             server_name, server_params, connect_timeout, sign_in=sign_in, places=places, variables=values
         )

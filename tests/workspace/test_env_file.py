@@ -87,7 +87,7 @@ async def test_the_sdk_fills_placeholders_from_the_workspace(tmp_path: Path, mon
     names = ("OF_HOST", "OF_FILE", "GIVEN")
     params = {**servers.scripted(), "env": {name: f"${{{name}}}" for name in names}}
 
-    await generate_mcp_sources("scripted", params, tmp_path / "mcptools", variables={"GIVEN": "given"})
+    await generate_mcp_sources("scripted", params, tmp_path / "mcptools")
     async with CodeExecutor(working_dir=tmp_path, variables={"GIVEN": "given"}) as executor:
         shown = await executor.execute("from mcptools.scripted import CLIENT\nprint(CLIENT.run_sync('env', {}))")
 
