@@ -14,7 +14,8 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 # Only the names of what ipybox depends on: the layer after next stays as long as these do, whatever else changes.
 FROM base AS requirements
 COPY pyproject.toml /
-RUN python -c "import tomllib; print(*tomllib.load(open('/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+RUN python -c "import tomllib; project = tomllib.load(open('/pyproject.toml', 'rb'))['project']; \
+        print(*project['dependencies'], *project['optional-dependencies']['parsers'], sep='\n')" \
         >/requirements.txt
 
 FROM base AS dependencies

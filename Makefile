@@ -6,20 +6,43 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
 
-# Half of the tests run kernels in a sandbox, whose programs are the system's: what is missing is shown beforehand. The
-# doctor looks from elsewhere, as ipybox runs no program of the directory that it is started in.
+# What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
+# in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
+# `--randomly-seed` that repeats it.
+FIRST := not (slow or docker or claude or fuzz or soak)
+PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
+SPREAD := --numprocesses 2
+
 test: $(VENV)/dev.stamp .npm/dev.stamp
-	@export PATH="$(NODE_BIN):$$PATH"; needed=$$(cd /dev && $(CURDIR)/$(BIN)/ipybox doctor --sandbox) || echo "$$needed"
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
+	@tests/install-programs.sh
+	$(PYTEST) $(or $(ARGS),$(SPREAD) -m "$(FIRST)")
+
+# All others, or those of them with MARKS. Many of them wait, for builds and containers.
+test-rest: SPREAD := --numprocesses 3
+test-rest: $(VENV)/dev.stamp .npm/dev.stamp
+	@tests/install-programs.sh
+	$(PYTEST) $(SPREAD) -m "not ($(FIRST))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
+
+test-all: $(VENV)/dev.stamp .npm/dev.stamp
+	@tests/install-programs.sh
+	$(PYTEST) $(SPREAD) $(ARGS)
+
+# What CI has an ordinary user run: kernels in the sandbox, as those without one need less.
+test-user: $(VENV)/dev.stamp .npm/dev.stamp
+	$(PYTEST) $(SPREAD) -m "user and kernel and sandbox" $(ARGS)
+
+# What CI runs with the newest Python.
+test-python: $(VENV)/dev.stamp .npm/dev.stamp
+	$(PYTEST) $(SPREAD) -m "python and not (sandbox or fuzz)" $(ARGS)
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest tests/conformance $(ARGS)
+	$(PYTEST) tests/conformance $(ARGS)
 
 # More hostile schemas and malformed messages than the tests try, and others with each SEED.
 SEED ?= 1
@@ -35,7 +58,7 @@ coverage: $(VENV)/dev.stamp .npm/dev.stamp
 mutation: $(VENV)/mutation.stamp
 	$(BIN)/python -m tests.measure.mutation $(MODULES) $(ARGS)
 
-# Sessions at once for longer than the minute that the tests take, in both modes: `make soak MINUTES=60 ARGS="-k plain"`.
+# Sessions at once, in each mode, for longer than the half minute that the tests take: `make soak MINUTES=60 ARGS="-k plain"`.
 MINUTES ?= 10
 soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
@@ -47,9 +70,14 @@ format: $(VENV)/dev.stamp
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/vulture
+	$(BIN)/codespell
+	$(BIN)/python docs/check_terms.py
 	$(BIN)/python plugins/manifests.py --check
+	$(BIN)/python docs/option_reference.py --check
 
-# After a change of the version or of plugins/manifests.py.
+# After a change of the version, the options or plugins/manifests.py.
 plugins: $(VENV)/dev.stamp
 	$(BIN)/python plugins/manifests.py
 
@@ -61,6 +89,7 @@ bench: $(VENV)/dev.stamp .npm/dev.stamp
 
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
+	$(BIN)/python docs/option_reference.py $(ARGS)
 
 clean:
 	rm -rf .venv .venv-newest .npm

@@ -1,4 +1,4 @@
-"""Measures what ipybox costs beside the floor of each thing: the same without ipybox, in the same run.
+"""Measures the costs of ipybox, compared with the floor of each subject: the same without ipybox, in the same run.
 
     __main__ ──► suite ──► kernel, tools, mcp_mode, sandbox, plugin, docker ──► measurement ──► report
                     │               │ spawn, ask

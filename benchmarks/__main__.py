@@ -17,7 +17,7 @@ from benchmarks.suite import SUITE
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    arguments = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures ipybox beside its floors.")
+    arguments = argparse.ArgumentParser(prog="python -m benchmarks", description="Compares ipybox with its floors.")
     arguments.add_argument("--rounds", type=int, default=5, metavar="N", help="how often the sides take turns")
     names = [measurement.name for measurement in SUITE]
     arguments.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
@@ -30,7 +30,7 @@ def main() -> None:
     """Measures, and prints the table."""
     arguments = parser().parse_args()
     if arguments.rounds < 1:
-        sys.exit("benchmarks: --rounds has to be at least 1")
+        sys.exit("benchmarks: --rounds must be at least 1")
     interpreters: dict[Side, str] = {"ipybox": sys.executable}
     if arguments.peer is not None:
         interpreters["peer"] = _interpreter(arguments.peer)

@@ -1,4 +1,4 @@
-"""What the documented example costs the model's context: with the codeact plugin, and beside it with JSON tools.
+"""Measures what tasks cost the model's context: with the codeact plugin, compared with JSON tools.
 
 All sides are sessions of the real Claude Code with the same MCP server. A script is the model (`example.py`), and what
 the client sends to it is counted (`conversation.py`). The server is registered beforehand, and `search_repositories`
@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -31,11 +32,23 @@ COUNTS = (10, 50, TOOLS, 500)
 #: A workspace in which a parser was appended to a tool, and a code action was saved: see the README.md there.
 SAVED = ROOT / "docs" / "generated"
 
+#: Milliseconds that the plugin's first start may take.
+FIRST_START = "110000"
+
 #: Bytes of a token, roughly.
 TOKEN_BYTES = 4
 
 #: How the model gets to the server's tools: those that are compared, and variants, which are tried with `TOOLS` tools.
-Means = Literal["JSON tools", "code", "saved action", "JSON tools in turn", "tool search", "code, files read"]
+Means = Literal[
+    "JSON tools",
+    "code",
+    "saved action",
+    "JSON tools in turn",
+    "tool search",
+    "code, skill loaded",
+    "code, a look first",
+    "code, files read",
+]
 COMPARED: tuple[Means, ...] = ("JSON tools", "code", "saved action")
 FLOOR: Means = "JSON tools"
 
@@ -45,8 +58,24 @@ ALLOWED = f"mcp__plugin_{example.PLUGIN}_ipybox"
 #: Which requests count: the last one, which has all that the context holds in the end, or all of them.
 Way = Literal["last", "all"]
 
-#: All conversations, by the number of the server's tools.
-Growth = Mapping[int, Mapping[Means, Conversation]]
+Done = dict[Means, Conversation]
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """All that was measured.
+
+    Attributes:
+        growth: The documented example, by the number of the server's tools.
+        loop: A loop over 30 results, with `TOOLS` tools.
+        one_call: One call of a server that has the fewest tools of `COUNTS`.
+        parsers: An output parser, by how the model makes it.
+    """
+
+    growth: Mapping[int, Done]
+    loop: Done
+    one_call: Done
+    parsers: Mapping[example.Making, Conversation]
 
 
 def measurements() -> list[Measurement]:
@@ -60,21 +89,30 @@ def measurements() -> list[Measurement]:
 
 def measure(_setting: Setting, way: Way) -> Samples:
     """Counts; nothing varies from round to round."""
-    growth = conversations()
-    floor, ours = (float(_bytes(growth[TOOLS][means], way)) for means in (FLOOR, "code"))
-    remarks = _growth(growth, way)
+    measured = conversations()
+    floor, ours = (float(_bytes(measured.growth[TOOLS][means], way)) for means in (FLOOR, "code"))
+    remarks = _growth(measured.growth, way)
     if way == "last":
         origin = SCHEMAS.name if SCHEMAS.exists() else "those of tests/github_server.py, repeated"
-        remarks = [f"definitions: {origin}", *remarks, *_parts(growth[TOOLS])]
+        remarks = [f"definitions: {origin}", *remarks, *_parts(measured.growth[TOOLS])]
+    else:
+        remarks += _beside_tool_search(measured)
+        remarks += [
+            f"output parser, {means}: {done.all:,} B in {len(done.requests)} requests; "
+            f"the model wrote {done.written:,} B"
+            for means, done in measured.parsers.items()
+        ]
     return Samples({"floor": [floor], "ipybox": [ours]}, remarks)
 
 
 @cache
-def conversations() -> Growth:
-    """Has the example done by each means, and returns what that took; it is done once for all measurements."""
+def conversations() -> Conversations:
+    """Has each task done by each means, and returns what that took; it is done once for all measurements."""
     with tempfile.TemporaryDirectory(prefix="ipybox-bench-", ignore_cleanup_errors=True) as name:
         clients = Clients(Path(name))
-        return {count: clients.compare(count) for count in COUNTS}
+        growth = {count: clients.compare(count) for count in COUNTS}
+        loop, one_call = clients.beside_search(example.LOOP, TOOLS), clients.beside_search(example.ONE_CALL, COUNTS[0])
+        return Conversations(growth, loop, one_call, clients.make_parsers())
 
 
 class Clients:
@@ -91,51 +129,82 @@ class Clients:
         self._searching = self._home("searching", repository)
         self._searching.env["ENABLE_TOOL_SEARCH"] = "true"  # it is off where the API isn't the real one
         self._coding = self._home("coding", repository)
+        # The first start makes the plugin's environment, which the client of a busy machine would not wait for.
+        self._coding.env |= {"MCP_TIMEOUT": FIRST_START, "MCP_CONNECT_TIMEOUT_MS": FIRST_START}
         self._coding.marketplace_add()
         self._coding.install(example.PLUGIN)
-        self._coding.mcp_list(self._workspace("first"))  # the first start makes the plugin's environment
+        self._coding.mcp_list(self._workspace("first"))
 
-    def compare(self, count: int) -> dict[Means, Conversation]:
-        """Has the example done with a server of so many tools."""
+    def compare(self, count: int) -> Done:
+        """Has the documented example done with a server of so many tools."""
+        task = example.DOCUMENTED
         server = _server(count)
         loaded = server | {"alwaysLoad": True}
         workspace = self._workspace(f"coding-{count}")
         self._register(server, workspace)
-        done: dict[Means, Conversation] = {
-            "JSON tools": self._with_json(self._plain, f"plain-{count}", loaded, example.json_tools()),
-            "code": self._with_code(workspace, example.code()),
+        done: Done = {
+            "JSON tools": self._with_json(self._plain, f"plain-{count}", loaded, task, example.json_tools(task)),
+            "code": self._with_code(workspace, task, example.code(task)),
         }
         if count == TOOLS:
             package = str(workspace / "mcptools" / example.SERVER)
+            in_turn, search = example.json_tools_in_turn(task), example.tool_search(task)
             done |= {
-                "JSON tools in turn": self._with_json(self._plain, "in-turn", loaded, example.json_tools_in_turn()),
-                "tool search": self._with_json(self._searching, "searching", server, example.tool_search()),
-                "code, files read": self._with_code(workspace, example.code_and_files(package)),
+                "JSON tools in turn": self._with_json(self._plain, "in-turn", loaded, task, in_turn),
+                "tool search": self._with_json(self._searching, "searching", server, task, search),
+                "code, skill loaded": self._with_code(workspace, task, example.code_with_skill(task)),
+                "code, a look first": self._with_code(workspace, task, example.code_with_look(task)),
+                "code, files read": self._with_code(workspace, task, example.code_and_files(task, package)),
             }
         shutil.copytree(SAVED / "gentools", workspace / "gentools", ignore=shutil.ignore_patterns("__pycache__"))
-        done["saved action"] = self._with_code(workspace, example.saved_action())
+        done["saved action"] = self._with_code(workspace, task, example.saved_action(task))
         return done
 
-    def _register(self, server: Mapping[str, Any], workspace: Path) -> None:
-        """Registers the server, and gives the tool of the example its output parser."""
+    def beside_search(self, task: example.Task, count: int) -> Done:
+        """Has a task done by code and by the client's tool search, with a server of so many tools."""
+        server = _server(count)
+        place = f"{task.repositories}-of-{task.owner}"
+        workspace = self._workspace(f"coding-{place}")
+        self._register(server, workspace)
+        search = example.tool_search(task)
+        return {
+            "tool search": self._with_json(self._searching, f"searching-{place}", server, task, search),
+            "code": self._with_code(workspace, task, example.code(task)),
+        }
+
+    def make_parsers(self) -> dict[example.Making, Conversation]:
+        """Has an output parser made in each way."""
+        page = str(self._coding.plugin_root(example.PLUGIN) / "skills" / "codeact" / "references" / "output-parsers.md")
+        made: dict[example.Making, Conversation] = {}
+        for making in example.MAKINGS:
+            workspace = self._workspace(f"parser-{len(made)}")
+            self._register(_server(COUNTS[0]), workspace, parser=False)
+            made[making] = self._with_code(workspace, example.PARSER, example.parser(page, making))
+        return made
+
+    def _register(self, server: Mapping[str, Any], workspace: Path, *, parser: bool = True) -> None:
+        """Registers the server, and by default gives the tool of the example its output parser."""
         params = {"command": server["command"], "args": server["args"]}
         use = tool("register_mcp_server", server_name=example.SERVER, server_params=params)
         self._coding.session("Register it", [[use], [text("Done.")]], workspace, allowed=[ALLOWED])
-        _add_parser(workspace)
+        if parser:
+            _add_parser(workspace)
 
-    def _with_json(self, home: Home, name: str, server: Mapping[str, Any], script: example.Script) -> Conversation:
+    def _with_json(
+        self, home: Home, name: str, server: Mapping[str, Any], task: example.Task, script: example.Script
+    ) -> Conversation:
         workspace = self._workspace(name)
-        bare = _bare(home, workspace)
+        bare = _bare(home, workspace, task)
         home.claude("mcp", "add-json", "--scope", "local", example.SERVER, json.dumps(server), cwd=workspace)
         allowed = [f"mcp__{example.SERVER}", "ToolSearch"]
-        session = home.session(example.PROMPT, [*script.values(), example.answer], workspace, allowed=allowed)
-        return Conversation.of(session.requests, bare, [*script])
+        session = home.session(task.prompt, [*script.values()], workspace, allowed=allowed)
+        return Conversation.of(session.requests, bare, [*script][:-1])
 
-    def _with_code(self, workspace: Path, script: example.Script) -> Conversation:
-        bare = _bare(self._plain, workspace)
+    def _with_code(self, workspace: Path, task: example.Task, script: example.Script) -> Conversation:
+        bare = _bare(self._plain, workspace, task)
         allowed = [ALLOWED, "Skill", "Read", "Bash"]
-        session = self._coding.session(example.PROMPT, [*script.values(), example.answer], workspace, allowed=allowed)
-        return Conversation.of(session.requests, bare, [*script])
+        session = self._coding.session(task.prompt, [*script.values()], workspace, allowed=allowed)
+        return Conversation.of(session.requests, bare, [*script][:-1])
 
     def _home(self, name: str, repository: Path) -> Home:
         place = self._directory / name
@@ -155,9 +224,9 @@ def _server(count: int) -> dict[str, Any]:
     return {"type": "stdio", "command": sys.executable, "args": [script, *tools, "--count", str(count)]}
 
 
-def _bare(home: Home, workspace: Path) -> Request:
+def _bare(home: Home, workspace: Path, task: example.Task) -> Request:
     """Returns what the client sends where there is neither server nor plugin."""
-    return home.session(example.PROMPT, [[text("I have no tools for that.")]], workspace).requests[0]
+    return home.session(task.prompt, [[text("I have no tools for that.")]], workspace).requests[0]
 
 
 def _add_parser(workspace: Path) -> None:
@@ -174,7 +243,7 @@ def _bytes(conversation: Conversation, way: Way) -> int:
     return conversation.last.total if way == "last" else conversation.all
 
 
-def _growth(growth: Growth, way: Way) -> list[str]:
+def _growth(growth: Mapping[int, Done], way: Way) -> list[str]:
     """Returns a line for each number of tools."""
     lines: list[str] = []
     for count, done in growth.items():
@@ -186,6 +255,22 @@ def _growth(growth: Growth, way: Way) -> list[str]:
         ]
         lines.append(f"{count:>3} tools: {', '.join(described)}")
     return lines
+
+
+def _beside_tool_search(measured: Conversations) -> list[str]:
+    """Returns a line for each task that compares all requests with those of the client's tool search."""
+    example_done, fewest = measured.growth[TOOLS], COUNTS[0]
+    rows: list[tuple[str, Conversation, Conversation]] = [
+        (f"example, {TOOLS} tools, {means}", example_done[means], example_done["tool search"])
+        for means in ("code", "code, a look first", "code, skill loaded", "saved action")
+    ]
+    rows.append((f"loop over 30 results, {TOOLS} tools", measured.loop["code"], measured.loop["tool search"]))
+    rows.append((f"one call, {fewest} tools", measured.one_call["code"], measured.one_call["tool search"]))
+    return [
+        f"{what}: {ours.all:,} B in {len(ours.requests)} requests, tool search {search.all:,} B in "
+        f"{len(search.requests)}: {ours.all / search.all:.2f} ×"
+        for what, ours, search in rows
+    ]
 
 
 def _parts(done: Mapping[Means, Conversation]) -> list[str]:

@@ -3,8 +3,8 @@
 The client sends the whole conversation with each request. So there are two sums: that of the last request, which is
 what the context holds in the end, and that of all of them.
 
-What the client sends anyway, its own tools and prompt, is taken from a session without server and plugin, and left out.
-What the model itself says, its uses of tools, is not counted either.
+What the client sends anyway, its own tools and prompt, is measured without server and plugin, and subtracted.
+What the model itself says, its uses of tools, is not counted either, but on its own (`Conversation.written`).
 """
 
 import json
@@ -35,6 +35,8 @@ class Conversation:
     """What each request of a session holds because of a server or a plugin."""
 
     requests: Sequence[Cost]
+    written: int = 0
+    """Bytes that the model wrote in order to use tools, which no request's cost has."""
 
     @classmethod
     def of(cls, requests: Sequence[Request], bare: Request, turns: Sequence[str]) -> Self:
@@ -51,7 +53,7 @@ class Conversation:
         for request, what in zip(requests[1:], turns, strict=True):
             results[what] = _said(request) + sum(len(result.text.encode()) for result in request.results)
             costs.append(Cost({**_defined(request, bare), "notices": notices, **results}))
-        return cls(costs)
+        return cls(costs, _written(requests[-1]))
 
     @property
     def last(self) -> Cost:
@@ -74,6 +76,14 @@ def _defined(request: Request, bare: Request) -> dict[str, int]:
     return {kind: number for kind, number in sums.items() if number}
 
 
+def _written(request: Request) -> int:
+    """Returns the bytes of the arguments of all uses of tools."""
+    blocks = (
+        block for message in request.body["messages"] if message["role"] == "assistant" for block in message["content"]
+    )
+    return sum(len(json.dumps(block["input"], ensure_ascii=False).encode()) for block in blocks if "input" in block)
+
+
 def _said(request: Request) -> int:
-    """Returns the bytes that the client has said since the model's last turn, beside the results of tools."""
+    """Returns the bytes that the client has sent since the model's last turn, without the results of tools."""
     return sum(len(block["text"].encode()) for block in request.news if block["type"] == "text")

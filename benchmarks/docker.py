@@ -1,4 +1,4 @@
-"""ipybox in a container, beside the ipybox outside of one: from the spawn to the answer to `initialize`."""
+"""ipybox in a container, compared with ipybox outside of one: from the spawn to the answer to `initialize`."""
 
 import os
 import sys

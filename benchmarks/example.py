@@ -1,44 +1,212 @@
-"""The documented example as a model does it, by one means or another: scripts for `tests.claude.api`.
+"""What users ask for, and how a model does it by one means or another: scripts for `tests.claude.api`.
 
-A script is a turn for each tool use, by what its result is. The answer, which is the same for all, comes on top.
+A script is a turn for each use of tools, by what its result is, and the answer. A turn uses only what the results
+before it have shown, and fails where they have not.
 """
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 from tests.claude.api import Block, Request, Turn, text, tool
-
-OWNER, REPOSITORIES, COMMITS = "torvalds", 3, 5
-
-PROMPT = (
-    f"Show the latest {COMMITS} commits of the {REPOSITORIES} repositories of {OWNER} with the most stars: "
-    "name, stars, first lines of the messages, links."
-)
 
 #: Name of the server, of the plugin, and of the two tools of the example on that server.
 SERVER, PLUGIN = "github", "codeact-default"
 SEARCH, LIST = "search_repositories", "list_commits"
 
-#: Link to a commit.
-LINK = re.compile(rf"/{OWNER}/[\w-]+/commit/[0-9a-f]{{40}}")
+Script = dict[str, Turn]
 
-#: Verb and noun, as the skill says: each search shows the interface of its best hit.
-FIND_TOOLS = """
-from ipybox.codeact import tools
-print(tools("search repositories"))
-print(tools("list commits"))
-"""
-ACT = f"""
+
+@dataclass(frozen=True)
+class Task:
+    """What a user asks for.
+
+    Attributes:
+        prompt: What the user says.
+        owner: Whose repositories.
+        repositories: How many of those with the most stars.
+        commits: How many of the latest commits of each; 0 if the repositories themselves suffice.
+        act: The cell of a model that has seen the interfaces.
+        printed: What matches what the cell prints, once for each part of the answer.
+        parts: How many parts the answer has.
+    """
+
+    prompt: str
+    owner: str
+    repositories: int
+    commits: int
+    act: str
+    printed: re.Pattern[str]
+    parts: int
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """What the model searches for: verb and noun of each step."""
+        return ("search repositories", "list commits") if self.commits else ("search repositories",)
+
+
+def _find(owner: str, repositories: int) -> str:
+    """Returns the lines of a cell that find repositories with the output parser."""
+    return f"""
 import json
 from mcptools.{SERVER} import {LIST}, {SEARCH} as search
-found = search.run_parsed(search.Params(query="user:{OWNER}", sort=search.Sort.stars, perPage={REPOSITORIES}))
+found = search.run_parsed(search.Params(query="user:{owner}", sort="stars", perPage={repositories}))
+"""
+
+
+#: The documented example.
+DOCUMENTED = Task(
+    prompt="Show the latest 5 commits of the 3 repositories of torvalds with the most stars: name, stars, first lines "
+    "of the messages, links.",
+    owner="torvalds",
+    repositories=3,
+    commits=5,
+    act=_find("torvalds", 3)
+    + f"""
 for repo in found.repositories:
     print(repo.name, repo.stars)
-    commits = {LIST}.run({LIST}.Params(owner="{OWNER}", repo=repo.name, perPage={COMMITS}))
+    commits = {LIST}.run({LIST}.Params(owner="torvalds", repo=repo.name, perPage=5))
     for commit in json.loads(commits):
         print(" ", commit["commit"]["message"].partition("\\n")[0], commit["html_url"])
+""",
+    printed=re.compile(r"/torvalds/[\w-]+/commit/[0-9a-f]{40}"),
+    parts=15,
+)
+
+#: Results that only code needs to read: the user wants to know three names.
+LOOP = Task(
+    prompt="Who made the most of the latest 5 commits of each of the 30 repositories of octocat with the most stars? "
+    "Name all authors with their numbers.",
+    owner="octocat",
+    repositories=30,
+    commits=5,
+    act=_find("octocat", 30)
+    + f"""
+from collections import Counter
+authors = Counter()
+for repo in found.repositories:
+    commits = {LIST}.run({LIST}.Params(owner="octocat", repo=repo.name, perPage=5))
+    authors.update(commit["commit"]["author"]["name"] for commit in json.loads(commits))
+print(authors.most_common())
+""",
+    printed=re.compile(r"'(?:Octocat|Ada Example|Bo Sample)', \d+"),
+    parts=3,
+)
+
+#: One call whose result is short: there is nothing for code to save.
+ONE_CALL = Task(
+    prompt="How many stars has the repository of torvalds with the most stars?",
+    owner="torvalds",
+    repositories=1,
+    commits=0,
+    act=f"""
+from mcptools.{SERVER} import {SEARCH} as search
+found = search.run_parsed(search.Params(query="user:torvalds", sort="stars", perPage=1))
+print(found.repositories[0].name, found.repositories[0].stars)
+""",
+    printed=re.compile(r"\blinux \d{6}"),
+    parts=1,
+)
+
+#: Looks at a part of a result before acting on it, as where a model does not know what the tool returns.
+LOOK = f"""
+from mcptools.{SERVER} import {LIST}
+print({LIST}.run({LIST}.Params(owner="torvalds", repo="linux", perPage=1))[:500])
 """
+
+#: What a user asks for once, and what answers it: that `check()` is content, and the parser's result is shown.
+PARSER = Task(
+    prompt=f"Generate an output parser for {SERVER}.{SEARCH}: name, stars and description of each repository.",
+    owner="torvalds",
+    repositories=2,
+    commits=0,
+    act="",
+    printed=re.compile(r"ok: 0 gentools, 1 parser|name='linux'"),
+    parts=2,
+)
+
+SAMPLES = f"""
+from mcptools.{SERVER} import {SEARCH} as tool
+samples = [tool.run(tool.Params(query=query, perPage=2)) for query in ("user:torvalds", "no-such-thing-xyz")]
+"""
+LEARN = f"""{SAMPLES}
+import json
+for sample in map(json.loads, samples):
+    print({{key: type(value).__name__ for key, value in sample.items()}}, str(sample["items"])[:600])
+"""
+MODELS = f'''
+from pydantic import BaseModel, Field
+
+
+class Repository(BaseModel):
+    name: str
+    stars: int = Field(alias="stargazers_count")
+    description: str | None = None
+
+
+class ParseResult(BaseModel):
+    total: int = Field(alias="total_count")
+    repositories: list[Repository] = Field(alias="items")
+
+
+def run_parsed(params: Params) -> ParseResult:
+    """Returns the repositories that match, best first."""
+    from mcpparse.{SERVER} import {SEARCH} as parser
+
+    return parser.parse(run(params))
+'''
+PARSE = f'''import json
+
+from mcptools.{SERVER}.{SEARCH} import ParseResult
+
+
+def parse(result: str) -> ParseResult:
+    try:
+        return ParseResult.model_validate(json.loads(result))
+    except (TypeError, ValueError) as exc:
+        raise ValueError(f"{SEARCH} returned what its parser doesn't know ({{exc!r}}): {{result[:200]}}") from exc
+'''
+PROVE = f"""
+from ipybox.codeact import check
+print(check())
+from mcptools.{SERVER} import {SEARCH} as tool
+print(tool.run_parsed(tool.Params(query="user:torvalds", sort="stars", perPage=1)))
+"""
+WRITE = f"""
+from pathlib import Path
+with Path("mcptools/{SERVER}/{SEARCH}.py").open("a") as module:
+    module.write('''
+{MODELS}''')
+parser = Path("mcpparse/{SERVER}/{SEARCH}.py")
+parser.parent.mkdir(parents=True)
+parser.write_text('''{PARSE}''')
+{PROVE}"""
+SUGGEST = f"""{SAMPLES}
+from ipybox.codeact import suggest_parser
+print(suggest_parser("{SERVER}.{SEARCH}", *samples))
+"""
+#: Keeps three of a repository's fields, and renames what has another name at the server.
+RENAME = f"""
+import re
+from pathlib import Path
+module = Path("mcptools/{SERVER}/{SEARCH}.py")
+text, own, rest = module.read_text().partition("class Item(BaseModel):")
+fields = '''
+    name: str
+    stars: int = Field(alias="stargazers_count")
+    description: str | None = None
+
+
+class ParseResult(BaseModel):
+    total: int = Field(alias="total_count")
+    repositories: list[Repository] = Field(alias="items")
+'''
+text = text.replace("import BaseModel", "import BaseModel, Field") + "class Repository(BaseModel):" + fields
+module.write_text(text + "\\n\\n" + rest[rest.index("def run_parsed"):])
+{PROVE}"""
 
 FIND_SAVED = """
 from ipybox.codeact import tools
@@ -46,122 +214,206 @@ print(tools("latest commits of top repositories"))
 """
 USE_SAVED = f"""
 from gentools.{SERVER}.commits_of_top_repos import run
-for repo in run("{OWNER}", top_n_repos={REPOSITORIES}, last_n_commits={COMMITS}):
+for repo in run("torvalds", top_n_repos=3, last_n_commits=5):
     print(repo.name, repo.stars)
     for commit in repo.commits:
         print(" ", commit.message, commit.url)
 """
 
-Script = dict[str, Turn]
 
-
-def json_tools() -> Script:
+def json_tools(task: Task) -> Script:
     """Returns the script of a model that is given the server's tools."""
-    return {"repositories": [_search()], "commits": _list_commits}
+    repositories: Script = {"repositories": [_search(task)]}
+    if not task.commits:
+        return repositories | {"answer": _then(_ANSWER, found=[r'"name": ?"linux"'])}
+    return repositories | {"commits": partial(_list_commits, task), "answer": partial(_answer_from_commits, task)}
 
 
-def json_tools_in_turn() -> Script:
+def json_tools_in_turn(task: Task) -> Script:
     """Returns the script of a model that uses one tool at a time."""
     repositories: list[str] = []
 
     def first(request: Request) -> Sequence[Block]:
         repositories.extend(_names(request))
-        return [_commits(repositories[0])]
+        return [_commits(task, repositories[0])]
 
     def later(number: int) -> Turn:
-        return lambda _: [_commits(repositories[number])]
+        return lambda _: [_commits(task, repositories[number])]
 
-    others: Script = {f"commits {number + 1}": later(number) for number in range(1, REPOSITORIES)}
-    return {"repositories": [_search()], "commits 1": first, **others}
+    others: Script = {f"commits {number + 1}": later(number) for number in range(1, task.repositories)}
+    return {
+        "repositories": [_search(task)],
+        "commits 1": first,
+        **others,
+        "answer": partial(_answer_from_commits, task),
+    }
 
 
-def tool_search() -> Script:
+def tool_search(task: Task) -> Script:
     """Returns the same for a client that defers definitions until the model asks for them."""
-    names = ",".join(f"mcp__{SERVER}__{name}" for name in (SEARCH, LIST))
+    needed = (SEARCH, LIST) if task.commits else (SEARCH,)
+    names = ",".join(f"mcp__{SERVER}__{name}" for name in needed)
+    script = json_tools(task)
     return {
         "tool search": [tool("ToolSearch", query=f"select:{names}")],
-        "repositories": _then(_search()),
-        "commits": _list_commits,
+        **script,
+        "repositories": _then(_search(task)),
     }
 
 
-def code() -> Script:
-    """Returns the script of a model that follows the skill, in a workspace where the server is registered."""
+def code(task: Task) -> Script:
+    """Returns the script of a model that follows the server's instructions, where the server is registered."""
+    return {"search": [_cell(_find_tools(task))], "action": _acts(task), "answer": _answers(task)}
+
+
+def code_with_skill(task: Task) -> Script:
+    """Returns the same for a model that loads the skill first, as where the user asks for it."""
     return {
-        "skill": [_skill()],
-        "search": _then(_cell(FIND_TOOLS)),
-        "action": _then(_cell(ACT), found=(f"mcptools/{SERVER}/{SEARCH}.py", f"mcptools/{SERVER}/{LIST}.py")),
+        "skill": [tool("Skill", skill=f"{PLUGIN}:codeact")],
+        **code(task),
+        "search": _then(_cell(_find_tools(task))),
     }
 
 
-def code_and_files(package: str) -> Script:
+def code_with_look(task: Task) -> Script:
+    """Returns the same for a model that looks at a result before it acts."""
+    script = code(task)
+    return {
+        "search": script["search"],
+        "look": _then(_cell(LOOK), found=_interfaces(task)),
+        "action": _then(_cell(task.act), found=["html_url"]),
+        "answer": script["answer"],
+    }
+
+
+def code_and_files(task: Task, package: str) -> Script:
     """Returns the same for a model that reads files instead of asking `tools()`.
 
     Args:
+        task: What to do.
         package: The directory of the server's package.
     """
     interfaces = [tool("Read", file_path=f"{package}/{name}.py") for name in (SEARCH, LIST)]
     return {
-        "skill": [_skill()],
-        "list": _then(tool("Bash", command="ls mcptools"), tool("Read", file_path=f"{package}/__init__.py")),
+        "list": [tool("Bash", command="ls mcptools"), tool("Read", file_path=f"{package}/__init__.py")],
         "interfaces": _then(*interfaces, found=(SEARCH, LIST)),
-        "action": _then(_cell(ACT)),
+        "action": _then(_cell(task.act)),
+        "answer": _answers(task),
     }
 
 
-def saved_action() -> Script:
+def saved_action(task: Task) -> Script:
     """Returns the script of a later session, in which there is a saved code action that does it all."""
+    found = [rf"gentools\.{SERVER}\.commits_of_top_repos", "last_n_commits: int = 5"]
     return {
-        "skill": [_skill()],
-        "search": _then(_cell(FIND_SAVED)),
-        "action": _then(_cell(USE_SAVED), found=(f"gentools/{SERVER}/commits_of_top_repos/api.py",)),
+        "search": [_cell(FIND_SAVED)],
+        "action": _then(_cell(USE_SAVED), found=found),
+        "answer": _answers(task),
     }
 
 
-def answer(request: Request) -> list[Block]:
-    """Answers, having made sure that all that the user asked for is there."""
+#: How a model makes an output parser.
+Making = Literal["by hand", "suggested, trimmed", "suggested"]
+MAKINGS: tuple[Making, ...] = ("by hand", "suggested, trimmed", "suggested")
+
+
+def parser(page: str, making: Making) -> Script:
+    """Returns the script of a model that is asked for an output parser.
+
+    Args:
+        page: The file of the skill that says how.
+        making: Whether it writes the parser, trims what `suggest_parser` writes, or leaves that as it is.
+    """
+    start: Script = {
+        "skill": [tool("Skill", skill=f"{PLUGIN}:codeact")],
+        "page": _then(tool("Read", file_path=page)),
+    }
+    if making == "suggested":
+        return {**start, "files": _then(_cell(SUGGEST + PROVE), found=["suggest_parser"]), "answer": _answers(PARSER)}
+    samples, written = (LEARN, WRITE) if making == "by hand" else (SUGGEST, RENAME)
+    return {
+        **start,
+        "samples": _then(_cell(samples), found=["suggest_parser", "run_parsed"]),
+        "files": _then(_cell(written), found=["total_count", "stargazers_count"]),
+        "answer": _answers(PARSER),
+    }
+
+
+_ANSWER = text("Here they are.")
+
+
+def _find_tools(task: Task) -> str:
+    queries = ", ".join(f'"{query}"' for query in task.queries)
+    return f"from ipybox.codeact import tools\nprint(tools({queries}))"
+
+
+def _interfaces(task: Task) -> list[str]:
+    """What the model must have seen in order to write the cell."""
+    seen = [f"from mcptools.{SERVER} import {SEARCH}", r"run_parsed\(", "query: str", "sort: Sort", "perPage: float"]
+    if task.commits:
+        seen += ["repositories: list", f"from mcptools.{SERVER} import {LIST}", "owner: str", "repo: str", r"-> str"]
+    return [*seen, "name: str", "stars: int"]
+
+
+def _acts(task: Task) -> Turn:
+    return _then(_cell(task.act), found=_interfaces(task))
+
+
+def _answers(task: Task) -> Turn:
+    """Answers, having made sure that the cell has printed all that the user asked for."""
+
+    def turn(request: Request) -> Sequence[Block]:
+        _succeeded(request)
+        parts = set(task.printed.findall(_shown(request)))
+        assert len(parts) == task.parts, f"these were printed: {parts}"
+        return [_ANSWER]
+
+    return turn
+
+
+def _answer_from_commits(task: Task, request: Request) -> list[Block]:
+    """Answers, having made sure that the commits of all repositories have been shown."""
     _succeeded(request)
-    links = set(LINK.findall(json.dumps(request.body["messages"])))
-    assert len(links) == REPOSITORIES * COMMITS, f"these commits were found: {links}"
-    return [text("Here they are.")]
+    links = set(re.findall(r"/commit/([0-9a-f]{40})", json.dumps(request.body["messages"])))
+    assert len(links) == task.repositories * task.commits, f"these commits were found: {links}"
+    return [_ANSWER]
 
 
-def _search() -> Block:
-    return tool(SEARCH, query=f"user:{OWNER}", sort="stars", perPage=REPOSITORIES)
+def _search(task: Task) -> Block:
+    return tool(SEARCH, query=f"user:{task.owner}", sort="stars", perPage=task.repositories)
 
 
-def _list_commits(request: Request) -> Sequence[Block]:
+def _list_commits(task: Task, request: Request) -> Sequence[Block]:
     """Asks for the commits of all repositories in one turn."""
-    return [_commits(name) for name in _names(request)]
+    return [_commits(task, name) for name in _names(request)]
 
 
-def _commits(repository: str) -> Block:
-    return tool(LIST, owner=OWNER, repo=repository, perPage=COMMITS)
+def _commits(task: Task, repository: str) -> Block:
+    return tool(LIST, owner=task.owner, repo=repository, perPage=task.commits)
 
 
 def _names(request: Request) -> list[str]:
     return [repository["name"] for repository in json.loads(request.result)["items"]]
 
 
-def _skill() -> Block:
-    return tool("Skill", skill=f"{PLUGIN}:codeact")
-
-
 def _cell(code: str) -> Block:
     return tool("execute_ipython_cell", code=code.strip())
 
 
-def _then(*blocks: Block, found: Sequence[str] = ()) -> Callable[[Request], Sequence[Block]]:
+def _then(*blocks: Block, found: Sequence[str] = ()) -> Turn:
     """Returns a turn for when the tools of the one before have succeeded, and have shown what is needed."""
 
     def turn(request: Request) -> Sequence[Block]:
         _succeeded(request)
-        shown = "\n".join(result.text for result in request.results)
-        for name in found:
-            assert re.search(rf"\b{name}\b", shown), f"{name} is not among what was found: {shown}"
+        for pattern in found:
+            assert re.search(pattern, _shown(request)), f"{pattern} is not in what was shown: {_shown(request)}"
         return blocks
 
     return turn
+
+
+def _shown(request: Request) -> str:
+    return "\n".join(result.text for result in request.results)
 
 
 def _succeeded(request: Request) -> None:

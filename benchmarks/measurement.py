@@ -57,7 +57,7 @@ class Measurement:
     Attributes:
         name: What `--only` knows it by.
         what: What is measured, for people.
-        floor: What the floor is, for people; empty if there is none.
+        floor: Description of the floor, for people; empty without a floor.
         measure: Measures all sides.
         target: The limit for ipybox, if one was set.
         unit: Of the samples.

@@ -1,14 +1,15 @@
-"""The start of ipybox by the plugin's launcher, beside that of the ipybox in the environment that the launcher made."""
+"""The first response of the plugin's launcher, compared with ipybox in the environment that the launcher created."""
 
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from benchmarks.mcp_mode import initialize
 from benchmarks.measurement import Measurement, Samples, Setting, Target, take_turns
-from tests.claude.test_launch import Plugin
+from tests.claude.launcher import Plugin, served
 
 
 def measurements() -> list[Measurement]:
@@ -24,16 +25,23 @@ def measure_start(setting: Setting) -> Samples:
         without_uv = Plugin(directory / "venv", directory / "venv" / "packages", hidden={"uv"})
         plugin = Plugin(directory / "uv", directory / "uv" / "packages")
         remarks = [
-            f"the first start, {how}, with nothing downloaded yet: {_launch(it)[0]:.1f} s"
+            f"the first start, {how}, with nothing downloaded yet: {_first_cell(it):.1f} s until a cell has run"
             for how, it in (("with uv", plugin), ("without uv", without_uv))
         ]
-        (environment,) = plugin.environments
-        ipybox = [str(environment / "bin" / "python"), "-I", "-m", "ipybox", f"--workspace={plugin.workspace}"]
+        (version,) = plugin.versions
+        ipybox = [str(version / "bin" / "python"), "-I", "-m", "ipybox", f"--workspace={plugin.workspace}"]
         samples = take_turns(
             setting.rounds,
             {"floor": partial(_initialize, ipybox, plugin.env, plugin.workspace), "ipybox": partial(_launch, plugin)},
         )
     return Samples(samples, remarks)
+
+
+def _first_cell(plugin: Plugin) -> float:
+    begun = time.perf_counter()
+    with served(plugin) as client:
+        client.execute("1")
+        return time.perf_counter() - begun
 
 
 def _launch(plugin: Plugin) -> list[float]:

@@ -19,7 +19,7 @@ def table(results: Sequence[Result]) -> Table:
     view = Table(box=box.SIMPLE_HEAD)
     view.add_column("name", style="cyan")
     view.add_column("what")
-    for heading in ("floor", "ipybox", "beside it", "target"):
+    for heading in ("floor", "ipybox", "relative", "target"):
         view.add_column(heading, justify="right")
     view.add_column("")
     if peer:
@@ -67,7 +67,7 @@ def record(results: Sequence[Result], versions: str) -> dict[str, Any]:
 
 
 def verdict(measurement: Measurement, samples: Samples) -> bool | None:
-    """Tells whether ipybox is within its target; None if it has none."""
+    """Returns whether ipybox is within its target; None without a target."""
     ours = samples.median("ipybox")
     if measurement.target is None or ours is None:
         return None

@@ -90,7 +90,7 @@ class Subject:
         """Returns the next message.
 
         Raises:
-            SubjectError: If there is none within `LIMIT`.
+            SubjectError: If there is no message within `LIMIT`.
         """
         assert self._process.stdout is not None
         watchdog = threading.Timer(LIMIT, self._give_up)
@@ -133,7 +133,7 @@ def installed(python: str) -> tuple[str, str]:
     """Returns the version of the ipybox that an interpreter imports, and where that is.
 
     Raises:
-        SubjectError: If it has none.
+        SubjectError: If it has no ipybox.
     """
     command = [python, "-P", "-c", IDENTIFY]
     answer = subprocess.run(command, env=environment(python), capture_output=True, text=True, check=False)

@@ -2,8 +2,8 @@
 
     python docs/generate.py [--check]
 
-A tool module to which an output parser was appended has what was generated beside it, in `<tool>_orig.py`. Both are
-rebuilt; what was appended stays. Parsers and saved code actions are written by hand, and are left alone.
+A tool module to which an output parser was appended keeps its generated code in `<tool>_orig.py` next to it. Both are
+rebuilt; the appended code stays. Parsers and saved code actions are written by hand, and are left alone.
 
 With --check nothing is written: it fails if a file differs from what would be.
 """
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ipybox.mcp_apigen.package import MANIFEST, ToolSpec, render_package
+from ipybox.mcp_apigen.package.files import MANIFEST, ToolSpec, render_package
 from ipybox.mcp_client import MCPClient
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,14 +26,14 @@ PARAMS: dict[str, Any] = {
     "url": "https://api.githubcopilot.com/mcp/",
     "headers": {"Authorization": "Bearer ${GITHUB_API_KEY}"},
 }
-#: A real one is good for one directory of one user: nobody can use it here.
+#: A real seal is valid for one directory of one user, so it is of no use here.
 NO_SEAL = ""
 CONNECT_TIMEOUT = 30
 ORIGINAL = "_orig.py"
 
 
 class MixedUpError(Exception):
-    """Nobody can tell what was appended to a module, or to what."""
+    """A module does not begin with its original, so its appended code is unknown."""
 
 
 async def generate() -> dict[str, str]:

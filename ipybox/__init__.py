@@ -10,12 +10,17 @@ import sys
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and {"ipybox", "ipybox.mcp_server"} & {*sys.orig_argv}:
     del sys.path[0]
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ipybox.support.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from ipybox.code_exec import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
+    from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
+    from ipybox.code_exec.sync import Executor
+    from ipybox.errors import CodeExecutionError
+    from ipybox.kernel_mgr.outputs import Display, Result, Stream
     from ipybox.mcp_apigen import generate_mcp_sources
-    from ipybox.tool_exec.approval.client import ApprovalRequest
+    from ipybox.tool_exec.approval.request import ApprovalRequest
 
 __all__ = [
     "ApprovalRequest",
@@ -23,28 +28,25 @@ __all__ = [
     "CodeExecutionError",
     "CodeExecutionResult",
     "CodeExecutor",
+    "Display",
+    "Executor",
+    "Result",
+    "Stream",
     "generate_mcp_sources",
 ]
 
-_MODULES = {
-    "ApprovalRequest": "ipybox.tool_exec.approval.client",
-    "CodeExecutionChunk": "ipybox.code_exec",
-    "CodeExecutionError": "ipybox.errors",
-    "CodeExecutionResult": "ipybox.code_exec",
-    "CodeExecutor": "ipybox.code_exec",
-    "generate_mcp_sources": "ipybox.mcp_apigen",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ipybox.workspace.imports import import_installed
-
-    value = getattr(import_installed(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ApprovalRequest": "ipybox.tool_exec.approval.request",
+        "CodeExecutionChunk": "ipybox.code_exec.executor",
+        "CodeExecutionError": "ipybox.errors",
+        "CodeExecutionResult": "ipybox.code_exec.executor",
+        "CodeExecutor": "ipybox.code_exec.executor",
+        "Display": "ipybox.kernel_mgr.outputs",
+        "Executor": "ipybox.code_exec.sync",
+        "Result": "ipybox.kernel_mgr.outputs",
+        "Stream": "ipybox.kernel_mgr.outputs",
+        "generate_mcp_sources": "ipybox.mcp_apigen",
+    },
+)

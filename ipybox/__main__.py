@@ -1,5 +1,5 @@
 """Makes `python -m ipybox` the same as `ipybox`."""
 
-from ipybox.cli import main
+from ipybox.cli.command import main
 
 main()

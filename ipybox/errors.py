@@ -2,7 +2,8 @@
 
     Exception
     └── IpyboxError
-        ├── AuditError             the audit log can't be written; what was to be recorded was not done
+        ├── ApprovalExpiredError   a decision on a tool call came after its approval request had expired
+        ├── AuditError             the audit log can't be written, so the action to record did not start
         ├── CodeExecutionError     the code in the kernel failed, or its kernel died
         │   └── ExecutionCancelledError  it was cancelled by `CodeExecutor.cancel`
         ├── ExecutionError         the same, as KernelClient reports it
@@ -15,23 +16,25 @@
         ├── SandboxError           the sandbox can't be set up; nothing ran without it
         └── ToolRunnerError        a tool call failed, was rejected or was not answered
     TimeoutError
-    └── ExecutionTimeoutError      the time of an execution was over while its code ran
+    └── ExecutionTimeoutError      an execution timed out while its code was running
 
-Bad arguments raise ValueError, calls in the wrong state RuntimeError, exceeded times TimeoutError.
-Messages have parts of servers, code and files: their texts are such as people may read (`ipybox.printable`).
-This module imports nothing else of ipybox, so that both sides of the trust boundary can use it.
+Bad arguments raise ValueError, calls in the wrong state RuntimeError, timeouts TimeoutError.
+Messages may contain text from servers, code and files; `str()` escapes it for people (`ipybox.support.printable`).
+This module imports only that from ipybox, so that both sides of the trust boundary can use it.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipybox.printable import printable
+from ipybox.support.printable import printable
 
 if TYPE_CHECKING:
-    from ipybox.output import ExecutionOutput
+    from ipybox.kernel_mgr.execution_output import ExecutionOutput
+    from ipybox.kernel_mgr.outputs import Display, Stream
 
 
 class _Readable(Exception):
-    """What people may read as it is."""
+    """An exception whose text is safe to show to people."""
 
     def __str__(self) -> str:
         return printable(super().__str__(), lines=True)
@@ -41,28 +44,69 @@ class IpyboxError(_Readable):
     """Base of all exceptions defined by ipybox."""
 
 
+class ApprovalExpiredError(IpyboxError):
+    """A decision on a tool call came after its approval request had expired; the call has failed already."""
+
+
 class AuditError(IpyboxError):
-    """The audit log can't be written; the message says why. What was to be recorded was not done."""
+    """The audit log can't be written; the message says why. The action to record did not start."""
+
+
+@dataclass(frozen=True)
+class RaisedException:
+    """An exception that ended a cell. The texts are the code's, without control sequences.
+
+    Attributes:
+        name: Its class, for example `ZeroDivisionError`.
+        value: Its message.
+        traceback: Its traceback with the frames of the code; empty if the kernel sent none.
+    """
+
+    name: str
+    value: str
+    traceback: str
 
 
 class _WithOutput(_Readable):
-    """An execution that did not end well."""
+    """An execution that failed."""
 
-    def __init__(self, message: str, output: "ExecutionOutput | None" = None):
+    def __init__(self, message: str, output: "ExecutionOutput | None" = None, raised: RaisedException | None = None):
         super().__init__(message)
-        #: What the cell had put out before; None if it did not get that far.
+        #: The output of the cell before the error; None if the cell did not start.
         self.output = output
+        #: The exception that the code raised; None if it raised none, for example if it timed out or its kernel died.
+        self.raised = raised
         for notice in self.notices:
             self.add_note(f"[ipybox] {notice}")
 
     @property
     def text(self) -> str | None:
-        """What the cell had printed and displayed before."""
+        """The text that the cell printed and displayed before the error."""
         return None if self.output is None else self.output.text
 
     @property
+    def outputs(self) -> "tuple[Stream | Display, ...]":
+        """What the cell printed and displayed before the error, in order."""
+        return () if self.output is None else self.output.outputs
+
+    @property
+    def name(self) -> str | None:
+        """The class of the exception that the code raised, for example `ZeroDivisionError`; None if it raised none."""
+        return None if self.raised is None else self.raised.name
+
+    @property
+    def value(self) -> str | None:
+        """The message of the exception that the code raised; None if it raised none."""
+        return None if self.raised is None else self.raised.value
+
+    @property
+    def traceback(self) -> str | None:
+        """The traceback of the exception that the code raised, with its frames; None if it raised none."""
+        return None if self.raised is None else self.raised.traceback
+
+    @property
     def notices(self) -> list[str]:
-        """What ipybox has to say about it: see `ExecutionOutput`. They are notes of the exception, too."""
+        """ipybox's messages, see `ExecutionOutput`. They are also notes of the exception."""
         return [] if self.output is None else self.output.notices
 
 
@@ -79,11 +123,11 @@ class CodeExecutionError(_WithOutput, IpyboxError):
 
 
 class ExecutionTimeoutError(_WithOutput, TimeoutError):
-    """The time of an execution was over while its code ran; the message says what became of the kernel."""
+    """The execution timed out while its code was running. The message says what happened to the kernel."""
 
 
 class ExecutionCancelledError(CodeExecutionError):
-    """The execution was cancelled by `CodeExecutor.cancel`; the message says what became of the kernel."""
+    """The execution was cancelled by `CodeExecutor.cancel`; the message says what happened to the kernel."""
 
 
 class GatewayError(IpyboxError):
@@ -107,7 +151,7 @@ class PolicyError(IpyboxError):
 
 
 class SandboxError(IpyboxError):
-    """The sandbox can't be set up as it was asked for; the message says what to do. Nothing ran without it."""
+    """The sandbox can't be set up as requested; the message says what to do. Nothing ran without it."""
 
 
 class ToolRunnerError(IpyboxError):

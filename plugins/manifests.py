@@ -3,17 +3,29 @@
     python plugins/manifests.py            writes the files
     python plugins/manifests.py --check    fails if they are not what it would write
 
-The version is that of pyproject.toml. Claude Code installs a plugin anew only when it has changed.
+The version is that of pyproject.toml. Claude Code installs a plugin again only when it has changed.
 https://code.claude.com/docs/en/plugins-reference
+
+For the launcher, it writes what the server answers first, and the packages that the server needs.
 """
 
 import json
+import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from ipybox.cli.option import Option
+from ipybox.cli.option_table import OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,88 +38,94 @@ MODES = {
     "docker": "Act by Python code that calls MCP tools. Code and tools run in a Docker container",
 }
 
-MEMORY_LIMIT = {
-    "type": "string",
-    "title": "Memory limit",
-    "description": "Memory that code may use, such as 4G; 0 for no limit",
-    "required": False,
-}
-RESOURCES = {
-    "type": "string",
-    "title": "Resources",
-    "description": "always to let Claude read long outputs as MCP resources, for which the client offers tools that "
-    "cost context; else Claude reads their files",
-    "required": False,
-}
-APPROVE = {
-    "type": "string",
-    "title": "Approval of tool calls",
-    "description": "auto to accept those that code makes, ask to be asked about each, or a file with rules, such as "
-    "ipybox.yaml in the workspace: one there can only deny until you trust it with `ipybox trust`",
-    "required": False,
-}
-AUDIT = {
-    "type": "string",
-    "title": "Audit log",
-    "description": "What .ipybox/audit.jsonl has of cells and tool calls: full for code and arguments without secrets, "
-    "hash for their hashes, off for nothing",
-    "required": False,
-}
-SANDBOX_OPTIONS = {
-    "sandbox_profile": {
-        "type": "string",
-        "title": "Sandbox profile",
-        "description": "default, or workspace to hide the home directory as well; a sandbox-config.json in the "
-        "workspace can restrict it, and open more once you trust it with `ipybox trust`",
-        "required": False,
-    },
-    "allowed_domains": {
-        "type": "string",
-        "title": "Allowed domains",
-        "description": "Hosts that code may reach, separated by commas, such as example.org,*.example.com",
-        "required": False,
-    },
-}
-DOCKER_OPTIONS = {
-    "network": {
-        "type": "string",
-        "title": "Network",
-        "description": "none to keep the container off the network, or the name of another one of Docker's",
-        "required": False,
-    },
-    "image": {
-        "type": "string",
-        "title": "Image",
-        "description": "Name of the image, if it is not ipybox",
-        "required": False,
-    },
-}
-SHARED_OPTIONS = {"approve": APPROVE, "audit": AUDIT, "memory_limit": MEMORY_LIMIT, "resources": RESOURCES}
-#: Options that people set, by mode, and the option of ipybox that each becomes. One that isn't set is empty.
-USER_CONFIG: dict[str, dict[str, dict[str, Any]]] = {
-    "plain": SHARED_OPTIONS,
-    "sandbox": {**SANDBOX_OPTIONS, **SHARED_OPTIONS},
-    "docker": {**DOCKER_OPTIONS, **SHARED_OPTIONS},
-}
-OPTIONS = {
-    "sandbox_profile": "--sandbox-profile",
-    "allowed_domains": "--allow-domain",
-    "approve": "--approve",
-    "audit": "--audit",
-    "memory_limit": "--memory-limit",
-    "resources": "--resources",
-    "network": "--network",
-    "image": "--image",
-}
-
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 
-#: Seconds that a hook may take.
-NOTICE_TIMEOUT = 20
+#: Seconds that a hook may take; it ends by itself within one.
+NOTICE_TIMEOUT = 5
+
+#: What the packages of ipybox require, and ipybox never uses. ipykernel goes without debugpy if it is not there: no
+#: client of ipybox speaks its protocol. IPython completes without jedi, which needs parso.
+UNUSED = {"debugpy", "jedi", "parso"}
+
+#: The extra that the plugins bring.
+PLUGIN_EXTRA = "parsers"
+
+#: The systems that ipybox runs on, and the oldest Python, which needs the most packages.
+LINUX = {"python_version": "3.11", "platform_system": "Linux", "sys_platform": "linux"}
+MACOS = {"python_version": "3.11", "platform_system": "Darwin", "sys_platform": "darwin"}
+
+REQUIREMENTS_HEAD = (
+    "# The packages that the plugins' server needs, without what it never uses: `make plugins` writes them.\n"
+)
+
+
+def server_answers() -> str:
+    """Returns what the server answers first, each on a line of its own, as launch.sh reads them."""
+    command = [sys.executable, "-I", "-m", "ipybox", "--late-checks", "--instructions=brief"]
+    client = {"name": "claude-code", "version": "1"}
+    params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": client}
+    asked = [
+        {"id": 1, "method": "initialize", "params": params},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+    ]
+    with TemporaryDirectory() as workspace:
+        process = subprocess.Popen(
+            [*command, f"--workspace={workspace}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with process as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            for message in asked:
+                print(json.dumps({"jsonrpc": "2.0", **message}), file=server.stdin, flush=True)
+            initialized, tools = (json.loads(server.stdout.readline())["result"] for _ in range(2))
+            server.stdin.close()
+    del initialized["protocolVersion"]
+    initialized["capabilities"]["tools"]["listChanged"] = True  # the image of a container may be of another version
+    answers = {"protocolVersions": HANDSHAKE_PROTOCOL_VERSIONS, "initialize": initialized, "tools": tools}
+    return "{\n" + ",\n".join(f'"{name}": {json.dumps(answer)}' for name, answer in answers.items()) + "\n}\n"
+
+
+def requirements() -> str:
+    """Returns the packages that ipybox needs, by the versions of constraints.txt, as pip reads them."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {canonicalize_name(line.partition("==")[0]): line for line in lines if "==" in line}
+    wanted: dict[str, str] = {}
+    seen, pending = set[tuple[str, str]](), [("ipybox", ""), ("ipybox", PLUGIN_EXTRA)]
+    while pending:
+        if (asked := pending.pop()) in seen:
+            continue
+        seen.add(asked)
+        for need in _needs(*asked):
+            name = canonicalize_name(need.name)
+            if name in UNUSED:
+                continue
+            if need.marker is None or need.marker.evaluate({"extra": asked[1], **LINUX}):
+                wanted[name] = pins[name]
+                pending += [(name, extra) for extra in ("", *need.extras)]
+            elif need.marker.evaluate({"extra": asked[1], **MACOS}):
+                wanted.setdefault(name, f"{need.name}{need.specifier} ; sys_platform == 'darwin'")
+    return REQUIREMENTS_HEAD + "".join(f"{wanted[name]}\n" for name in sorted(wanted))
+
+
+def _needs(name: str, extra: str) -> Iterator[Requirement]:
+    for text in distribution(name).requires or ():
+        need = Requirement(text)
+        if not extra or (need.marker is not None and need.marker.evaluate({"extra": extra})):
+            yield need
+
+
+def texts() -> dict[str, str]:
+    """Returns the text of each file, by its path in the repository."""
+    return {
+        **{path: json.dumps(content, indent=2) + "\n" for path, content in manifests().items()},
+        "plugins/launch/server.json": server_answers(),
+        "plugins/launch/requirements.txt": requirements(),
+    }
 
 
 def manifests() -> dict[str, Any]:
-    """Returns the content of each file, by its path in the repository."""
+    """Returns the content of each manifest, by its path in the repository."""
     files: dict[str, Any] = {
         ".claude-plugin/marketplace.json": {
             "name": "ipybox",
@@ -127,9 +145,9 @@ def manifests() -> dict[str, Any]:
             "description": description,
             "author": AUTHOR,
             "license": "Apache-2.0",
-            "userConfig": USER_CONFIG[mode],
+            "userConfig": {option.parameter_name: _user_config(option) for option in settings(mode)},
         }
-        options = [f"{OPTIONS[key]}=${{user_config.{key}}}" for key in USER_CONFIG[mode]]
+        options = [f"{option.flag}=${{user_config.{option.parameter_name}}}" for option in settings(mode)]
         server = {
             "type": "stdio",
             "command": "sh",
@@ -142,6 +160,17 @@ def manifests() -> dict[str, Any]:
         matched = {"matcher": "startup|resume|clear", "hooks": [hook]}
         files[f"{place}/hooks/hooks.json"] = {"hooks": {"SessionStart": [matched]}}
     return files
+
+
+def settings(mode: str) -> list[Option]:
+    """Returns the options of ipybox that users of a plugin can set. One that they don't set is empty."""
+    return [option for option in OPTIONS if option.plugin is not None and mode in option.plugin.modes]
+
+
+def _user_config(option: Option) -> dict[str, Any]:
+    assert option.plugin is not None
+    shown = {"title": option.plugin.title, "description": option.plugin.description}
+    return {"type": "string", **shown, "required": False}
 
 
 def name(mode: str) -> str:
@@ -162,16 +191,13 @@ def version() -> str:
 def main(*, check: bool) -> int:
     """Writes the files, or only compares them, and returns the exit status."""
     differ = 0
-    for path, content in manifests().items():
-        text = json.dumps(content, indent=2) + "\n"
+    for path, text in texts().items():
         place = ROOT / path
         if place.is_file() and place.read_text() == text:
             continue
         differ = 1
         if check:
-            print(
-                f"{path} is not what plugins/manifests.py makes of pyproject.toml: run `make plugins`", file=sys.stderr
-            )
+            print(f"{path} is not what plugins/manifests.py makes of the project: run `make plugins`", file=sys.stderr)
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)

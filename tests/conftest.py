@@ -16,8 +16,10 @@ import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutor
-from ipybox.workspace import imports
+from ipybox.workspace import imports, programs
 from tests import servers
+
+pytest_plugins = ["tests.suites"]
 
 #: Seconds that processes have to be gone after their owner was stopped.
 GRACE = 2.0
@@ -46,13 +48,6 @@ def mode(request: pytest.FixtureRequest) -> Mode:
     return request.param
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that run in every mode, so that `-m kernel` selects them."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "mode" in item.fixturenames:
-            item.add_marker("kernel")
-
-
 @pytest.fixture(autouse=True, scope="session")
 def private_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps the key of seals and the files of tokens away from those of the user."""
@@ -65,8 +60,11 @@ def private_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 @pytest.fixture(autouse=True, scope="module")
 def imports_are_unguarded_again() -> Iterator[None]:
     """Undoes for the next module what the first sandbox of a process changes for good."""
-    path, finders = sys.path[:], sys.meta_path[:]
+    path, finders, dropped = sys.path[:], sys.meta_path[:], cast(Any, programs)._dropped
+    kept = dict(dropped)
     yield
+    dropped.clear()
+    dropped.update(kept)
     sys.path[:], sys.meta_path[:] = path, finders
     cast(Any, imports)._guard = cast(Any, imports)._Guard()
 

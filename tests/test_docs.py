@@ -1,4 +1,7 @@
-"""Executes the Python of `docs/`, and checks that its examples are what the text shows."""
+"""Executes the Python of `docs/`, and checks that its examples are what the text shows.
+
+`docs/sdk.md` is tested with the README, after whose install line its examples work.
+"""
 
 import json
 import os
@@ -11,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_params import parse_params
-from ipybox.oauth.params import OAuthParams
+from ipybox.mcp_client.oauth.params import OAuthParams
+from ipybox.mcp_client.params import parse_params
 from ipybox.sandbox.settings import load_settings
-from ipybox.tool_exec.approval.policy import Policy
+from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from tests.audit.lines import log_of, steady
-from tests.test_readme import PATH, REPOSITORY
+from tests.servers import ROOT
 
-DOCS = REPOSITORY / "docs"
+#: As in an activated environment.
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+DOCS = ROOT / "docs"
 SCRIPTS = [
     pytest.param(block, id=f"{page.stem}_{number}")
-    for page in sorted(DOCS.glob("*.md"))
+    for page in sorted({*DOCS.glob("*.md")} - {DOCS / "sdk.md"})
     for number, block in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 ]
 
@@ -43,6 +48,7 @@ def test_script_of_the_documentation_runs(script: str, tmp_path: Path):
     )
 
     assert done.returncode == 0, done.stderr
+    assert "INFO" not in done.stderr, "the application's logging was changed"
     assert "secret" not in done.stdout + done.stderr
 
 
@@ -57,9 +63,22 @@ def test_settings_that_are_shown_are_those_of_the_example():
     assert load_settings(DOCS / "examples" / "sandbox-mcp.json").deny_read == (".env",)
 
 
+def test_imports_and_settings_that_replace_those_of_an_earlier_ipybox_work(tmp_path: Path):
+    page = (DOCS / "migration.md").read_text()
+    after = re.findall(r"^\| `from [^|]*\|([^|]*)\|$", page, re.MULTILINE)
+    imports = [line for cell in after for line in re.findall(r"`(from ipybox[\w.]* import [\w, ]+)`", cell)]
+    (settings,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "sandbox.json").write_text(settings)
+
+    assert len(imports) > 5
+    for line in imports:
+        exec(line, {})
+    assert load_settings(tmp_path / "sandbox.json").allow_write == (".", "~/data")
+
+
 def test_rules_that_are_shown_are_a_policy(tmp_path: Path):
     (rules,) = re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "approvals.md").read_text(), re.MULTILINE | re.DOTALL)
-    policy = Policy(rules, tmp_path)
+    policy = ApprovalPolicy(rules, tmp_path)
 
     assert policy.decide("bank", "transfer", {"amount": 1000}).effect == "ask"
     assert policy.decide("bank", "transfer", {"amount": 999}).effect == "allow"
@@ -88,8 +107,36 @@ def test_events_that_are_shown_are_those_of_the_script(tmp_path: Path):
     assert written == [steady(json.loads(line)) | hashes for line in shown.splitlines()]
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("decisions/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_link_to_a_file_leads_to_it(page: Path):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_class_and_package_of_the_architecture_is_there():
+    page = (DOCS / "architecture.md").read_text()
+    code = "\n".join(path.read_text() for path in (ROOT / "ipybox").rglob("*.py"))
+    classes = set(re.findall(r"`([A-Z]\w*[a-z]\w*)(?:\.\w+)?(?:\(\))?`", page))
+    packages = set(re.findall(r"^\|.*\| `(\w+)/` \|$", page, re.MULTILINE))
+
+    assert len(classes) > 5
+    assert [name for name in sorted(classes) if f"class {name}" not in code] == []
+    assert packages == {path.parent.name for path in (ROOT / "ipybox").glob("*/__init__.py")} - {"support"}
+
+
+def test_decisions_are_numbered_and_dated():
+    pages = sorted((DOCS / "decisions").iterdir())
+
+    assert [page.name[:4] for page in pages] == [f"{number:03}-" for number in range(1, len(pages) + 1)]
+    assert [page.name for page in pages if not re.match(r"# .+\n\n20\d\d-\d\d · ", page.read_text())] == []
+
+
 def test_every_test_that_the_sandboxs_promises_name_is_there():
     named = re.findall(r"`(tests/[\w/]+(?:\.py)?|\.ci/run)`", (DOCS / "sandbox.md").read_text())
 
     assert len(named) > 5
-    assert [name for name in named if not (REPOSITORY / name).exists()] == []
+    assert [name for name in named if not (ROOT / name).exists()] == []

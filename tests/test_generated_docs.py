@@ -19,7 +19,7 @@ from mcp_types import TextContent
 
 from ipybox import CodeExecutionError, CodeExecutor, generate_mcp_sources
 from ipybox.errors import MCPServerError
-from ipybox.mcp_client import MCPClient
+from ipybox.mcp_client.client import MCPClient
 from tests.conftest import Mode
 from tests.servers import ROOT, WAIT
 

@@ -1,25 +1,58 @@
-"""Executes the README's Python in every mode, each block as a script of its own in one directory."""
+"""Follows the README and the pages that need no more than its install line, in a fresh virtual environment.
 
-import asyncio
+The install line runs once, then each block of each page, in its order and in every mode.
+"""
+
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ipybox import CodeExecutor
 from tests.conftest import Mode
+from tests.servers import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+#: What a new user reads, in this order.
+PAGES = (
+    README,
+    *((ROOT / "docs" / f"{name}.md").read_text() for name in ("sdk", "claude-code", "mcp-server", "uninstall")),
+)
+
+#: Seconds to install, and to run one block.
+INSTALL_TIMEOUT = 600
+BLOCK_TIMEOUT = 120
+
 #: The calls whose `sandbox=` makes the mode, where the README itself doesn't say it.
-KERNELS = re.compile(r"\b(CodeExecutor|KernelGateway)\((?!.*sandbox=)")
-#: As in an activated environment.
-PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-SCRIPTS = [block for block in BLOCKS if "asyncio.run" in block]
-CELLS = [block for block in BLOCKS if "asyncio.run" not in block]
+KERNELS = re.compile(r"\b((?:Code)?Executor|KernelGateway)\((?!.*sandbox=)")
+
+#: Runs a block that is a cell.
+CELL = """
+import asyncio
+from ipybox import CodeExecutor
+
+
+async def main():
+    async with CodeExecutor() as executor:
+        print((await executor.execute({code!r})).text)
+
+
+asyncio.run(main())
+"""
+
+
+def blocks(language: str) -> list[str]:
+    """Returns the blocks of all pages in a language."""
+    return [block for page in PAGES for block in blocks_of(page, language)]
+
+
+def blocks_of(page: str, language: str) -> list[str]:
+    """Returns the blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def in_mode(script: str, mode: Mode) -> str:
@@ -27,40 +60,63 @@ def in_mode(script: str, mode: Mode) -> str:
     return script if "sandbox=" in script else KERNELS.sub(rf"\1(sandbox={mode.sandbox}, ", script)
 
 
+def path_with(programs: Path) -> str:
+    """Returns the PATH of a shell in which a virtual environment is active."""
+    return os.pathsep.join([str(programs), os.environ["PATH"]])
+
+
+def run(command: list[str], cwd: Path, env: dict[str, str]) -> str:
+    """Returns what a command that succeeds has written."""
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=BLOCK_TIMEOUT, check=False)
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory, mode: Mode) -> Path:
-    return tmp_path_factory.mktemp(f"readme_{mode}")
-
-
-@pytest.mark.parametrize("number", range(len(SCRIPTS)))
-def test_script_of_the_readme_runs(number: int, directory: Path, mode: Mode):
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a virtual environment in which the README's install line has run, and nothing else."""
+    (line,) = (block for block in blocks_of(README, "bash") if block.startswith("pip install"))
+    environment = tmp_path_factory.mktemp("fresh") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=INSTALL_TIMEOUT)
+    pins = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", in_mode(SCRIPTS[number], mode)],
-        cwd=directory,
-        # The cells below call the tools that are registered here, so the key is the same.
-        env={"PATH": PATH, "HOME": str(directory), "PAGER": "cat", "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]},
+        ["sh", "-ec", line],
+        cwd=ROOT,
+        env={**os.environ, **pins, "PATH": path_with(environment / "bin")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=INSTALL_TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    if number == 0:
-        assert done.stdout.count("calls clock.get_current_time(timezone=") == 2
-        assert "Asia/Tokyo" in done.stdout
+    return environment / "bin"
 
 
-@pytest.mark.parametrize("number", range(len(CELLS)))
-async def test_cell_of_the_readme_runs(number: int, directory: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PAGER", "cat")
-    monkeypatch.setenv("PATH", PATH)
-    assert (directory / "mcptools" / "git").is_dir(), "the README generates the package before it uses it"
-    repository = directory / "repository"
-    if not repository.exists():
-        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(repository)]
-        await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(repository)], check=True)
-        await asyncio.to_thread(subprocess.run, [*git, "commit", "-qm", "first", "--allow-empty"], check=True)
-    code = CELLS[number].replace('repo_path="."', f"repo_path={str(repository)!r}")
-    async with CodeExecutor(working_dir=directory, sandbox=mode.sandbox) as executor:
-        result = await executor.execute(code)
-    assert "first" in (result.text or "")
+def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path: Path, mode: Mode):
+    directory = tmp_path / "directory"
+    env = {"PATH": path_with(programs), "HOME": str(tmp_path)}
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    run(["git", "init", "-q", str(directory)], tmp_path, env)
+    run(["git", *identity, "commit", "-qm", "first", "--allow-empty"], directory, env)
+
+    outputs: list[str] = []
+    # What says itself that it runs a sandbox runs once, with the others that do.
+    for block in (block for block in blocks("python") if mode.sandbox or "sandbox=" not in block):
+        script = block if "asyncio.run" in block or KERNELS.search(block) else CELL.format(code=block)
+        outputs.append(run(["python", "-c", in_mode(script, mode)], directory, env))
+
+    (*_, shown) = blocks_of(README, "text")
+    assert outputs[0] == shown
+    assert "first" in outputs[2], "the cell shows the commits of the directory"
+
+
+def test_each_command_for_saved_code_works_after_the_install_line(programs: Path, tmp_path: Path):
+    workspace = shutil.copytree(ROOT / "docs" / "generated", tmp_path / "workspace")
+    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("ipybox ") and not line.startswith("ipybox clean")]
+    assert len(commands) >= 4
+    outputs = [
+        run(["sh", "-ec", command], workspace, {"PATH": path_with(programs), "HOME": str(tmp_path)})
+        for command in commands
+    ]
+    assert "commits_of_top_repos" in outputs[0]

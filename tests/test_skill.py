@@ -57,23 +57,27 @@ def test_tools_of_ipybox_are_named_by_their_last_part(page: Path):
 
 async def test_what_the_skill_shows_runs_as_it_stands(tmp_path: Path, mode: Mode):
     find, act, check = blocks("SKILL.md")
-    learn, type_, parser, prove_parser = blocks("references/output-parsers.md")
+    suggest, type_, parser, prove_parser = blocks("references/output-parsers.md")
     api, impl, init, prove_tool = blocks("references/saving-codeacts.md")
     await generate_mcp_sources("github", GITHUB, tmp_path / "mcptools", places=WritablePlaces(tmp_path))
     gentool = tmp_path / "gentools" / "github" / "commits_of_top_repos"
     gentool.mkdir(parents=True)
-    (tmp_path / "mcpparse" / "github").mkdir(parents=True)
+    tool, parsing = (tmp_path / root / "github" / "search_repositories.py" for root in ("mcptools", "mcpparse"))
+    generated = tool.read_text()
 
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
 
         async def run(cell: str) -> str:
             return (await executor.execute(cell)).text or ""
 
-        assert "'total_count': 'int'" in await run(learn)
+        suggested = await run(suggest)
+        assert suggested.startswith("wrote mcpparse/github/search_repositories.py, and to the end of mcptools/github/")
+        assert "    stargazers_count: int\n" in suggested
+        assert (await run(check)) == "ok: 0 gentools, 1 parser"
 
-        with (tmp_path / "mcptools" / "github" / "search_repositories.py").open("a") as module:
-            module.write(type_)
-        (tmp_path / "mcpparse" / "github" / "search_repositories.py").write_text(parser)
+        # What an agent makes of it.
+        tool.write_text(generated + type_)
+        parsing.write_text(parser)
         proven = await run(prove_parser)
         assert proven.startswith("ok")
         assert "total=41 repositories=[Repository(name=" in proven
@@ -88,8 +92,9 @@ async def test_what_the_skill_shows_runs_as_it_stands(tmp_path: Path, mode: Mode
         assert (await run(check)).startswith("ok")
         found = await run(find)
         assert "github.commits_of_top_repos(username, top_n_repos=3, last_n_commits=5) -> list[Repo]" in found
+        assert "# mcptools.github.list_commits:" in found
         assert len((await run(act)).splitlines()) == 3
 
-        await run("import asyncio; pairs = [('octocat', repo.name) for repo in found.repositories]")
+        await run("import asyncio\npairs = [('octocat', repo.name) for repo in found.repositories]")
         (line,) = re.findall(r"`(results = await .*?)`", (SKILL / "SKILL.md").read_text(), re.DOTALL)
         assert await run(f"{line}\nprint(len(results))") == "3"

@@ -16,7 +16,7 @@ from benchmarks.codegen.sides import Generator, Ours, Peer
 from benchmarks.codegen.typecheck import TypeCheckError, check, require_pyright
 from benchmarks.measurement import Side
 from benchmarks.subject import SubjectError
-from ipybox.mcp_apigen.naming import module_names
+from ipybox.mcp_apigen.render.naming import module_names
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,7 +62,7 @@ class _UsageError(Exception):
 
 def _measure(arguments: argparse.Namespace) -> Report:
     if arguments.rounds < 1:
-        raise _UsageError("--rounds has to be at least 1")
+        raise _UsageError("--rounds must be at least 1")
     if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
         raise _UsageError(f"{arguments.json}: no such directory")
     if not arguments.no_types:

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.codegen import suite
 from benchmarks.codegen.suite import Case
-from ipybox.mcp_apigen.package import ToolSpec
-from ipybox.mcp_apigen.values import elements, is_object
+from ipybox.mcp_apigen.package.files import ToolSpec
+from ipybox.mcp_apigen.schema.values import elements, is_object
 
 _ENDINGS = (".json", ".jsonl", ".ndjson")
 
@@ -25,7 +25,7 @@ class Corpus:
         name: What the report calls it.
         tools: The tools, in the order of the file.
         cases: What a test suite says about arguments of the tools.
-        remote: How many schemas are left out because they refer to others.
+        remote: How many schemas are omitted because they refer to others.
     """
 
     name: str

@@ -4,8 +4,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ipybox.mcp_apigen.package import ToolSpec
-from ipybox.mcp_apigen.values import mapping
+from ipybox.mcp_apigen.package.files import ToolSpec
+from ipybox.mcp_apigen.schema.values import mapping
 from tests.mcp_apigen.instances import Instances
 
 #: Instances per tool: enough for each property to be in one, and absent from one if it may be.

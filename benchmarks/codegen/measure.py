@@ -15,7 +15,7 @@ from benchmarks.measurement import Side, take_turns
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A case in which the verdict of `Params` is not the suite's: it accepts or rejects falsely, or crashes."""
+    """A case in which `Params` disagrees with the suite: it accepts or rejects falsely, or crashes."""
 
     reason: str
     place: str
@@ -29,7 +29,7 @@ class Outcome:
         seconds: To generate the package, median.
         import_seconds: To import all its modules.
         bytes: Of its Python files.
-        import_errors: What is said by the modules that can't be imported, or were not even generated.
+        import_errors: Errors of modules that can't be imported, or were not even generated.
         alias_errors: What is not sent as it was given, by the tools' modules.
         disagreements: With the test suite.
     """

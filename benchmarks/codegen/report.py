@@ -123,7 +123,7 @@ def _about(measured: Measured) -> Iterator[str]:
     for side, outcome in measured.outcomes.items():
         yield from (f"{side}: {line}" for line in _summaries(outcome))
     if measured.corpus.remote:
-        yield f"{measured.corpus.remote} groups left out: their schemas refer to something outside"
+        yield f"{measured.corpus.remote} groups omitted: their schemas refer to something outside"
     if measured.untried:
         yield f"properties not tried, as no value was found for them: {len(measured.untried)}"
         yield from _some(measured.untried)

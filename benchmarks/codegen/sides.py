@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from benchmarks.codegen.corpora import Corpus
 from benchmarks.subject import SubjectError, environment
 from ipybox.mcp_apigen.generator import write_package
-from ipybox.mcp_apigen.naming import module_names
-from ipybox.mcp_apigen.package import render_package
+from ipybox.mcp_apigen.package.files import render_package
+from ipybox.mcp_apigen.render.naming import module_names
 
 _SUBJECTS = Path(__file__).parent / "subjects"
 #: Seconds after which a process counts as hung.
@@ -57,7 +57,7 @@ class Ours:
         """Renders and writes a package."""
         self.warnings.clear()
         place = self.root / "mcptools" / package
-        shutil.rmtree(place, ignore_errors=True)  # what is there already may not have to be written again
+        shutil.rmtree(place, ignore_errors=True)  # otherwise existing files might not be written again
         began = time.perf_counter()
         files = render_package(package, {"command": "server"}, corpus.tools, "seal")
         write_package(place, files)

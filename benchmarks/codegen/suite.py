@@ -1,6 +1,6 @@
 """The JSON-Schema-Test-Suite as tools with one argument, `v`, and as cases: values that its schema accepts or not.
 
-Optional tests are not read. Groups whose schema refers to something outside itself are left out: a server's schema
+Optional tests are not read. Groups whose schema refers to something outside itself are omitted: a server's schema
 stands alone, and nothing is ever fetched.
 """
 
@@ -14,8 +14,8 @@ from referencing import Registry, Resource, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, DRAFT202012
 
-from ipybox.mcp_apigen.package import ToolSpec
-from ipybox.mcp_apigen.values import is_object
+from ipybox.mcp_apigen.package.files import ToolSpec
+from ipybox.mcp_apigen.schema.values import is_object
 
 _NEWEST = "draft2020-12"
 _URIS = {
@@ -48,7 +48,7 @@ class Case:
 
 
 def read(folder: Path) -> tuple[list[ToolSpec], list[Case], int]:
-    """The tools and cases of one draft's folder, and the number of groups left out."""
+    """The tools and cases of one draft's folder, and the number of omitted groups."""
     tools: list[ToolSpec] = []
     cases: list[Case] = []
     remote = 0
@@ -79,7 +79,7 @@ def _groups(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _stands_alone(schema: Any, draft: str) -> bool:
     if is_object(schema) and schema.get("$schema", _URIS[draft]) != _URIS[draft]:
-        return False  # what its keywords mean is said elsewhere
+        return False  # the meaning of its keywords is defined elsewhere
     root = _SPECIFICATIONS[draft].create_resource(schema)
     resolver = Registry[Any]().with_resource("", root).resolver_with_root(root)
     try:
@@ -102,7 +102,7 @@ def _own_resource(schema: Any, draft: str) -> Any:
     if not is_object(schema) or "$id" in schema or not any(f'"{key}"' in text for key in (*_REFERENCES, "$anchor")):
         return schema
     if draft != _NEWEST and "$ref" in schema:
-        # Beside `$ref`, drafts up to 7 ignore everything, `$id` too; only definitions are still referred to.
+        # Next to `$ref`, drafts up to 7 ignore everything, `$id` too; only definitions are still referred to.
         kept = {key: value for key, value in schema.items() if key == "definitions"}
         return {"$id": _OWN_ID, "allOf": [{"$ref": schema["$ref"]}], **kept}
     return {"$id": _OWN_ID, **schema}

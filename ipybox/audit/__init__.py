@@ -1,1 +1,1 @@
-"""What is written down of what code did: the audit log. The host alone writes it; docs/audit.md has its format."""
+"""The audit log: a record of what code did. Only the application writes it; docs/audit.md describes its format."""

@@ -1,27 +1,27 @@
-"""Records an action of the host that takes its time, such as a registration."""
+"""Records a longer action of the application, such as a registration."""
 
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ipybox.audit.steps import Outcome, seconds_since
+from ipybox.audit.records import Outcome, seconds_since
 
 if TYPE_CHECKING:
-    from ipybox.audit.audit import Audit
+    from ipybox.audit.audit import AuditLog
 
 
 @contextmanager
-def recorded(audit: "Audit | None", event: str, **fields: Any) -> Generator[dict[str, Any]]:
-    """Records an action that takes its time, with how it ends; yields what else is known of it, to be added to.
+def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Generator[dict[str, Any]]:
+    """Records an action and its outcome; yields a dictionary for further fields.
 
     Args:
-        audit: Where to record it; None for nowhere.
-        event: What it is.
-        fields: What is known before; it is written without secrets.
+        audit: The audit log; None to record nothing.
+        event: The name of the event.
+        fields: Fields known in advance; they are written without secrets.
 
     Raises:
-        AuditError: If it can't be recorded; the action may not begin then.
+        AuditError: If it can't be recorded; the action must not start then.
     """
     if audit is None:
         yield fields

@@ -1,7 +1,8 @@
-"""Hashes that stand in the audit log for code and arguments.
+"""Hashes of code and arguments in the audit log.
 
-They are keyed, as a plain hash of a short secret tells it to whoever tries all short secrets. The key is the user's own
-and out of reach of code in the sandbox, so that the same user can tell whether a line is about a given value.
+They are keyed, because a plain hash of a short secret reveals it to anyone who tries all short secrets. The key belongs
+to the user and is out of reach of sandboxed code, so that the same user can check whether a line is about a given
+value.
 """
 
 import hashlib
@@ -10,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ipybox.keys import lasting_key
-from ipybox.state import state_dir
+from ipybox.support.keys import load_or_create_key
+from ipybox.support.state import state_dir
 
 _PREFIX = "hmac-sha256:"
 
@@ -24,11 +25,11 @@ def key_path() -> Path:
 
 
 def digest(value: Any, key: bytes | None = None) -> str:
-    """Returns the hash of a value that JSON can express, as the audit log has it, by default with the user's key.
+    """Returns the hash of a JSON value as in the audit log, by default with the user's key.
 
     It is HMAC-SHA256 of the canonical JSON: keys sorted, no spaces, all but ASCII escaped.
     """
-    mac = hmac.new(key or lasting_key(key_path()), digestmod=hashlib.sha256)
-    for piece in _ENCODER.iterencode(value):  # so that other threads get their turn
+    mac = hmac.new(key or load_or_create_key(key_path()), digestmod=hashlib.sha256)
+    for piece in _ENCODER.iterencode(value):  # in pieces, so that other threads can run
         mac.update(piece.encode())
     return f"{_PREFIX}{mac.hexdigest()}"

@@ -1,8 +1,9 @@
 """The file of the audit log: lines are appended, and a full file makes room for a new one.
 
-It is in the directory of the workspace that code in the sandbox can't write. Without a sandbox code can, so no link is
-followed, and nothing but a file of one name is taken. Processes of the same workspace share it: each line is one
-`write` at the end of the file, under a lock that is elsewhere, as who can read a file can lock it.
+It is in the directory of the workspace that code in the sandbox can't write. Without a sandbox code can write there, so
+no link is followed, and only a file with a single name is accepted. Processes of the same workspace share it: each line
+is one `write` at the end of the file, under a lock in the state directory, because any process that can read a file can
+lock it.
 """
 
 import errno
@@ -13,12 +14,12 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ipybox.beneath import Directory, open_directory
 from ipybox.errors import AuditError
-from ipybox.state import make_state_dir_in, workspace_state_dir
+from ipybox.support.safe_directory import Directory, open_directory
+from ipybox.support.state import make_ipybox_dir, workspace_state_dir
 from ipybox.workspace.names import STATE_DIR
 
-#: Bytes of a file after which a new one is begun, and how many full ones are kept.
+#: Bytes of a file after which a new one is started, and how many full ones are kept.
 MAX_BYTES = 10 << 20
 MAX_FULL = 9
 
@@ -26,38 +27,38 @@ LOG_NAME = "audit.jsonl"
 
 _REMEDY = "make room or let it be written, or switch the audit log off (--audit off)"
 
-# A pipe that was planted does not block, as nobody reads it.
+# A planted pipe does not block: without a reader, opening it fails.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class LogFile:
-    """The log of one workspace. A file is opened when it is needed, also after `close`.
+class AuditLogFile:
+    """The log of one workspace. Its file is opened on demand, even after `close`.
 
     Args:
         workspace: The workspace.
         max_bytes: Bytes of a file, which a single line may exceed.
-        max_full: How many full files are kept; the oldest one is removed for a new one.
+        max_full: How many full files are kept; a new one replaces the oldest.
     """
 
     def __init__(self, workspace: Path, *, max_bytes: int = MAX_BYTES, max_full: int = MAX_FULL):
         self._workspace = workspace
-        #: Where the newest lines are.
+        #: The file with the newest lines.
         self.path = workspace / STATE_DIR / LOG_NAME
         self._max_bytes = max_bytes
         self._max_full = max_full
         self._file: int | None = None
         self._lock: int | None = None
 
-    def full(self, number: int) -> Path:
-        """Returns where a full file is: 1 is the newest one, before the one at `path`."""
-        return self.path.with_name(_full(number))
-
     def check(self) -> None:
-        """Makes sure that the file can be written, and closes it.
+        """Checks that the file can be written, and closes it.
+
+        In a workspace that ipybox has not written to yet, it creates nothing, and only checks whether it could.
 
         Raises:
-            AuditError: If it can't.
+            AuditError: If it can't be written.
         """
+        if not os.path.lexists(self.path.parent) and os.access(self._workspace, os.W_OK | os.X_OK):
+            return
         try:
             self.append(b"")
         finally:
@@ -67,7 +68,7 @@ class LogFile:
         """Appends a line, which ends with a line break.
 
         Raises:
-            AuditError: If it can't be written; nothing of it is left in the file then.
+            AuditError: If it can't be written; the file is then unchanged.
         """
         try:
             self._append(line)
@@ -86,7 +87,7 @@ class LogFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def close(self) -> None:
-        """Closes what is open. It is opened again for a later line."""
+        """Closes the files; a later line opens them again."""
         self._close_file()
         if self._lock is not None:
             os.close(self._lock)
@@ -104,7 +105,7 @@ class LogFile:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _current(self) -> int:
-        """Returns the open file, another one if somebody has moved or removed it."""
+        """Returns the open file, or a new one if it was moved or removed."""
         if self._file is not None:
             with suppress(OSError):
                 if os.path.samestat(os.fstat(self._file), os.lstat(self.path)):
@@ -113,23 +114,23 @@ class LogFile:
 
     def _open(self) -> int:
         self._close_file()
-        make_state_dir_in(self._workspace)
+        make_ipybox_dir(self._workspace)
         with self._directory() as directory:
             self._file = _open_in(directory)
         return self._file
 
     def _begin_anew(self) -> int:
         with self._directory() as directory:
-            directory.remove(_full(self._max_full))
+            directory.remove(_rotated(self._max_full))
             for number in range(self._max_full - 1, 0, -1):
                 with suppress(FileNotFoundError):
-                    directory.rename(_full(number), directory, _full(number + 1))
-            directory.rename(LOG_NAME, directory, _full(1))
+                    directory.rename(_rotated(number), directory, _rotated(number + 1))
+            directory.rename(LOG_NAME, directory, _rotated(1))
         return self._open()
 
     @contextmanager
     def _directory(self) -> Generator[Directory]:
-        with open_directory(self.path.parent, beneath=self._workspace, create=False) as directory:
+        with open_directory(self.path.parent, untrusted_root=self._workspace, create=False) as directory:
             yield directory
 
     def _close_file(self) -> None:
@@ -138,15 +139,15 @@ class LogFile:
             self._file = None
 
 
-def _full(number: int) -> str:
+def _rotated(number: int) -> str:
     return f"audit.{number}.jsonl"
 
 
 def _open_in(directory: Directory) -> int:
-    """Opens the file, which is made if it is not there, for this user only.
+    """Opens the file, and creates it for this user only if it does not exist.
 
     Raises:
-        OSError: If something else is there, such as a link: what is appended would go elsewhere.
+        OSError: If its name belongs to something else, such as a link, which would lead elsewhere.
     """
     path = directory.path / LOG_NAME
     try:
@@ -156,7 +157,7 @@ def _open_in(directory: Directory) -> int:
     state = os.fstat(file)
     if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
         os.close(file)
-        raise OSError(f"{path} is no file of its own, but a pipe, a device or has another name, too: remove it")
+        raise OSError(f"{path} is a pipe, a device, or a file with a second name: remove it")
     if stat.S_IMODE(state.st_mode) != 0o600:
         os.fchmod(file, 0o600)
     return file

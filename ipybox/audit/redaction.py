@@ -1,28 +1,28 @@
-"""Takes secrets out of what is written down: known values, fields whose names say so, and texts that look like keys.
+"""Removes secrets from texts and values: known values, fields with telling names, and texts that look like keys.
 
-It works on text of hostile code, too, in time that is linear in its length: patterns begin with a literal, and what
-follows is bounded or can't begin a match of its own.
+It works on text of hostile code, too, in time linear in its length: patterns begin with a literal, and the rest is
+bounded or can't start a match of its own.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
 REDACTED = "[redacted]"
 
-#: Shorter values are no secrets; values that are shorter than a word in prose stand for themselves only where they are
-#: a word by themselves.
+#: Shorter values are not secrets; values shorter than a word in prose are replaced only where they stand alone.
 MIN_SECRET = 4
 MIN_ANYWHERE = 8
 
-#: Characters of a text, items of a list or object, and levels, that are written down.
+#: Limits of what is written: characters of a text, items of a list or object, and levels.
 MAX_TEXT = 2000
 MAX_ITEMS = 100
 MAX_DEPTH = 8
 
-#: What follows a cut is looked at, too, as the secret that a cut goes through may be known by its end only.
+#: Text after a truncation is checked, too, because a split secret may be recognizable by its end only.
 _BEYOND = 4096
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -32,7 +32,7 @@ _NAMES = frozenset(
         *("authorization", "credential", "credentials", "apikey", "accesskey", "privatekey"),
     )
 )
-#: Last words of names of variables that say so, too, and of those that say something about a secret.
+#: Last words of variable names that also mean a secret, and of names for information about a secret.
 _ALSO = frozenset({"pass", "key", "auth", "pat", "dsn", "creds"})
 _ABOUT = frozenset(
     (
@@ -55,7 +55,7 @@ _ASSIGNED = re.compile(
 )
 #: `?token=…` in a URL, `--api-key=…` and `API_KEY=…` in a shell.
 _UNQUOTED = re.compile(
-    rf"((?i:(?:[?&]|(?<![\w-])--?)[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)[^\s\"'&;)$]+"
+    rf"((?i:(?:[?&]|(?<![\w-])--?)[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)([^\s\"'&;)$]+)"
 )
 _SHAPES = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
@@ -70,25 +70,35 @@ _SHAPES = re.compile(
 )
 #: Characters of the shortest text that `_SHAPES` and `_SCHEME` can match.
 _SHORTEST_SHAPE = 14
-_SCHEME = re.compile(r"\b(bearer|basic|token)\s{1,4}(?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}=*", re.IGNORECASE)
-_USER = re.compile(r"(://[^\s/@:\"']{0,200}:)[^\s/@\"']+(?=@)")
-#: What no word looks like: letters and digits in one piece.
+_SCHEME = re.compile(r"\b(bearer|basic|token)\s{1,4}(?=[\w.~+/-]*[\d=])([\w.~+/-]{8,}=*)", re.IGNORECASE)
+_USER = re.compile(r"(://[^\s/@:\"']{0,200}:)([^\s/@\"']+)(?=@)")
+#: Letters and digits in one piece, unlike any word.
 _RANDOM = re.compile(r"(?<![A-Za-z0-9+=])(?=[A-Za-z+=]*[0-9])(?=[0-9+=]*[A-Za-z])[A-Za-z0-9+=]{16,}")
 _WORDLIKE = re.compile(r"true|false|none|null|yes|no|on|off|\d{1,5}|\w+://.*", re.IGNORECASE)
 _PATH = re.compile(r"(?:~|\.{0,2})/[^/]+(?:/.*)?", re.DOTALL)
 _HOSTNAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)?")
-#: What says where a secret comes from, and not what it is.
+#: References to the origin of a secret, not the secret itself.
 _PLACEHOLDER = re.compile(r"(?:(?:bearer|basic|token)\s)?\s{0,8}(?:\$\{\w{1,200}\}){0,8}", re.IGNORECASE)
 
 
+def redacted(_: str) -> str:
+    """Returns the replacement of a removed secret."""
+    return REDACTED
+
+
+def shortened(secret: str) -> str:
+    """Returns a secret in a form that its owner recognizes: its beginning and its length."""
+    return f"{secret[: min(4, len(secret) // 4)]}[... {len(secret):,} characters, a secret]"
+
+
 def is_secret_name(name: str) -> bool:
-    """Tells whether the name of a field or a variable says that its value is a secret."""
+    """Returns whether the name of a field or a variable means that its value is a secret."""
     words = [word.lower() for word in _WORDS.findall(name[:200])]
     return not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Tells whether a variable's value is a secret, by its name or its looks.
+    """Returns whether a variable's value is a secret, by its name or its form.
 
     A value that could be anything is not a secret: a word, a number, a path, a host, a URL without credentials.
     """
@@ -101,37 +111,43 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def looks_secret(value: str) -> bool:
-    """Tells whether a value is one of the known forms of keys, has one in it, or letters and digits without order."""
+    """Returns whether a value is or contains a known form of a key, or random letters and digits."""
     if has_known_form(value):
         return True
     return not _PATH.fullmatch(value) and not _HOSTNAME.fullmatch(value) and _RANDOM.search(value) is not None
 
 
 def has_known_form(value: str) -> bool:
-    """Tells whether a value is one of the known forms of keys and credentials, or has one in it."""
+    """Returns whether a value is or contains a known form of a key or credential."""
     return _without_patterns(value) != value
 
 
 def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns those of the variables whose values are secrets."""
+    """Returns the variables whose values are secrets."""
     return {name: value for name, value in variables.items() if is_secret(name, value)}
 
 
 class Redactor:
-    """Takes out secrets, of which it knows values by the names of their variables."""
+    """Removes secrets; it knows values by the names of their variables.
 
-    def __init__(self) -> None:
-        #: What stands in the place of each value.
+    Args:
+        show: Returns the replacement of a secret.
+    """
+
+    def __init__(self, show: Callable[[str], str] = redacted) -> None:
+        #: Returns the replacement of a secret.
+        self.show = show
+        #: The replacement of each value.
         self._values: dict[str, str] = {}
         self._longest = 0
 
     def know(self, variables: Mapping[str, str]) -> None:
-        """Takes these values out from now on, and puts `${NAME}` in their place."""
+        """Replaces these values with `${NAME}` from now on."""
         self._add({value: f"${{{name}}}" for name, value in variables.items()})
 
     def hide(self, values: Iterable[str]) -> None:
-        """Takes these values out from now on, which no variables stand for."""
-        self._add(dict.fromkeys(values, REDACTED))
+        """Removes these values, which have no variable, from now on."""
+        self._add({value: self.show(value) for value in values})
 
     def _add(self, values: Mapping[str, str]) -> None:
         new = {value: shown for value, shown in values.items() if len(value) >= MIN_SECRET}
@@ -142,14 +158,14 @@ class Redactor:
         self._longest = max(map(len, self._values))
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
-        """Returns a text without secrets, cut to a number of characters, with what is missing."""
-        kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]))
+        """Returns a text without secrets, truncated to a number of characters, with a note about that."""
+        kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]), self.show)
         if len(kept) <= limit and len(text) <= limit:
             return kept
         return f"{kept[:limit]}[... cut, {len(text):,} characters in all ...]"
 
     def known(self, text: str) -> str:
-        """Returns a text without the values that are known."""
+        """Returns a text without the known values."""
         for value, shown in self._values.items():
             if value not in text:
                 continue
@@ -160,12 +176,12 @@ class Redactor:
         return text
 
     def value(self, value: Any, limit: int = MAX_TEXT) -> Any:
-        """Returns a JSON value without secrets, cut to about a number of characters, with what is missing."""
+        """Returns a JSON value without secrets, truncated to about a number of characters, with notes about that."""
         return _Walk(self, limit).value(value, 0)
 
 
 class _Walk:
-    """One value, of which so much is written down and no more."""
+    """Redacts one value, up to a limit of characters."""
 
     def __init__(self, redactor: Redactor, left: int):
         self._redactor = redactor
@@ -209,28 +225,29 @@ class _Walk:
         return written
 
     def _secret(self, value: Any) -> Any:
-        """Returns what is written of a secret: nothing, unless it is only where it comes from, or is none at all."""
+        """Returns the replacement of a value with a secret's name; placeholders, None and booleans stay."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str) and _PLACEHOLDER.fullmatch(value):
             return value
-        return REDACTED
+        return self._redactor.show(value) if isinstance(value, str) else REDACTED
 
 
-def _without_patterns(text: str) -> str:
-    # Most texts are short names and values: what they lack saves most of the time.
+def _without_patterns(text: str, show: Callable[[str], str] = redacted) -> str:
+    # Most texts are short names and values: checking for literals first saves most of the time.
     if len(text) >= _SHORTEST_SHAPE:
-        text = _SHAPES.sub(REDACTED, text)
-        text = _SCHEME.sub(rf"\1 {REDACTED}", text)
+        text = _SHAPES.sub(lambda match: show(match[0]), text)
+        text = _SCHEME.sub(lambda match: f"{match[1]} {show(match[2])}", text)
     if "=" in text or ":" in text:
-        text = _ASSIGNED.sub(_assigned, text)
-        text = _UNQUOTED.sub(rf"\1{REDACTED}", text)
-        text = _USER.sub(rf"\1{REDACTED}", text)
+        text = _ASSIGNED.sub(partial(_assigned, show), text)
+        text = _UNQUOTED.sub(lambda match: match[1] + show(match[2]), text)
+        text = _USER.sub(lambda match: match[1] + show(match[2]), text)
     return text
 
 
-def _assigned(match: re.Match[str]) -> str:
+def _assigned(show: Callable[[str], str], match: re.Match[str]) -> str:
     name, long_quote, long_text, long_end, quote, text, end = match.groups()
-    if _PLACEHOLDER.fullmatch(long_text or text or ""):
+    secret = long_text or text or ""
+    if _PLACEHOLDER.fullmatch(secret):
         return match[0]
-    return f"{name}{long_quote or quote}{REDACTED}{end if long_end is None else long_end}"
+    return f"{name}{long_quote or quote}{show(secret)}{end if long_end is None else long_end}"

@@ -1,32 +1,32 @@
-"""What an agent asks about the tools of its workspace: which there are, and whether the saved ones are sound.
+"""The tools of a workspace as an agent finds, checks and saves them.
 
     source ──► library ──► card ──► search, interface ──► listing: tools()    reads and parses, imports nothing
        │          │
-       └──────────┴──► gentool_rules, parser_rules ──► imported ──► verdict: check()    imports what has no faults
+       │          └──► samples, suggestion: suggest_parser()                   writes, in a kernel only
+       └──────────┴──► gentool_rules, parser_rules ──► imported ──► checker: check()    imports what has no faults
 
-It runs in the kernel and on the host: standard library only, and pydantic where `check` looks at imported models.
-What is in a workspace is hostile: whatever lies there is an answer's line, never a crash or a wait without end.
+It runs in the kernel and on the host: standard library only, and pydantic if `check` imports models. The content of a
+workspace may be hostile: the worst result is a line in an answer, never a crash or an endless wait.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ipybox.support.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from ipybox.codeact.checker import check
     from ipybox.codeact.listing import tools
-    from ipybox.codeact.verdict import check
+    from ipybox.codeact.suggestion import suggest_parser
 
-__all__ = ["check", "tools"]
+__all__ = ["check", "suggest_parser", "tools"]
 
-_MODULES = {"check": "ipybox.codeact.verdict", "tools": "ipybox.codeact.listing"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "check": "ipybox.codeact.checker",
+        "suggest_parser": "ipybox.codeact.suggestion",
+        "tools": "ipybox.codeact.listing",
+    },
+    import_module,
+)

@@ -1,13 +1,13 @@
-"""What annotations say, as they are written."""
+"""Reads annotations as they are written."""
 
 import ast
 from collections.abc import Iterator
 
 from ipybox.codeact.source import Function
 
-#: Types that say nothing, wherever they are.
+#: Types that tell callers nothing, wherever they are.
 _VAGUE = {"Any", "object"}
-#: Containers that say nothing without what is in them.
+#: Containers that tell callers nothing without element types.
 _CONTAINERS = {
     "dict", "list", "tuple", "set", "frozenset",
     "Dict", "List", "Tuple", "Set", "FrozenSet", "Mapping", "Sequence", "Iterable",
@@ -15,7 +15,7 @@ _CONTAINERS = {
 
 
 def vague_type(annotation: ast.expr) -> str | None:
-    """The first type in it that tells callers nothing: `Any`, `object` or a container of nobody knows what."""
+    """Returns the first type in it that tells callers nothing: `Any`, `object` or a container of unknown elements."""
     return next(_vague(annotation), None)
 
 

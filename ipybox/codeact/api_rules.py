@@ -1,4 +1,4 @@
-"""What the `api.py` of a saved code action must be: its interface, and nothing of how it works."""
+"""The rules for the `api.py` of a saved code action: only its interface, nothing of its implementation."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from ipybox.codeact.annotation import as_written, kinds, parameters, vague_type
 from ipybox.codeact.imports import imports, is_under
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, Name
 from ipybox.codeact.problem import Problem, at
-from ipybox.codeact.source import Function, Module
+from ipybox.codeact.source import Function, SourceModule
 
 #: Decorators of the methods that a model's interface may have.
 _OF_MODELS = {
@@ -17,11 +17,11 @@ _OF_MODELS = {
 _TO_IMPL = "move it to impl.py"
 
 
-def api_problems(module: Module, name: Name) -> Iterator[Problem]:
+def api_problems(module: SourceModule, name: Name) -> Iterator[Problem]:
     """What is wrong with an `api.py`."""
     run = module.function("run")
     if run is None:
-        yield at(module, None, "there is no function `run`", "define `def run(…) -> …:` at its top level")
+        yield at(module, None, "function `run` not found", "define `def run(…) -> …:` at its top level")
     else:
         yield from signature_problems(module, run)
         if run.returns and (vague := vague_type(run.returns)):
@@ -34,7 +34,7 @@ def api_problems(module: Module, name: Name) -> Iterator[Problem]:
             yield from _foreign(module, statement)
 
 
-def signature_problems(module: Module, function: Function) -> Iterator[Problem]:
+def signature_problems(module: SourceModule, function: Function) -> Iterator[Problem]:
     """What callers are not told about a function."""
     name = function.name
     for parameter in parameters(function):
@@ -51,7 +51,7 @@ def signature_problems(module: Module, function: Function) -> Iterator[Problem]:
         yield at(module, function, f"the first line of the docstring of `{name}` is empty", remedy)
 
 
-def _body_problems(module: Module, run: Function, name: Name) -> Iterator[Problem]:
+def _body_problems(module: SourceModule, run: Function, name: Name) -> Iterator[Problem]:
     """`run` imports impl and returns what its `run` returns for the same arguments."""
     call = _delegated(run, name)
     if call is None:
@@ -102,7 +102,7 @@ def _forgotten(run: Function, call: ast.Call) -> Iterator[str]:
             yield arg
 
 
-def _leaks(module: Module, run: Function | None, name: Name) -> Iterator[Problem]:
+def _leaks(module: SourceModule, run: Function | None, name: Name) -> Iterator[Problem]:
     """Importing the interface must be cheap, and independent of how the tool works."""
     package = name.module(GENTOOLS)
     outside = [statement for statement in module.tree.body if statement is not run]
@@ -117,8 +117,8 @@ def _is_impl(source: str) -> bool:
     return source.split(".")[3:4] == ["impl"]
 
 
-def _foreign(module: Module, statement: ast.stmt) -> Iterator[Problem]:
-    """What is no part of an interface."""
+def _foreign(module: SourceModule, statement: ast.stmt) -> Iterator[Problem]:
+    """What is not part of an interface."""
     match statement:
         case ast.Import() | ast.ImportFrom() | ast.Assign() | ast.AnnAssign() | ast.Expr(value=ast.Constant()):
             pass
@@ -127,13 +127,13 @@ def _foreign(module: Module, statement: ast.stmt) -> Iterator[Problem]:
         case ast.ClassDef(name=name):
             if not statement.bases and not statement.decorator_list:
                 remedy = "derive it from pydantic's BaseModel, or move it to impl.py"
-                yield at(module, statement, f"class `{name}` is no model", remedy)
+                yield at(module, statement, f"class `{name}` is not a model", remedy)
             for method in statement.body:
                 if isinstance(method, Function) and not _belongs_to_model(method):
                     message = f"`{name}.{method.name}` is neither a validator nor a property of a model"
                     yield at(module, method, message, _TO_IMPL)
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-            yield at(module, statement, f"function `{name}` is no part of the interface", _TO_IMPL)
+            yield at(module, statement, f"function `{name}` is not part of the interface", _TO_IMPL)
         case _ if type(statement).__name__ == "TypeAlias":  # Python 3.12
             pass
         case _:

@@ -1,4 +1,4 @@
-"""What a saved code action must be, as far as its files show it."""
+"""The rules for the files of a saved code action."""
 
 import ast
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from ipybox.codeact.api_rules import api_problems
 from ipybox.codeact.imports import imports
 from ipybox.codeact.library import GENTOOLS, Library, Name, is_name
 from ipybox.codeact.problem import Problem, at, no_name
-from ipybox.codeact.source import Function, Module
+from ipybox.codeact.source import Function, SourceModule
 
 FILES = ("__init__.py", "api.py", "impl.py")
 
 
 def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
-    """What is wrong with a saved code action; what can't be read is noted by the library."""
+    """Yields the problems of a saved code action; the library notes unreadable files."""
     directory = name.path(GENTOOLS)
     present = {entry.name for entry in library.entries(directory)}
     for file in FILES:
@@ -32,13 +32,13 @@ def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
 
 
 def stray_problems(library: Library) -> Iterator[Problem]:
-    """What lies in `gentools` where saved code actions are looked for, and is none."""
+    """Yields entries of `gentools` that are not saved code actions."""
     remedy = "move it into a directory <category>/<tool> of its own, as __init__.py, api.py and impl.py"
     for category in library.entries(GENTOOLS):
         path = f"{GENTOOLS}/{category.name}"
         if not category.is_dir:
             if _poses(category.name):
-                yield Problem(path, 1, "a module in `gentools` is found by nobody", remedy)
+                yield Problem(path, 1, "a module directly in `gentools` is never found", remedy)
         elif not is_name(category.name):
             yield no_name(path, category.name)
         else:
@@ -46,7 +46,7 @@ def stray_problems(library: Library) -> Iterator[Problem]:
                 if entry.is_dir and not is_name(entry.name):
                     yield no_name(f"{path}/{entry.name}", entry.name)
                 elif not entry.is_dir and _poses(entry.name):
-                    message = "a module in place of a package is no saved code action"
+                    message = "a module in place of a package is not a saved code action"
                     yield Problem(f"{path}/{entry.name}", 1, message, remedy)
 
 
@@ -54,14 +54,14 @@ def _poses(file: str) -> bool:
     return file.endswith(".py") and file != "__init__.py"
 
 
-def _impl_problems(impl: Module, api: Module, api_run: Function, name: Name) -> Iterator[Problem]:
+def _impl_problems(impl: SourceModule, api: SourceModule, api_run: Function, name: Name) -> Iterator[Problem]:
     for shared, node in impl.classes().items():
         if shared in api.classes():
             remedy = f"remove it and write `from .api import {shared}`"
             yield at(impl, node, f"class `{shared}` of api.py is defined again", remedy)
     run = impl.function("run")
     if run is None:
-        yield at(impl, None, "there is no function `run`", "define it with the parameters that api.py's has")
+        yield at(impl, None, "function `run` not found", "define it with the parameters that api.py's has")
         return
     yield from _differences(impl, run, api_run)
     defaults = [*run.args.defaults, *filter(None, run.args.kw_defaults)]
@@ -72,7 +72,7 @@ def _impl_problems(impl: Module, api: Module, api_run: Function, name: Name) -> 
         yield at(impl, run, f"`{missing}` is not imported", f"write `from .api import {missing}` at the top")
 
 
-def _differences(impl: Module, run: Function, api_run: Function) -> Iterator[Problem]:
+def _differences(impl: SourceModule, run: Function, api_run: Function) -> Iterator[Problem]:
     if type(run) is not type(api_run):
         here, there = (f"{'a' if isinstance(each, ast.AsyncFunctionDef) else ''}sync" for each in (run, api_run))
         yield at(impl, run, f"`run` is {here} here and {there} in api.py", f"make it {there}, or api.py's {here}")
@@ -91,7 +91,7 @@ def _differences(impl: Module, run: Function, api_run: Function) -> Iterator[Pro
         yield at(impl, run, message, f"write `-> {expected}`")
 
 
-def _init_problems(init: Module, api: Module, run: Function, name: Name) -> Iterator[Problem]:
+def _init_problems(init: SourceModule, api: SourceModule, run: Function, name: Name) -> Iterator[Problem]:
     """The package exports `run` and what its signature is made of, and nothing else happens in it."""
     wanted = ["run", *sorted(names_of(run) & _defined(api))]
     package = name.module(GENTOOLS)
@@ -107,7 +107,7 @@ def _init_problems(init: Module, api: Module, run: Function, name: Name) -> Iter
     quoted = ", ".join(f'"{each}"' for each in sorted(wanted))
     line = f"__all__ = [{quoted}]"
     if exported is None:
-        yield at(init, None, "there is no `__all__`, a list of names", f"write `{line}`")
+        yield at(init, None, "`__all__`, a list of names, not found", f"write `{line}`")
     else:
         node, names = exported
         if missing := [each for each in wanted if each not in names]:
@@ -123,14 +123,14 @@ def _init_problems(init: Module, api: Module, run: Function, name: Name) -> Iter
                 yield at(init, statement, "there is more than exports in the package", remedy)
 
 
-def _defined(module: Module) -> set[str]:
+def _defined(module: SourceModule) -> set[str]:
     """The classes and aliases that a module defines."""
     targets = (each.targets for each in module.tree.body if isinstance(each, ast.Assign))
     names = {target.id for group in targets for target in group if isinstance(target, ast.Name)}
     return names | module.classes().keys()
 
 
-def _exported(module: Module) -> tuple[ast.stmt, list[str]] | None:
+def _exported(module: SourceModule) -> tuple[ast.stmt, list[str]] | None:
     for statement in module.tree.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=items) | ast.Tuple(elts=items)):

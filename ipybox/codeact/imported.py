@@ -1,6 +1,6 @@
-"""What was saved, imported afresh: whether that works, and whether it is then what its source promises.
+"""Imports saved code again, and checks that this works and that the result matches its source.
 
-The code of the workspace runs here, and what it prints is dropped.
+The code of the workspace runs here; its output is dropped.
 """
 
 import io
@@ -17,11 +17,11 @@ from typing import TextIO, TypeVar, get_type_hints
 
 from pydantic import BaseModel
 
-from ipybox.codeact.card import one_line
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, RUN_PARSED, McpTool, Name
 from ipybox.codeact.problem import Problem, at
 from ipybox.codeact.result_type import improper_types, is_model
-from ipybox.codeact.source import Module
+from ipybox.codeact.source import SourceModule
+from ipybox.codeact.tool_info import one_line
 
 T = TypeVar("T")
 
@@ -57,10 +57,10 @@ class _Muted(io.TextIOBase):
 
 @contextmanager
 def importing(root: Path) -> Generator[None]:
-    """Imports see the workspace as in a kernel that has just started there.
+    """Lets imports see the workspace like a kernel that has just started there.
 
-    What was imported of it before is forgotten, and so is what the context imports: whoever imports it next, gets
-    what the files then say.
+    Earlier imports from it are forgotten, and so are the imports of the context: the next import reads the current
+    files.
     """
     path, bytecode = sys.path[:], sys.dont_write_bytecode
     out, err = _Muted(sys.stdout), _Muted(sys.stderr)
@@ -79,8 +79,8 @@ def importing(root: Path) -> Generator[None]:
         _forget(GENTOOLS, MCPPARSE, MCPTOOLS)
 
 
-def import_problems(root: Path, name: Name, api: Module) -> Iterator[Problem]:
-    """What is wrong with a saved code action whose source has no faults."""
+def import_problems(root: Path, name: Name, api: SourceModule) -> Iterator[Problem]:
+    """Yields the problems of a saved code action whose source has no faults."""
     package = name.module(GENTOOLS)
     _forget(package)
     try:
@@ -92,11 +92,11 @@ def import_problems(root: Path, name: Name, api: Module) -> Iterator[Problem]:
         hints = _run(root, api.path, "type hints", lambda: get_type_hints(imported.run))
         for improper in improper_types(hints.get("return")):
             remedy = "return a pydantic model or a container of models or plain types"
-            yield at(api, run, f"the result has `{improper}`, which is no model and no plain type", remedy)
+            yield at(api, run, f"the result has `{improper}`, which is neither a model nor a plain type", remedy)
         for class_, node in api.classes().items():
             if not is_model(getattr(imported, class_, None)):
                 remedy = "derive it from pydantic's BaseModel, or move it to impl.py"
-                yield at(api, node, f"class `{class_}` is no model", remedy)
+                yield at(api, node, f"class `{class_}` is not a model", remedy)
         path = f"{name.path(GENTOOLS)}/impl.py"
         impl = _import(root, f"{package}.impl", path)
         own = _run(root, path, "type hints", lambda: get_type_hints(impl.run))
@@ -107,8 +107,8 @@ def import_problems(root: Path, name: Name, api: Module) -> Iterator[Problem]:
         yield exc.problem
 
 
-def parser_import_problems(root: Path, tool: McpTool, parser: Module) -> Iterator[Problem]:
-    """What is wrong with a parser whose source, and that of its tool, has no faults."""
+def parser_import_problems(root: Path, tool: McpTool, parser: SourceModule) -> Iterator[Problem]:
+    """Yields the problems of a parser whose source, and that of its tool, has no faults."""
     module = tool.module
     _forget(tool.name.module(MCPTOOLS), tool.name.module(MCPPARSE))
     try:
@@ -119,7 +119,7 @@ def parser_import_problems(root: Path, tool: McpTool, parser: Module) -> Iterato
         result = imported.ParseResult
         if not (isinstance(result, type) and issubclass(result, BaseModel)):
             remedy = "derive it from pydantic's BaseModel"
-            yield at(module, module.classes().get("ParseResult"), "`ParseResult` is no pydantic model", remedy)
+            yield at(module, module.classes().get("ParseResult"), "`ParseResult` is not a pydantic model", remedy)
         for function in filter(None, (getattr(imported, each, None) for each in RUN_PARSED)):
             _run(root, module.path, "type hints", partial(get_type_hints, function))
         parse = _import(root, tool.name.module(MCPPARSE), parser.path).parse
@@ -139,7 +139,7 @@ def _run(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
     """Runs code of the workspace.
 
     Raises:
-        _BrokenError: It raised, whatever it was but an interrupt.
+        _BrokenError: If it raised anything but an interrupt.
     """
     try:
         return action()
@@ -148,11 +148,11 @@ def _run(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
     except BaseException as exc:  # also SystemExit, and what code derives from BaseException
         place, line = _place(root, exc) or (path, 1)
         reason = one_line(f"{type(exc).__name__}: {_text(exc)}")[:_LONGEST_REASON]
-        raise _BrokenError(Problem(place, line, f"{what} of {path} fails: {reason}", "mend this line")) from exc
+        raise _BrokenError(Problem(place, line, f"{what} of {path} fails: {reason}", "fix this line")) from exc
 
 
 def _place(root: Path, exc: BaseException) -> tuple[str, int] | None:
-    """The innermost line of the workspace that an exception comes from; not in a tool that was called there."""
+    """Returns the innermost line of the workspace in an exception's traceback, outside of called tools."""
     frames = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walk_tb(exc.__traceback__)]
     if isinstance(exc, SyntaxError) and exc.filename:
         frames.append((exc.filename, exc.lineno or 1, _MODULE))
@@ -167,16 +167,16 @@ def _place(root: Path, exc: BaseException) -> tuple[str, int] | None:
 def _text(exc: BaseException) -> str:
     try:
         return str(exc)
-    except Exception:  # it is the workspace's code
+    except Exception:  # the workspace's code may raise anything
         return ""
 
 
 def _forget(*names: str) -> None:
-    """Lets the next import of these modules, and of what is in them, read their files again."""
+    """Makes the next import of these modules and their submodules read their files again."""
     for module in [each for each in sys.modules if any(f"{each}.".startswith(f"{name}.") for name in names)]:
         parent, _, child = module.rpartition(".")
         bytecode = vars(sys.modules.pop(module)).get("__cached__")
-        if isinstance(bytecode, str):  # it may be older than its file, as is said above
+        if isinstance(bytecode, str):  # it may be older than its file, see `importing`
             with suppress(OSError):
                 os.unlink(bytecode)
         # `from package import module` prefers the attribute.

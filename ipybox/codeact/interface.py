@@ -1,28 +1,48 @@
-"""The interface of a tool: its source without the bodies of functions and without what only makes it work."""
+"""The interface of a tool: its source without the bodies of functions and without implementation details.
+
+The full interface has all documentation of the source. The short one, as in searches, truncates texts, and does not
+repeat the content of the example line.
+"""
 
 import ast
 from collections.abc import Iterator
 
-from ipybox.codeact.card import Card, first_sentence
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, RUN_PARSED
-from ipybox.codeact.source import Function, Module
+from ipybox.codeact.source import Function, SourceModule
+from ipybox.codeact.tool_info import ToolInfo, cut, first_sentence, has_default, one_line, text_of
 
 #: Characters of an interface; the longest that was ever generated has 15,000.
 MAX_INTERFACE = 20_000
+
+#: Characters of what a short interface says about a field that callers must give, and about any other.
+REQUIRED_NOTE = 120
+NOTE = 60
+#: Characters of what it says about a tool.
+SUMMARY = 120
 
 #: Decorators of methods that are part of a model's interface; those of its validators are not.
 _VISIBLE = ("property", "computed_field", "cached_property")
 
 
-def interface(card: Card) -> str:
-    """What is needed in order to call a tool: its models, its functions' heads and docstrings, and an example."""
+def interface(card: ToolInfo) -> str:
+    """Returns what is needed in order to call a tool: its models, its functions' heads and docstrings, an example."""
     shown = "\n\n".join(_parts(card.module, whole_doc=card.root == MCPTOOLS))
-    if len(shown) > MAX_INTERFACE:
-        shown = f"{shown[:MAX_INTERFACE]}…\n# the rest is in {card.module.path}"
-    return f"# {card.module.path}\n{shown}\n\n{_example(card)}"
+    return f"# {card.module.path}\n{_bounded(card, shown)}\n\n{_example(card)}"
 
 
-def _parts(module: Module, *, whole_doc: bool) -> Iterator[str]:
+def short_interface(card: ToolInfo) -> str:
+    """Returns the same with cut texts. Of an MCP tool's functions, it has the example only."""
+    head = f"# {card.name.module(card.root)}"
+    said = f": {cut(card.summary, SUMMARY)}" if card.root == MCPTOOLS and card.summary else ""
+    shown = "\n".join(_short_parts(card))
+    return f"{head}{said}\n{_bounded(card, shown)}\n{_example(card)}"
+
+
+def _bounded(card: ToolInfo, shown: str) -> str:
+    return shown if len(shown) <= MAX_INTERFACE else f"{shown[:MAX_INTERFACE]}…\n# the rest is in {card.module.path}"
+
+
+def _parts(module: SourceModule, *, whole_doc: bool) -> Iterator[str]:
     """The parts of a module that its callers need."""
     for index, node in enumerate(module.tree.body):
         match node:
@@ -40,15 +60,29 @@ def _parts(module: Module, *, whole_doc: bool) -> Iterator[str]:
                 pass
 
 
-def _class(module: Module, node: ast.ClassDef) -> str:
+def _short_parts(card: ToolInfo) -> Iterator[str]:
+    module = card.module
+    for node in module.tree.body:
+        match node:
+            case ast.ClassDef(name=name) if not name.startswith("_"):
+                yield _short_class(module, node)
+            case ast.FunctionDef(name="run") | ast.AsyncFunctionDef(name="run") if card.root == GENTOOLS:
+                yield _head(module, node)
+            case ast.Assign() | ast.AnnAssign():
+                if not _is_private(node):
+                    yield one_line(module.source_of(node))
+            case _:
+                pass
+
+
+def _class(module: SourceModule, node: ast.ClassDef) -> str:
     """A class without the bodies of its methods; of those, without what no caller uses."""
     head = module.between((node.lineno, 0), _start(node.body[0])).rstrip()
     lines = [head]
     for statement in node.body:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                if any(_name(each) in _VISIBLE for each in statement.decorator_list):
-                    lines.append(f"    @property\n    {_head(module, statement)}")
+                lines += _property(module, statement)
             case ast.Pass():
                 lines[0] += " pass"
             case _:
@@ -57,7 +91,34 @@ def _class(module: Module, node: ast.ClassDef) -> str:
     return "\n".join(lines)
 
 
-def _head(module: Module, node: Function) -> str:
+def _short_class(module: SourceModule, node: ast.ClassDef) -> str:
+    """A class whose fields take a line each."""
+    lines = [module.between((node.lineno, 0), _start(node.body[0])).rstrip()]
+    for statement, following in zip(node.body, [*node.body[1:], None], strict=False):
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                lines += _property(module, statement)
+            case ast.Pass():
+                lines[0] += " pass"
+            case ast.Expr(value=ast.Constant(value=str())):
+                pass
+            case _:
+                said = one_line(module.comment_after(statement) or text_of(following))
+                note = cut(said, NOTE if _is_optional(statement) else REQUIRED_NOTE)
+                lines.append(f"    {one_line(module.source_of(statement))}{note and f'  # {note}'}")
+    return "\n".join(lines if len(lines) > 1 or lines[0].endswith("pass") else [f"{lines[0]} ..."])
+
+
+def _is_optional(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.AnnAssign) and has_default(statement.value)
+
+
+def _property(module: SourceModule, node: Function) -> list[str]:
+    visible = any(_name(each) in _VISIBLE for each in node.decorator_list)
+    return [f"    @property\n    {_head(module, node)}"] if visible else []
+
+
+def _head(module: SourceModule, node: Function) -> str:
     """A function's head and docstring."""
     head = module.between((node.lineno, node.col_offset), _start(node.body[0])).rstrip()
     match node.body[0]:
@@ -90,7 +151,7 @@ def _name(decorator: ast.expr) -> str:
     return decorator.id if isinstance(decorator, ast.Name) else ""
 
 
-def _example(card: Card) -> str:
+def _example(card: ToolInfo) -> str:
     """How to import and call it, in two lines."""
     unnamed = {each.arg for each in card.run.args.posonlyargs}
     names = [each.name for each in card.parameters if not each.default and each.name.isidentifier()]
@@ -98,8 +159,8 @@ def _example(card: Card) -> str:
     if card.root == GENTOOLS:
         awaited = "await " if isinstance(card.run, ast.AsyncFunctionDef) else ""
         return f"# from {card.name.module(GENTOOLS)} import run\n# result = {awaited}run({required})"
-    called = card.parsed or card.run
+    called, tool = card.parsed or card.run, card.name.tool
     awaited = "await " if isinstance(called, ast.AsyncFunctionDef) else ""
-    imported = f"# from {card.name.module(MCPTOOLS)} import Params, {called.name}"
-    note = "" if card.parsed else "; run_async(params) is the same, awaited"
-    return f"{imported}\n# result = {awaited}{called.name}(Params({required})){note}"
+    result = f" -> {card.module.source_of(called.returns)}" if called.returns else ""
+    imported = f"# from {MCPTOOLS}.{card.name.category} import {tool}"
+    return f"{imported}\n# {awaited}{tool}.{called.name}({tool}.Params({required})){result}"

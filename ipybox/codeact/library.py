@@ -1,4 +1,4 @@
-"""Where what lies in a workspace.
+"""The layout of saved code in a workspace, and access to it.
 
 mcptools/<server>/<tool>.py    generated from what a server says; `ParseResult` and `run_parsed` are appended if
                                there is a parser for the tool's output
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ipybox.codeact.source import Entry, Function, Module, UnreadableError, Workspace, binding
+from ipybox.codeact.source import DirectoryEntry, Function, SourceModule, SourceReader, UnreadableError, binding
 
 GENTOOLS = "gentools"
 MCPTOOLS = "mcptools"
@@ -33,11 +33,11 @@ class Name:
         return f"{self.category}.{self.tool}"
 
     def path(self, root: str) -> str:
-        """Where it lies, without suffix: a directory of gentools, or else a module."""
+        """Its path without suffix: a directory of a saved code action, or else a module."""
         return f"{root}/{self.category}/{self.tool}"
 
     def module(self, root: str) -> str:
-        """What it is imported as."""
+        """Its name in imports."""
         return f"{root}.{self}"
 
 
@@ -46,7 +46,7 @@ class McpTool:
     """A tool of an MCP server: its generated module, with what was appended to it."""
 
     name: Name
-    module: Module
+    module: SourceModule
 
     @cached_property
     def generated(self) -> int:
@@ -65,9 +65,9 @@ class Library:
     """Reads what is in a workspace, and keeps in `unreadable` what it could not read."""
 
     def __init__(self, workspace: Path | str):
-        self.workspace = Workspace(workspace)
+        self.workspace = SourceReader(workspace)
         self.unreadable: list[UnreadableError] = []
-        self._read: dict[str, Module | None] = {}
+        self._read: dict[str, SourceModule | None] = {}
 
     def gentools(self) -> Iterator[Name]:
         """The saved code actions, as far as they can be imported by their name."""
@@ -87,14 +87,14 @@ class Library:
         """The tools that have a parser in `mcpparse`."""
         return self._modules(MCPPARSE)
 
-    def module(self, path: str) -> Module | None:
+    def module(self, path: str) -> SourceModule | None:
         """The module in a file, unless it is missing or unreadable."""
         if path not in self._read:
             self._read[path] = self._parsed(path)
         return self._read[path]
 
-    def entries(self, path: str) -> list[Entry]:
-        """What a directory holds; nothing if it is missing or unreadable."""
+    def entries(self, path: str) -> list[DirectoryEntry]:
+        """Returns the entries of a directory; empty if it is missing or unreadable."""
         try:
             return self.workspace.entries(path)
         except UnreadableError as exc:
@@ -102,7 +102,7 @@ class Library:
                 self.unreadable.append(exc)
             return []
 
-    def _parsed(self, path: str) -> Module | None:
+    def _parsed(self, path: str) -> SourceModule | None:
         try:
             return self.workspace.module(path)
         except FileNotFoundError:

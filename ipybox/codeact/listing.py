@@ -1,15 +1,16 @@
-"""`tools()`: what an agent reads in order to choose a tool. Each character costs it, so that answers are terse."""
+"""`tools()`: the overview from which an agent chooses a tool. It is terse, because each character costs context."""
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 
-from ipybox.codeact.card import Card, gentool_cards, mcp_cards
-from ipybox.codeact.interface import interface
+from ipybox.codeact.interface import interface, short_interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
 from ipybox.codeact.search import search
 from ipybox.codeact.source import UnreadableError
-from ipybox.printable import printable
+from ipybox.codeact.tool_info import ToolInfo, cut, gentool_cards, mcp_cards
+from ipybox.support.printable import printable
 
 #: Characters of an overview, and of these those of its gentools.
 BUDGET = 2000
@@ -21,37 +22,41 @@ LONGEST_LINE = 300
 #: Tools of a category from which on their lines are short, and the length of these.
 MANY = 40
 SHORT_LINE = 90
-#: Hits of a search, and characters up to which the interface of the best one is shown with them.
-HITS = 6
+#: Characters up to which a search shows the interface of its best hit, and how many other hits it names.
 SHOWN_INTERFACE = 3000
+OTHERS = 4
+#: Limit of the tools that are named instead of a missing one, and the minimum similarity of their names.
+NEAREST = 3
+LIKENESS = 0.75
 #: Unreadable files that are named.
 NAMED = 3
 
 HOW = 'tools("some words") searches, tools("category") lists, tools("category.tool") shows its interface.'
 
 
-def tools(query: str = "", *, workspace: Path | str = ".") -> str:
+def tools(*queries: str, workspace: Path | str = ".") -> str:
     """The tools of a workspace, in a few lines to read before choosing one.
 
     Nothing is imported or run for it. Parameters with a question mark are optional.
 
     Args:
-        query: What to show. By default all tools, as far as they are few. The name of a category or server lists its
-            tools. The name of a tool, as `github.list_commits`, shows its interface. All else is searched for in
-            names, parameters and descriptions; the interface of the best hit is shown, too.
+        queries: What to show; several are answered one after the other. By default all tools, as far as they are few.
+            The name of a category or server lists its tools. The name of a tool, as `github.list_commits`, shows its
+            interface. All else is searched for in names, parameters and descriptions, and shows the best hit's
+            interface, with cut descriptions, and the names of other hits.
         workspace: The directory that holds `gentools` and `mcptools`.
 
     Raises:
-        NotADirectoryError: There is no such workspace.
+        NotADirectoryError: If the workspace does not exist.
     """
     library = Library(workspace)
     cards = [*gentool_cards(library), *mcp_cards(library)]
-    query = query.strip()
-    answer = _overview(cards) if not query else _answer(cards, query)
-    return printable("\n".join([answer, *_unreadable(library.unreadable)]), lines=True)
+    asked = dict.fromkeys(query.strip() for query in queries if query.strip())
+    answers = dict.fromkeys(_answer(cards, query) for query in asked) if asked else [_overview(cards)]
+    return printable("\n".join(["\n\n".join(answers), *_unreadable(library.unreadable)]), lines=True)
 
 
-def _answer(cards: list[Card], query: str) -> str:
+def _answer(cards: list[ToolInfo], query: str) -> str:
     path = query.replace("/", ".").removesuffix(".py")
     root, _, rest = path.partition(".")
     among = [card for card in cards if card.root == root] if root in (GENTOOLS, MCPTOOLS) else cards
@@ -60,21 +65,39 @@ def _answer(cards: list[Card], query: str) -> str:
         return _named(named)
     if listed := [card for card in among if name in (card.name.category, "")]:
         return "\n".join(_lines(listed, short=len(listed) > MANY))
-    if hits := search(cards, query):
+    if not cards:
+        return _overview(cards)
+    if "." in name and all(map(str.isidentifier, name.split("."))):
+        return _missing(among, name)
+    if hits := search(among, name):
         return _found(hits)
-    return f"No tool for {query!r} among: {_counts(cards)}\n{HOW}" if cards else _overview(cards)
+    return f"No tool for {query!r} among: {_counts(cards)}\n{HOW}"
 
 
-def _found(hits: list[Card]) -> str:
-    """The best hits, and the interface of the very best, which saves a question as it mostly is what was meant."""
-    lines = [_line(card) if card.root == GENTOOLS else _short_line(card) for card in hits[:HITS]]
-    if len(hits) > HITS:
-        lines.append(f"… and {len(hits) - HITS} more: use other words")
-    best = interface(hits[0])
-    return "\n".join([*lines, "", best] if len(best) <= SHOWN_INTERFACE else lines)
+def _missing(cards: list[ToolInfo], name: str) -> str:
+    """Says that no tool has this name, and which may be meant: those called so elsewhere, then alike, then about it."""
+    category, _, tool = name.rpartition(".")
+    inside = [card for card in cards if card.name.category == category]
+    alike = [str(card.name) for card in cards if card.name.tool == tool]
+    alike += get_close_matches(name, [str(card.name) for card in cards], NEAREST, LIKENESS)
+    alike += [str(hit.name) for hit in search(inside or cards, tool)]
+    nearest = ", ".join(list(dict.fromkeys(alike))[:NEAREST])
+    return (
+        f"There is no {name}; nearest: {nearest}" if nearest else f"There is no {name} among: {_counts(cards)}\n{HOW}"
+    )
 
 
-def _named(cards: list[Card]) -> str:
+def _found(hits: list[ToolInfo]) -> str:
+    """The interface of the best hit, which saves a question as it mostly is what was meant, and the names of others."""
+    best, *others = hits
+    shown = short_interface(best)
+    if len(shown) > SHOWN_INTERFACE:
+        shown = f'# {_line(best)}\n# tools("{best.name.module(best.root)}") shows its interface'
+    named = ", ".join(map(_named_in_short, others[:OTHERS]))
+    return f"{shown}\n# also: {named}" if others else shown
+
+
+def _named(cards: list[ToolInfo]) -> str:
     """The interface of a tool, unless several have the name."""
     first, *others = cards
     if others and any(card.name != first.name for card in others):
@@ -83,7 +106,7 @@ def _named(cards: list[Card]) -> str:
     return "\n".join([interface(first), *also])
 
 
-def _overview(cards: list[Card]) -> str:
+def _overview(cards: list[ToolInfo]) -> str:
     """The gentools, then the tools of servers, each as detailed as there is room."""
     gentools = [card for card in cards if card.root == GENTOOLS]
     mcptools = [card for card in cards if card.root == MCPTOOLS]
@@ -99,7 +122,7 @@ def _overview(cards: list[Card]) -> str:
     return "\n".join([*parts, HOW])
 
 
-def _section(title: str, cards: list[Card], room: int) -> str:
+def _section(title: str, cards: list[ToolInfo], room: int) -> str:
     details: tuple[Callable[[], Sequence[str]], ...] = (
         lambda: _lines(cards),
         lambda: _lines(cards, short=True),
@@ -112,23 +135,23 @@ def _section(title: str, cards: list[Card], room: int) -> str:
     return f"{title} {_counts(cards, room)}"
 
 
-def _lines(cards: Sequence[Card], *, short: bool = False) -> list[str]:
+def _lines(cards: Sequence[ToolInfo], *, short: bool = False) -> list[str]:
     """A line for each tool."""
     return [_short_line(card) if short else _line(card) for card in cards]
 
 
-def _line(card: Card) -> str:
+def _line(card: ToolInfo) -> str:
     head = f"{card.signature}{_mark(card)}"
     room = min(max(LINE, len(head)), LONGEST_LINE)
-    return _cut(f"{head}: {card.summary}" if card.summary else head, room)
+    return cut(f"{head}: {card.summary}" if card.summary else head, room)
 
 
-def _short_line(card: Card) -> str:
+def _short_line(card: ToolInfo) -> str:
     head = f"{card.name}{_mark(card)}"
-    return _cut(f"{head}: {card.summary}" if card.summary else head, SHORT_LINE)
+    return cut(f"{head}: {card.summary}" if card.summary else head, SHORT_LINE)
 
 
-def _names(cards: list[Card]) -> list[str]:
+def _names(cards: list[ToolInfo]) -> list[str]:
     """A line for each category."""
     return [
         f"{category}: {', '.join(f'{card.name.tool}{_mark(card)}' for card in group)}"
@@ -136,24 +159,24 @@ def _names(cards: list[Card]) -> list[str]:
     ]
 
 
-def _counts(cards: list[Card], room: int = BUDGET) -> str:
+def _counts(cards: list[ToolInfo], room: int = BUDGET) -> str:
     """The number of tools in each category, and the parsed ones."""
     groups = {key: list(group) for key, group in groupby(cards, lambda card: (card.root, card.name.category))}
     counts = [f"{root}.{category} {len(group)}" for (root, category), group in groups.items()]
     parsed = [str(card.name) for card in cards if card.parsed]
-    text = _cut(", ".join(counts), room // 2)
-    return f"{text}\n[run_parsed]: {_cut(', '.join(parsed), room // 2)}" if parsed else text
+    text = cut(", ".join(counts), room // 2)
+    return f"{text}\n[run_parsed]: {cut(', '.join(parsed), room // 2)}" if parsed else text
 
 
-def _mark(card: Card) -> str:
+def _named_in_short(card: ToolInfo) -> str:
+    return card.name.module(GENTOOLS) if card.root == GENTOOLS else f"{card.name}{_mark(card)}"
+
+
+def _mark(card: ToolInfo) -> str:
     return " [run_parsed]" if card.parsed else ""
 
 
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
-
-
 def _unreadable(errors: Sequence[UnreadableError]) -> list[str]:
-    """A line for each of the first files that are left out."""
-    lines = [f"! {_cut(str(error), LINE)}" for error in errors[:NAMED]]
+    """Returns a line for each of the first unreadable files."""
+    lines = [f"! {cut(str(error), LINE)}" for error in errors[:NAMED]]
     return [*lines, f"! and {len(errors) - NAMED} more: check() names them"] if len(errors) > NAMED else lines

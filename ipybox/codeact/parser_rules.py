@@ -1,7 +1,7 @@
-"""What an output parser must be, as far as its two files show it.
+"""The rules for the two files of an output parser.
 
-What a tool's module says about its output is appended to what was generated, which stays as it is: registering again
-replaces it, and keeps what was appended.
+The parsed type is appended to the generated part of a tool's module, which stays unchanged: registering again replaces
+the generated part, and keeps the additions.
 """
 
 import ast
@@ -15,9 +15,9 @@ from ipybox.codeact.api_rules import signature_problems
 from ipybox.codeact.imports import Import, imports, is_under
 from ipybox.codeact.library import MCPPARSE, MCPTOOLS, RUN_PARSED, Library, McpTool, Name, is_name
 from ipybox.codeact.problem import Problem, at, no_name
-from ipybox.codeact.source import Function, Module, UnreadableError
+from ipybox.codeact.source import Function, SourceModule, UnreadableError
 
-#: Written by the generator beside the modules, with a hash of each.
+#: The generator writes it next to the modules, with a hash of each.
 MANIFEST = ".ipybox.json"
 
 _RESULT = "ParseResult"
@@ -31,7 +31,7 @@ def parser_problems(library: Library, name: Name) -> Iterator[Problem]:
     if module is None:
         if all(error.path != f"{name.path(MCPTOOLS)}.py" for error in library.unreadable):
             remedy = f"register the server {name.category}, or remove the parser"
-            yield Problem(path, 1, f"there is no tool {name.path(MCPTOOLS)}.py", remedy)
+            yield Problem(path, 1, f"tool {name.path(MCPTOOLS)}.py not found", remedy)
         return
     tool = McpTool(name, module)
     yield from _tool_problems(library, tool)
@@ -70,11 +70,11 @@ def _tool_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
     append = f"append it to {module.path}"
     last = module.tree.body[-1] if module.tree.body else None
     if _RESULT not in module.classes():
-        yield at(module, last, f"there is no model `{_RESULT}`", f"{append}, as a pydantic model")
+        yield at(module, last, f"model `{_RESULT}` not found", f"{append}, as a pydantic model")
     found = [function for each in RUN_PARSED if (function := module.function(each))]
     if not found:
         remedy = f"{append}: `def run_parsed(params: Params) -> {_RESULT}:`"
-        yield at(module, last, "there is no function `run_parsed`", remedy)
+        yield at(module, last, "function `run_parsed` not found", remedy)
     for function in found:
         yield from signature_problems(module, function)
         yield from _run_parsed_problems(module, function, name)
@@ -85,7 +85,7 @@ def _tool_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
             yield at(module, each.node, message, "import it in the body of `run_parsed`")
 
 
-def _run_parsed_problems(module: Module, function: Function, name: Name) -> Iterator[Problem]:
+def _run_parsed_problems(module: SourceModule, function: Function, name: Name) -> Iterator[Problem]:
     types = [as_written(each.annotation) for each in (*function.args.posonlyargs, *function.args.args)]
     if types != ["Params"] or function.args.kwonlyargs or function.args.vararg or function.args.kwarg:
         remedy = f"write `{function.name}(params: Params)`"
@@ -103,7 +103,7 @@ def _run_parsed_problems(module: Module, function: Function, name: Name) -> Iter
         yield at(module, function, f"`{function.name}` does not import the parser", remedy)
 
 
-def _parse_problems(parser: Module, tool: McpTool) -> Iterator[Problem]:
+def _parse_problems(parser: SourceModule, tool: McpTool) -> Iterator[Problem]:
     run = tool.module.function("run")
     expected = as_written(run.returns) if run else "str"
     head = f"def parse(result: {expected}) -> {_RESULT}:"
@@ -115,7 +115,7 @@ def _parse_problems(parser: Module, tool: McpTool) -> Iterator[Problem]:
         yield at(parser, None, f"`{_RESULT}` is not imported from the tool", remedy)
     parse = parser.function("parse")
     if parse is None:
-        yield at(parser, None, "there is no function `parse`", f"define `{head}`")
+        yield at(parser, None, "function `parse` not found", f"define `{head}`")
         return
     if isinstance(parse, ast.AsyncFunctionDef):
         yield at(parser, parse, "`parse` is async", f"write `{head}`")
@@ -129,10 +129,10 @@ def _parse_problems(parser: Module, tool: McpTool) -> Iterator[Problem]:
 
 def _generated_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
     """What differs from what was generated."""
-    remedy = "register the server again: what is below `run_async` stays, and the file as it is now is kept beside it"
+    remedy = "register the server again: what is below `run_async` stays, and the current file is kept next to it"
     recorded = _recorded(library, tool.name)
     if recorded is None:
-        yield at(tool.module, None, f"{MANIFEST} beside it doesn't say what was generated", remedy)
+        yield at(tool.module, None, f"{MANIFEST} next to it doesn't record what was generated", remedy)
         return
     digest, length = recorded
     if hashlib.sha256(tool.module.text.encode()[:length]).hexdigest() != digest:
@@ -149,5 +149,5 @@ def _recorded(library: Library, name: Name) -> tuple[str, int] | None:
         return None
 
 
-def _top(parser: Module, name: Name) -> Iterator[Import]:
+def _top(parser: SourceModule, name: Name) -> Iterator[Import]:
     return imports(parser.tree.body, f"{MCPPARSE}.{name.category}")

@@ -1,9 +1,9 @@
-"""What is wrong with something that was saved, and how to mend it."""
+"""A problem of saved code, and how to fix it."""
 
 import ast
 from dataclasses import dataclass
 
-from ipybox.codeact.source import Module, UnreadableError
+from ipybox.codeact.source import SourceModule, UnreadableError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -13,8 +13,8 @@ class Problem:
     Attributes:
         path: The file, relative to the workspace.
         line: Where in it.
-        message: What is wrong.
-        remedy: What to do about it.
+        message: The problem.
+        remedy: How to fix it.
     """
 
     path: str
@@ -26,16 +26,16 @@ class Problem:
         return f"{self.path}:{self.line}: {self.message}; {self.remedy}"
 
 
-def at(module: Module, node: ast.stmt | ast.expr | ast.arg | None, message: str, remedy: str) -> Problem:
+def at(module: SourceModule, node: ast.stmt | ast.expr | ast.arg | None, message: str, remedy: str) -> Problem:
     """A problem at a node of a module, or of the module as a whole."""
     return Problem(module.path, 1 if node is None else node.lineno, message, remedy)
 
 
 def unreadable(error: UnreadableError) -> Problem:
     """The problem that a file can't be read."""
-    return Problem(error.path, error.line, error.reason, "mend or remove it")
+    return Problem(error.path, error.line, error.reason, "fix or remove it")
 
 
 def no_name(path: str, name: str) -> Problem:
     """The problem that a file or directory has a name that can't be imported."""
-    return Problem(path, 1, f"`{name}` can't be imported", "rename it to a Python identifier that is no keyword")
+    return Problem(path, 1, f"`{name}` can't be imported", "rename it to a Python identifier that is not a keyword")

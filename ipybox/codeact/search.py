@@ -1,75 +1,138 @@
-"""Finds the tools that words are about: in names first, then in parameters, then in what is said."""
+"""Finds the tools that a query is about.
+
+A tool's score is the sum, over the words of the query, of how rare the word is and of where the tool has it. That is
+multiplied by how much of the query the tool has, by how much of the tool's name the query covers, and by how well what
+the tool does with things, to create or to list them, suits what the query does.
+"""
 
 import math
-import re
-from collections import Counter
 from collections.abc import Sequence
 
-from ipybox.codeact.card import Card
 from ipybox.codeact.library import GENTOOLS
+from ipybox.codeact.tool_info import ToolInfo
+from ipybox.codeact.words import (
+    asked_words,
+    changes,
+    is_plural,
+    is_state,
+    is_verb,
+    stem,
+    synonyms,
+    tells_reading,
+    told_words,
+    words_of,
+)
 
-#: What a word is worth, by where it is found; in another form, or as a part of a longer word, it is worth less.
+#: What a word is worth, by where a tool has it: the best of these counts.
 _IN_NAME = 4.0
+_IN_SUMMARY = 2.5
 _IN_PARAMETER = 2.0
 _IN_TEXT = 1.0
+#: The same for another form of the word, another word for the same, and a longer word that begins with it. What is
+#: staged is less of an answer to what stages.
 _IN_OTHER_FORM = 0.9
-_AS_PART = 0.7
-#: How much more a tool is worth that somebody has saved or given a parser: it is what is used here.
+_AS_STATE = 0.5
+_AS_SYNONYM = 0.7
+_AS_BEGINNING = 0.7
+#: How much of what is acted on a verb is worth.
+_AS_VERB = 0.8
+#: How much less a tool is worth that has no word of the query; in between, the rarer words count more.
+_NOTHING_OF_QUERY = 0.3
+#: How much more a tool is worth whose whole name the query covers.
+_WHOLE_NAME = 1.0
+#: What a tool is worth that changes something if the query doesn't, that only looks if the query changes something,
+#: and that deletes, say, if the query creates.
+_UNASKED_CHANGE = 0.8
+_ONLY_LOOKS = 0.9
+_OTHER_CHANGE = 0.85
+#: How much more a tool is worth that lists, if the query asks for more than one thing.
+_LISTS_SEVERAL = 1.04
+#: How much more a tool is worth that was saved or has a parser, because it is in use here.
 _CARED_FOR = 1.2
-#: Words that are about nothing; names have them, too, as commits_of_top_repos.
-_FILLERS = frozenset(("a", "an", "and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with"))
-#: Characters of a word that is looked for in others.
-_SHORTEST_PART = 3
+#: Characters of a word that longer words are compared with.
+_SHORTEST_BEGINNING = 3
 
 
-def search(cards: Sequence[Card], query: str) -> list[Card]:
-    """The cards that have at least a word of the query, the best first; else in the order given."""
-    words = [word for word in _words(query) if word not in _FILLERS]
-    found = [[fields.worth(word) for word in words] for fields in map(_Fields, cards)]
-    # Words that most tools have, as "the" and "get", tell them apart the least.
-    having = Counter(word for worths in found for word, worth in zip(words, worths, strict=True) if worth)
-    weights = [math.log(1 + len(cards) / having[word]) if having[word] else 0.0 for word in words]
-    scores = [
-        sum(map(float.__mul__, worths, weights)) * (_CARED_FOR if card.parsed or card.root == GENTOOLS else 1)
-        for card, worths in zip(cards, found, strict=True)
+def search(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
+    """Returns the cards that have at least one word of the query, best first; equally good ones in the given order."""
+    words = asked_words(query)
+    indexed = [_Index(card) for card in cards]
+    found = [[index.worth(word) for word in words] for index in indexed]
+    weights = [
+        _rarity(worths) * (_AS_VERB if is_verb(word) else 1.0)
+        for word, worths in zip(words, zip(*found, strict=True), strict=False)
     ]
+    scores = [_relevance(worths, weights) * index.emphasis(words) for index, worths in zip(indexed, found, strict=True)]
     order = sorted(range(len(cards)), key=lambda index: -scores[index])
     return [cards[index] for index in order if scores[index] > 0]
 
 
-class _Fields:
-    """The words of a card, by what they are worth."""
+def _rarity(worths: Sequence[float]) -> float:
+    """Returns the weight of a word: those that most tools have, as "get", tell tools apart the least."""
+    return math.log(1 + len(worths) * _IN_NAME / (sum(worths) or math.inf))
 
-    def __init__(self, card: Card):
+
+def _relevance(worths: Sequence[float], weights: Sequence[float]) -> float:
+    """Returns what a tool has of a query."""
+    missed = sum(weight for worth, weight in zip(worths, weights, strict=True) if not worth)
+    share = missed / (sum(weights) or 1.0)
+    return sum(worth * weight for worth, weight in zip(worths, weights, strict=True)) * (1 - _NOTHING_OF_QUERY * share)
+
+
+class _Index:
+    """The words of a card, with what each is worth."""
+
+    def __init__(self, card: ToolInfo):
         described = " ".join(each.description for each in card.parameters)
         texts = {
-            _IN_NAME: str(card.name),
-            _IN_PARAMETER: " ".join(each.name for each in card.parameters),
             _IN_TEXT: f"{card.doc} {described}",
+            _IN_PARAMETER: " ".join(each.name for each in card.parameters),
+            _IN_SUMMARY: card.summary,
+            _IN_NAME: str(card.name),
         }
-        self._words = {worth: _words(text) for worth, text in texts.items()}
-        self._stems = {worth: set(map(_stem, words)) for worth, words in self._words.items()}
+        # The least worth comes first, so that a word is worth what the best of its places is.
+        self._words = {word: worth for worth, text in texts.items() for word in words_of(text)}
+        self._stems: dict[str, float] = {}
+        self._states: dict[tuple[str, bool], float] = {}
+        for word, worth in self._words.items():
+            form = stem(word), is_state(word)
+            self._stems[form[0]] = max(worth, self._stems.get(form[0], 0.0))
+            self._states[form] = max(worth, self._states.get(form, 0.0))
+        self._category = words_of(card.name.category)
+        name = told_words(card.name.tool)
+        # The names of some servers are part of the names of all of their tools.
+        self._name = [word for word in name if word not in self._category] or name
+        self._cared_for = card.parsed is not None or card.root == GENTOOLS
 
     def worth(self, word: str) -> float:
-        stem = _stem(word)
-        for worth, words in self._words.items():
-            if word in words:
-                return worth
-            if stem in self._stems[worth]:
-                return worth * _IN_OTHER_FORM
-            if len(stem) >= _SHORTEST_PART and any(stem in each for each in words):
-                return worth * _AS_PART
-        return 0.0
+        """Returns what the card has of a word, 0 for nothing."""
+        stemmed, state = stem(word), is_state(word)
+        candidates = [
+            self._words.get(word, 0.0),
+            self._states.get((stemmed, state), 0.0) * _IN_OTHER_FORM,
+            self._states.get((stemmed, not state), 0.0) * _AS_STATE,
+            *(self._stems.get(other, 0.0) * _AS_SYNONYM for other in synonyms(word)),
+        ]
+        if not any(candidates) and len(stemmed) >= _SHORTEST_BEGINNING:
+            longer = (worth for other, worth in self._words.items() if other.startswith(stemmed))
+            candidates.append(max(longer, default=0.0) * _AS_BEGINNING)
+        return max(candidates)
 
+    def emphasis(self, words: Sequence[str]) -> float:
+        """Returns what the score is multiplied by: how much of the tool's name is asked for, and its use here."""
+        meant = {stem(word) for word in words}.union(*map(synonyms, words))
+        asked = changes([word for word in words if word not in self._category])
+        covered = sum(stem(each) in meant or (tells_reading(each) and not asked) for each in self._name)
+        emphasis = (1 + _WHOLE_NAME * covered / max(1, len(self._name))) * self._suitability(asked)
+        if "list" in self._name and not asked and any(map(is_plural, words)):
+            emphasis *= _LISTS_SEVERAL
+        return emphasis * (_CARED_FOR if self._cared_for else 1.0)
 
-def _words(text: str) -> dict[str, None]:
-    """The words of a text; `perPage` is two."""
-    return dict.fromkeys(re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).casefold()))
-
-
-def _stem(word: str) -> str:
-    """The word without what its plural changes."""
-    for ending in ("ies", "es", "s", "y", "e") if len(word) > 3 else ():
-        if word.endswith(ending):
-            return word.removesuffix(ending)
-    return word
+    def _suitability(self, asked: frozenset[str]) -> float:
+        """Returns the tool's suitability for queries that change things in these ways, or only look if empty."""
+        told = changes(self._name)
+        if not asked:
+            return _UNASKED_CHANGE if told else 1.0
+        if not told:
+            return _ONLY_LOOKS if any(map(tells_reading, self._name)) else 1.0
+        return 1.0 if asked & told or "other" in asked | told else _OTHER_CHANGE

@@ -1,7 +1,7 @@
-"""Python files of a workspace as syntax trees: bounded, without importing, and without waiting for anything.
+"""Python files of a workspace as syntax trees: bounded, without importing, and without blocking.
 
-Code can plant what it likes in its workspace: pipes in place of files, links that lead elsewhere or in circles, files
-without end, source that is nested deeper than the parser goes. All of it ends in `UnreadableError`.
+Code can plant anything in its workspace: pipes in place of files, links that lead elsewhere or in circles, files
+without end, source that is nested deeper than the parser goes. All of these raise `UnreadableError`.
 """
 
 import ast
@@ -49,7 +49,7 @@ class UnreadableError(Exception):
 
 
 @dataclass(frozen=True)
-class Module:
+class SourceModule:
     """A Python file that was read and parsed.
 
     Attributes:
@@ -81,7 +81,7 @@ class Module:
         return self.between((node.lineno, node.col_offset), end)
 
     def comment_after(self, node: ast.stmt) -> str:
-        """The comment at the end of a statement's last line, without its mark; empty if there is none."""
+        """The comment at the end of a statement's last line, without its mark; empty without a comment."""
         line, column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         rest = self.lines[line - 1][column:].decode().strip()
         return rest[1:].strip() if rest.startswith("#") else ""
@@ -103,20 +103,20 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Entry:
-    """What a directory has under a name; links are what they lead to."""
+class DirectoryEntry:
+    """An entry of a directory; links count as their targets."""
 
     name: str
     is_dir: bool
 
 
-class Workspace:
+class SourceReader:
     """Reads what is below a directory, for one question: up to `MAX_TOTAL` bytes and `MAX_ENTRIES` names.
 
     Paths are relative to it and have slashes.
 
     Raises:
-        NotADirectoryError: There is no such directory.
+        NotADirectoryError: If the directory does not exist.
     """
 
     def __init__(self, root: Path | str):
@@ -126,52 +126,52 @@ class Workspace:
         self._bytes_left = MAX_TOTAL
         self._entries_left = MAX_ENTRIES
 
-    def entries(self, path: str) -> list[Entry]:
-        """What a directory holds, sorted, without hidden files; nothing where there is none.
+    def entries(self, path: str) -> list[DirectoryEntry]:
+        """Returns the entries of a directory, sorted, without hidden files; empty if it does not exist.
 
         Raises:
-            UnreadableError: It is no directory, leads out of the workspace, or holds too much.
+            UnreadableError: If it is not a directory, leads out of the workspace, or has too many entries.
         """
         try:
             with os.scandir(self._place(path)) as found:
-                entries = [Entry(each.name, _is_dir(each)) for each in islice(found, self._entries_left + 1)]
+                entries = [DirectoryEntry(each.name, _is_dir(each)) for each in islice(found, self._entries_left + 1)]
         except FileNotFoundError:
             return []
         except OSError as exc:
             raise UnreadableError(path, f"can't be listed ({exc.strerror})") from exc
         if len(entries) > self._entries_left:
-            raise UnreadableError(path, f"is left out: there are more than {MAX_ENTRIES:,} files")
+            raise UnreadableError(path, f"is omitted: there are more than {MAX_ENTRIES:,} files")
         self._entries_left -= len(entries)
         return sorted(each for each in entries if not each.name.startswith((".", "__pycache__")))
 
-    def module(self, path: str) -> Module:
+    def module(self, path: str) -> SourceModule:
         """A Python file, parsed.
 
         Raises:
-            FileNotFoundError: It is not there.
-            UnreadableError: It can't be read or parsed.
+            FileNotFoundError: If it does not exist.
+            UnreadableError: If it can't be read or parsed.
         """
         text = self.text(path)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about escapes in string literals
-                return Module(path, text, ast.parse(text))
+                return SourceModule(path, text, ast.parse(text))
         except SyntaxError as exc:
             raise UnreadableError(path, f"is not valid Python ({exc.msg})", exc.lineno or 1) from exc
         except (ValueError, RecursionError, MemoryError) as exc:
-            raise UnreadableError(path, "is nested too deeply, or is no text, for Python's parser") from exc
+            raise UnreadableError(path, "is nested too deeply, or is not text, for Python's parser") from exc
 
     def text(self, path: str) -> str:
         """A file's text.
 
         Raises:
-            FileNotFoundError: It is not there.
-            UnreadableError: It is no regular file in the workspace, too large, or not UTF-8.
+            FileNotFoundError: If it does not exist.
+            UnreadableError: If it is not a regular file in the workspace, too large, or not UTF-8.
         """
         data = self._read(path)
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise UnreadableError(path, f"is left out: {MAX_TOTAL:,} bytes of other files were read before")
+            raise UnreadableError(path, f"is omitted: {MAX_TOTAL:,} bytes of other files were read before")
         try:
             # As Python reads source: any kind of line end, and maybe a byte order mark.
             return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")

@@ -1,7 +1,7 @@
 """`python -m ipybox.docker`: the same as `ipybox docker`, where ipybox is not installed."""
 
-from ipybox.docker.command import run
-from ipybox.docker.options import parser
+from ipybox.cli.docker_command import run
+from ipybox.cli.docker_options import docker_parser
 
 if __name__ == "__main__":
-    run(parser().parse_args())
+    run(docker_parser().parse_args())

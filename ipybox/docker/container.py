@@ -1,8 +1,9 @@
-"""The container: what it may do, and what of the host it gets.
+"""The container: its rights, and the directories of the host that it gets.
 
 Two directories of the host are mounted: the workspace, and one for ipybox's keys, registrations and caches, which must
-outlast containers. It is not in the workspace: a repository may bring any file there, also keys that its author knows.
-Containers with and without a sandbox have different ones, because code without a sandbox can write its own.
+outlast containers. The second is not in the workspace, because a repository may contain any file there, even keys that
+its author knows. Containers with and without a sandbox have different ones, because code without a sandbox can write
+it.
 """
 
 import csv
@@ -14,23 +15,23 @@ from pathlib import Path
 from ipybox.docker.engine import Engine
 from ipybox.docker.errors import DockerError
 from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, Options
-from ipybox.state import workspace_state_dir
+from ipybox.support.state import workspace_state_dir
 
-#: Home of the container's user; like /tmp it ends with the container.
+#: Home of the container's user; it ends with the container, like /tmp.
 HOME = "/home/ipybox"
 
-#: Where ipybox's state is in the container, see XDG_STATE_HOME in the Dockerfile.
+#: Path of ipybox's state in the container, see XDG_STATE_HOME in the Dockerfile.
 STATE = "/app/state"
-#: Scratch directories, with sockets, for which the file systems of Docker Desktop have no support.
+#: Scratch directories for sockets, which the file systems of Docker Desktop do not support.
 SCRATCH = f"{STATE}/ipybox-scratch"
 
 #: Processes and threads of the container together; some numerical libraries start a thread for each processor.
 PIDS_LIMIT = 1024
 
-#: Whence the command that makes a container reads the filter of system calls: it needs no file.
+#: The command that creates a container reads the system call filter from here: it needs no file.
 PROFILE_FILE = "/dev/stdin"
 
-#: Seconds that the container has to end when it is told to.
+#: Seconds that the container gets to end after a stop request.
 STOP_GRACE = 2
 
 #: Label of ipybox's containers; its value is the workspace.
@@ -38,15 +39,15 @@ LABEL = "ipybox.workspace"
 
 
 def create_command(options: Options, engine: Engine) -> list[str]:
-    """Returns the command that makes the container, and writes its id. With a sandbox, it reads `seccomp.profile`.
+    """Returns the command that creates the container, and prints its id. With a sandbox, it reads `seccomp.profile`.
 
-    The directory for the container's state is created if need be.
+    Creates the directory for the container's state if needed.
 
-    Once its stdin is at its end, or the client that is attached to it has gone, ipybox ends, and with it the container,
-    which Docker then removes.
+    When its stdin ends, or the attached client is gone, ipybox ends, and with it the container, which Docker then
+    removes.
 
     Raises:
-        DockerError: If such a container can't have a sandbox, or no directory for its state.
+        DockerError: If such a container can't have a sandbox, or the directory for its state can't be created.
     """
     uid, gid = _user(options, engine)
     if options.sandbox and uid == 0:
@@ -57,19 +58,19 @@ def create_command(options: Options, engine: Engine) -> list[str]:
         *(engine.program, "create", "--pull", "never", "--rm", "--init"),
         *("--interactive", "--attach", "stdin", "--attach", "stdout", "--attach", "stderr"),
         *("--name", f"ipybox-{secrets.token_hex(4)}", "--label", f"{LABEL}={options.workspace}"),
-        # What is said over MCP is nobody's to keep.
+        # Docker must not log the MCP messages.
         *("--log-driver", "none"),
         *("--user", f"{uid}:{gid}", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *(_permit_sandbox(engine) if options.sandbox else ()),
         "--read-only",
         *("--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777"),
         *("--tmpfs", f"{HOME}:rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"),
-        # Unlike --volume it does not make a directory that has gone meanwhile.
+        # Unlike --volume, this does not create a directory that has disappeared.
         *("--mount", _fields("type=bind", f"source={options.workspace}", f"target={WORKSPACE}")),
         *("--mount", _fields("type=bind", f"source={_state(options, uid, gid)}", f"target={STATE}")),
         *("--tmpfs", f"{SCRATCH}:rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"),
         *("--pids-limit", str(PIDS_LIMIT)),
-        # As much with swap as without: there is none.
+        # The same limit with swap: no swap.
         *(("--memory", str(container), "--memory-swap", str(container)) if container else ()),
         *(("--network", options.network) if options.network else ()),
         # By name: the command takes the values from its environment.
@@ -82,49 +83,49 @@ def create_command(options: Options, engine: Engine) -> list[str]:
 
 
 def attach_command(engine: Engine, container: str) -> list[str]:
-    """Returns the command that starts the container with stdin, stdout and stderr of its own, and ends with it.
+    """Returns the command that starts the container with its own stdin, stdout and stderr, and ends with it.
 
-    What it does when it is told to end differs: some releases of Docker pass that on, others only end themselves.
+    On a signal to end, some releases of Docker pass it on to the container, others only end themselves.
     """
     return [engine.program, "start", "--attach", "--interactive", container]
 
 
 def stop_command(engine: Engine, container: str) -> list[str]:
-    """Returns the command that tells the container to end, and kills it if it doesn't."""
+    """Returns the command that asks the container to end, and kills it if it doesn't."""
     return [engine.program, "stop", "-t", str(STOP_GRACE), container]
 
 
 def remove_command(engine: Engine, container: str) -> list[str]:
-    """Returns the command that removes the container, whatever it does."""
+    """Returns the command that removes the container in any state."""
     return [engine.program, "rm", "--force", "--volumes", container]
 
 
 def _user(options: Options, engine: Engine) -> tuple[int, int]:
-    """Returns the ids by which files that the container writes belong to the caller."""
+    """Returns the ids with which the container's files belong to the caller."""
     if engine.rootless:
-        return 0, 0  # which is the caller outside; all others are ids that nobody has
+        return 0, 0  # which is the caller on the host; other ids don't exist there
     uid, gid = os.geteuid(), os.getegid()
     if uid != 0:
         return uid, gid
-    # Root without capabilities can't write what is someone else's, and its files would be in the way there.
+    # Root without capabilities can't write files of other users, and its own files would be in their way.
     owner = options.workspace.stat()
     return owner.st_uid, owner.st_gid
 
 
 def _state(options: Options, uid: int, gid: int) -> Path:
-    """Returns the directory of the host for the state of the workspace's containers, which belongs to their user."""
+    """Returns the host's directory for the state of the workspace's containers, owned by their user."""
     try:
         directory = workspace_state_dir(options.workspace) / ("docker-sandbox" if options.sandbox else "docker")
         directory.mkdir(mode=0o700, exist_ok=True)
         if os.geteuid() == 0:
             os.chown(directory, uid, gid)
     except OSError as exc:
-        raise DockerError(f"there is no directory for the container's state: {exc}") from exc
+        raise DockerError(f"the directory for the container's state can't be created: {exc}") from exc
     return directory
 
 
 def _permit_sandbox(engine: Engine) -> list[str]:
-    """Returns what bubblewrap needs: namespaces, mounts in them, and a /proc of its own."""
+    """Returns the options that bubblewrap needs: namespaces, mounts in them, and a /proc of its own."""
     granted = [f"seccomp={PROFILE_FILE}", "systempaths=unconfined"]
     if engine.apparmor:  # its profile for containers forbids all mounts
         granted.append("apparmor=unconfined")
@@ -132,13 +133,13 @@ def _permit_sandbox(engine: Engine) -> list[str]:
 
 
 def _memory(limit: int | None, machine: int) -> tuple[int, int]:
-    """Returns the limits of the code and of the container; 0 is none."""
+    """Returns the limits of the code and of the container; 0 means no limit."""
     code = machine // 2 if limit is None else limit
     return code, (min(code + MEMORY_BESIDE_CODE, machine) if code else 0)
 
 
 def _fields(*fields: str) -> str:
-    """Returns what --mount reads as these fields, whatever characters are in them: a line of CSV."""
+    """Returns a line of CSV, which --mount reads as these fields with any characters."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()

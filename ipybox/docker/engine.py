@@ -1,4 +1,4 @@
-"""What is known of Docker on this machine: whether it can be used, and what a container depends on."""
+"""The Docker engine of this machine: whether it can be used, and what a container depends on."""
 
 import json
 import os
@@ -10,30 +10,31 @@ from shutil import which
 from typing import Any, cast
 
 from ipybox.docker.errors import DockerError
-from ipybox.probe import Outcome, probe
-from ipybox.sandbox.preflight import Finding, Program
+from ipybox.sandbox.findings import Finding
+from ipybox.sandbox.programs import Program
+from ipybox.support.probe import ProbeResult, probe
 
 DOCKER = Program("docker", "docker", None, remedy="install Docker Engine or Docker Desktop")
 
-#: Seconds that the Docker daemon has to answer.
+#: Seconds that the Docker daemon gets to answer.
 DAEMON_TIMEOUT = 1.5
 
-#: What `docker info` is asked for.
+#: The arguments for `docker info`.
 INFORMATION = ["info", "--format", "[{{json .MemTotal}}, {{json .SecurityOptions}}, {{json .ServerErrors}}]"]
 
-#: What builds the image, in the directory that has the package.
+#: The script that builds the image, in the directory with the package.
 BUILD_SCRIPT = "docker-build.sh"
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A Docker that can be used.
+    """A working Docker engine.
 
     Attributes:
         program: Path of the docker command.
         memory: Bytes of memory of the machine that runs containers, which need not be this one.
         rootless: Whether the root of a container is the user who runs the daemon.
-        apparmor: Whether it confines containers by AppArmor, too.
+        apparmor: Whether it also confines containers with AppArmor.
     """
 
     program: str
@@ -43,40 +44,41 @@ class Engine:
 
 
 def find_engine(image: str, network: str | None = None) -> Engine:
-    """Returns this machine's Docker, once it is known that it answers and has what is needed; blocks for 2 s at most.
+    """Returns this machine's Docker after checking that it answers and has what is needed; blocks for at most 2 s.
 
     Args:
-        image: Name of the image that it must have.
-        network: Name of the network that it must have, if any.
+        image: Name of the required image.
+        network: Name of the required network, if any.
 
     Raises:
-        DockerError: If there is none that can be used, or no such image or network.
+        DockerError: If Docker can't be used, or the image or network does not exist.
     """
     program = _program()
     if program is None:
         raise DockerError(f"docker is not on PATH: {DOCKER.remedy}")
-    # That of another container has no name of its own.
+    # A network of another container has no name.
     networks = [["network", "inspect", network]] if network and ":" not in network else []
     info, inspected, *connected = _ask(program, DAEMON_TIMEOUT, INFORMATION, _inspection(image), *networks)
     problem = _daemon_problem(info) or _image_problem(image, inspected)
     if problem is not None:
         raise DockerError(str(problem))
     if any(outcome.failure for outcome in connected):
-        raise DockerError(f"there is no Docker network {network!r}: `docker network ls` shows those that are there")
+        raise DockerError(f"no Docker network named {network!r}: `docker network ls` lists the networks")
     return _engine(program, info.output)
 
 
-def engine_findings(image: str, timeout: float = DAEMON_TIMEOUT) -> list[Finding]:
-    """Returns what of Docker was found, for people: the daemon, and if it answers, the image.
+def engine_findings(image: str) -> list[Finding]:
+    """Returns the findings about Docker for the user: the daemon, and if it answers, the image.
 
     Args:
         image: Name of the image.
-        timeout: Seconds that the daemon has to answer.
     """
     program = _program()
     if program is None:
-        return [Finding("docker daemon", None, "docker is not on PATH", DOCKER.remedy)]
-    version, inspected = _ask(program, timeout, ["version", "--format", "{{.Server.Version}}"], _inspection(image))
+        return [Finding("docker", None, "docker is not on PATH", DOCKER.remedy)]
+    version, inspected = _ask(
+        program, DAEMON_TIMEOUT, ["version", "--format", "{{.Server.Version}}"], _inspection(image)
+    )
     if (problem := _daemon_problem(version)) is not None:
         return [problem]
     problem = _image_problem(image, inspected)
@@ -84,7 +86,7 @@ def engine_findings(image: str, timeout: float = DAEMON_TIMEOUT) -> list[Finding
 
 
 def how_to_build(image: str) -> str:
-    """Returns what people do to get the image."""
+    """Returns how the user gets the image."""
     script = Path(__file__).parents[2] / BUILD_SCRIPT
     if not script.is_file():
         return f"build it with {BUILD_SCRIPT} of ipybox's repository"
@@ -101,16 +103,16 @@ def _engine(program: str, information: str) -> Engine:
     try:
         memory, security, errors = cast(list[Any], json.loads(information))
     except ValueError as exc:
-        raise DockerError(f"`docker info` says what ipybox does not understand: {information[:200]!r}") from exc
+        raise DockerError(f"`docker info` prints unexpected information: {information[:200]!r}") from exc
     # Some clients succeed although they could not reach the daemon.
     if errors:
-        raise DockerError(str(_daemon_problem(Outcome("", str(errors[0])))))
+        raise DockerError(str(_daemon_problem(ProbeResult("", str(errors[0])))))
     names = {str(option).partition(",")[0].removeprefix("name=") for option in security or ()}
     return Engine(program, int(memory), rootless="rootless" in names, apparmor="apparmor" in names)
 
 
-def _ask(program: str, timeout: float, *questions: Sequence[str]) -> list[Outcome]:
-    """Asks the daemon several things at once."""
+def _ask(program: str, timeout: float, *questions: Sequence[str]) -> list[ProbeResult]:
+    """Sends several requests to the daemon concurrently."""
     with ThreadPoolExecutor(len(questions)) as pool:
         asked = [pool.submit(probe, [program, *question], timeout=timeout) for question in questions]
         return [answer.result() for answer in asked]
@@ -120,7 +122,7 @@ def _inspection(image: str) -> list[str]:
     return ["image", "inspect", "--format", "{{.Id}}", image]
 
 
-def _daemon_problem(outcome: Outcome) -> Finding | None:
+def _daemon_problem(outcome: ProbeResult) -> Finding | None:
     if outcome.failure is None:
         return None
     reason = outcome.failure.removeprefix("exits with 1: ")
@@ -136,10 +138,10 @@ def _daemon_problem(outcome: Outcome) -> Finding | None:
     return Finding("docker daemon", reason, problem, remedy)
 
 
-def _image_problem(image: str, outcome: Outcome) -> Finding | None:
-    """Returns what is wrong with the image, of a daemon that answers otherwise."""
+def _image_problem(image: str, outcome: ProbeResult) -> Finding | None:
+    """Returns the problem with the image if the daemon answers, or None."""
     if outcome.failure is None:
         return None
     if "no such" in outcome.failure.lower():
-        return Finding("docker image", None, f"there is no Docker image {image!r}", how_to_build(image))
-    return Finding("docker image", image, f"the Docker image {image!r} can't be looked at, docker {outcome.failure}")
+        return Finding("docker image", None, f"no Docker image named {image!r}", how_to_build(image))
+    return Finding("docker image", image, f"the Docker image {image!r} can't be inspected, docker {outcome.failure}")

@@ -1,4 +1,4 @@
-"""What the launcher raises."""
+"""The exception of the launcher."""
 
 from ipybox.errors import IpyboxError
 

@@ -1,13 +1,13 @@
 """Runs ipybox in a container that does not outlive its client.
 
-There are two processes. The *owner* makes the container, waits until nobody needs it any more, and removes it. The
-*client* is this process: it becomes the docker command that connects stdin and stdout with the container. What holds
-them together is a socket: the owner sends the container's id, and then waits for the end of the client, however that
-comes, since even a process that is killed has its files closed. A client that is killed while the container is being
-made has the owner remove it afterwards. Hence not `docker run`, which dies between the making and the start.
+There are two processes. The *owner* creates the container, waits until it is not needed any more, and removes it. The
+*client* is this process: it becomes the docker command that connects stdin and stdout with the container. A socket
+links them: the owner sends the container's id, and then waits for the end of the client. That works for any end,
+because the files of a killed process are closed, too. If a client is killed while the container is being created, the
+owner removes it afterwards. Hence not `docker run`, which would die between creation and start.
 
-At the end of stdin ipybox ends by itself, and Docker removes what has ended. The owner sees that end, too, and removes
-what takes too long for it. Without an owner, the rest still happens.
+At the end of stdin ipybox ends by itself, and Docker removes the container. The owner sees that end, too, and removes
+the container if that takes too long. Without an owner, the rest still works.
 """
 
 import os
@@ -24,17 +24,17 @@ from ipybox.docker.errors import DockerError
 from ipybox.docker.options import Options
 from ipybox.docker.seccomp import profile
 
-#: Seconds that Docker has to make a container, which may mean to mount its image.
+#: Seconds that Docker gets to create a container, which may include mounting its image.
 CREATE_TIMEOUT = 60.0
 
-#: Seconds that ipybox has to end after the end of its stdin.
+#: Seconds that ipybox gets to end after the end of its stdin.
 END_GRACE = 2.0
 
-#: Seconds that Docker has to stop or remove a container, and how often it is asked to remove it.
+#: Seconds that Docker gets to stop or remove a container, and how often removal is tried.
 REMOVE_TIMEOUT = 30.0
 REMOVE_TRIES = 3
 
-#: What the owner sends first.
+#: The first bytes that the owner sends.
 MADE, FAILED = b"+", b"-"
 
 
@@ -42,11 +42,11 @@ def launch(options: Options) -> NoReturn:
     """Becomes the client of a new container.
 
     Raises:
-        DockerError: If Docker, the image or the container can't be had; nothing is left then.
+        DockerError: If Docker or the image is missing, or the container can't be created; nothing is left then.
     """
     engine = find_engine(options.image, options.network)
     theirs, ours = socket.socketpair()
-    # Forked, as a new Python would take as long as all the rest; there are no threads any more.
+    # Forked, because a new Python would take as long as all the rest; there are no threads at this point.
     if os.fork() == 0:
         ours.close()
         _own(options, engine, theirs)
@@ -54,29 +54,29 @@ def launch(options: Options) -> NoReturn:
     container = _receive(ours)
     command = attach_command(engine, container)
     os.set_inheritable(ours.fileno(), True)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what it becomes would, too
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the docker command would inherit that
     os.execv(command[0], command)
 
 
 def _receive(owner: socket.socket) -> str:
-    """Returns the id of the container, when the owner has made it."""
+    """Returns the id of the container when the owner has created it."""
     with owner.makefile("rb") as stream:
         line = stream.readline().rstrip(b"\n")
     text = line[1:].decode(errors="replace")
     if line[:1] == MADE:
         return text
-    raise DockerError(text or "Docker can't make the container: what was to make it has died")
+    raise DockerError(text or "Docker can't create the container: the process that creates it has died")
 
 
 def _own(options: Options, engine: Engine, client: socket.socket) -> NoReturn:
-    """Is the owner, from the making of the container to its removal."""
+    """Runs the owner, from the creation of the container to its removal."""
     status = 1
     try:
-        # Who ends the client by its process group does not mean the owner.
+        # A signal to the client's process group must not end the owner.
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        # The client's stdin and stdout are MCP's, and whoever reads its stderr waits for the end of that.
+        # The client's stdin and stdout belong to MCP, and readers of its stderr wait for its end.
         stdin = os.dup(0)  # to see its end; nothing is read
         devnull = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -104,10 +104,10 @@ def _own_container(options: Options, engine: Engine, client: socket.socket, stdi
 
 
 def _wait_for_end(client: socket.socket, stdin: int) -> bool:
-    """Waits until the container is not needed any more, and returns whether it was told so itself, and had its time."""
+    """Waits until the container is not needed any more; returns whether its stdin ended, and it had its time."""
     poll = select.poll()
-    poll.register(client, select.POLLIN)  # nothing comes but the end
-    # The end of a pipe is always reported, that of one direction of a socket only where there is a flag for it.
+    poll.register(client, select.POLLIN)  # only the end is expected
+    # The end of a pipe is always reported, the end of one direction of a socket only with a flag for it.
     poll.register(stdin, getattr(select, "POLLRDHUP", 0))
     if any(fd == client.fileno() for fd, _ in poll.poll()):
         return False
@@ -132,18 +132,18 @@ def _create(options: Options, engine: Engine) -> str:
             text=True,
         )
     except subprocess.TimeoutExpired:
-        raise DockerError(f"Docker can't make the container: it takes longer than {CREATE_TIMEOUT:g} s") from None
+        raise DockerError(f"Docker can't create the container: it takes longer than {CREATE_TIMEOUT:g} s") from None
     except OSError as exc:
-        raise DockerError(f"Docker can't make the container: {exc}") from exc
+        raise DockerError(f"Docker can't create the container: {exc}") from exc
     if done.returncode != 0:
         reason = done.stderr.strip().removeprefix("Error response from daemon: ")
-        raise DockerError(f"Docker can't make the container: {reason}")
+        raise DockerError(f"Docker can't create the container: {reason}")
     # Warnings, such as of a kernel without swap limits, are on stderr.
     return done.stdout.strip()
 
 
 def _ask(command: list[str]) -> bool:
-    """Tells Docker to do something to the container, and returns whether that is done, or needless."""
+    """Runs a Docker command for the container, and returns whether it succeeded or was not needed."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=REMOVE_TIMEOUT, check=False, text=True)
     except (subprocess.TimeoutExpired, OSError):

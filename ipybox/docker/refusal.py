@@ -1,4 +1,4 @@
-"""Tells an MCP client why there is no server: otherwise all it sees is that the connection was closed."""
+"""Reports to an MCP client why there is no server: otherwise it would only see a closed connection."""
 
 import json
 import os
@@ -6,10 +6,10 @@ import select
 from collections.abc import Iterator
 from typing import Any, cast
 
-#: Seconds that a client has to send a request, the first as well as the next.
+#: Seconds that a client gets to send its first request, and each further one.
 REQUEST_TIMEOUT = 1.0
 
-#: Bytes that a request has at most.
+#: Maximum bytes of a request.
 REQUEST_LIMIT = 1 << 20
 
 #: JSON-RPC's code for an error of the server.
@@ -17,13 +17,13 @@ INTERNAL_ERROR = -32603
 
 
 def refuse(message: str, stdin: int = 0, stdout: int = 1) -> None:
-    """Answers each request on stdin with an error that has this message, until none comes any more.
+    """Answers each request on stdin with an error that has this message, until no more requests come.
 
     Clients that know several versions of the protocol ask more than once before they give up.
 
     Args:
-        message: What is wrong.
-        stdin: The descriptor to read from; people at a terminal are not waited for.
+        message: The error message.
+        stdin: The descriptor to read from; a terminal is not read.
         stdout: The descriptor to write to.
     """
     if os.isatty(stdin):
@@ -36,7 +36,7 @@ def refuse(message: str, stdin: int = 0, stdout: int = 1) -> None:
         answer = json.dumps({"jsonrpc": "2.0", "id": number, "error": error})
         try:
             os.write(stdout, answer.encode() + b"\n")
-        except OSError:  # nobody listens
+        except OSError:  # the client is gone
             return
 
 

@@ -1,16 +1,16 @@
-"""The system calls of a container in which bubblewrap makes a sandbox.
+"""The system calls of a container in which bubblewrap creates a sandbox.
 
-Docker's own filter forbids what makes namespaces and mounts in them, to all but privileged containers. This one permits
-that, since the kernel lets nobody do more with it than in a namespace of their own, and is otherwise a list of what
-ordinary programs need: what is not named fails with EPERM. So code has no kernel modules, kexec, eBPF, perf, keyrings,
-userfaultfd or io_uring, it does not trace other processes or join their namespaces, nor does it set clocks or quotas.
+Docker's own filter forbids creating namespaces, and mounts in them, except in privileged containers. This one permits
+that, because the kernel restricts it to the caller's own namespace. Otherwise it is a list of calls that ordinary
+programs need: all others fail with EPERM. So code has no kernel modules, kexec, eBPF, perf, keyrings, userfaultfd or
+io_uring, it does not trace other processes or join their namespaces, nor does it set clocks or quotas.
 
 Names that an architecture or a release of Linux does not have are ignored.
 """
 
 import json
 
-#: What bubblewrap needs, and Docker's filter forbids. glibc starts threads by clone3, whose flags no filter can see.
+#: Calls that bubblewrap needs, and Docker's filter forbids. glibc starts threads with clone3; no filter sees its flags.
 SANDBOX = "clone clone3 mount pivot_root umount2 unshare"
 
 PROCESSES = """
@@ -62,7 +62,7 @@ COMMUNICATION = """
 #: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK: neither the kernel's cryptography nor virtual machines.
 SOCKET_FAMILIES = (1, 2, 10, 16)
 
-#: The execution domain of Linux, and the question for it.
+#: The execution domain of Linux, and the value that queries it.
 PERSONALITIES = (0x0, 0xFFFFFFFF)
 
 

@@ -1,10 +1,10 @@
-"""A second layer of confinement for sandboxed code on Linux, which the gateway puts on itself and all its kernels.
+"""A second layer of confinement for sandboxed code on Linux: the gateway applies it to itself and all its kernels.
 
-The sandbox around the guest decides over files and network. This layer takes away what is left to reach around it:
-capabilities, other processes of the same user, the host's keys, new namespaces, and parts of the system call
-interface that hold most kernel exploits and that no notebook needs. It can't be taken off, and children inherit it.
+The sandbox restricts files and network. This layer removes other ways around it: capabilities, other processes of the
+same user, the host's keys, new namespaces, and parts of the system call interface that contain most kernel exploits and
+that no notebook needs. It can't be removed, and children inherit it.
 
-It needs neither privileges nor anything but the standard library. See seccomp(2), capabilities(7), keyrings(7).
+It needs no privileges, and only the standard library. See seccomp(2), capabilities(7), keyrings(7).
 """
 
 import ctypes
@@ -33,24 +33,23 @@ X32_BIT = 0x40000000
 
 #: Operations of classic BPF (linux/filter.h): load a word of the data, return, mask it, and jumps that compare it.
 LOAD, RETURN, AND, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x54, 0x15, 0x35, 0x45
-MAX_JUMP = 255
 
-#: System calls with their numbers on x86_64 and aarch64; first those that are needed here or depend on arguments.
+#: System calls with their numbers on x86_64 and aarch64; first those that are called here or depend on arguments.
 CLONE, CLONE3, IOCTL, SOCKET, SOCKETPAIR = (56, 220), (435, 435), (16, 29), (41, 198), (53, 199)
 CAPSET, KEYCTL, SECCOMP = (126, 91), (250, 219), (317, 277)
-#: What fails with EPERM, whatever its arguments; None where a machine has no such call.
+#: System calls that fail with EPERM, whatever their arguments; None if a machine has no such call.
 DENIED: dict[str, tuple[int, int | None]] = {
-    # Memory, registers and descriptors of other processes: the gateway holds the link to the host.
+    # Memory, registers and descriptors of other processes: the gateway holds the link to the application.
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "kcmp": (312, 272),
     "pidfd_getfd": (438, 438),
-    # Keys belong to the user, not to a namespace: these would be those of the host's sessions.
+    # Keys belong to the user, not to a namespace: these would be the keys of the host's sessions.
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": KEYCTL,
-    # A new user namespace brings a full set of capabilities over whatever is made in it, mounts above all.
+    # A new user namespace brings a full set of capabilities over everything in it, above all mounts.
     "pivot_root": (155, 41),
     "chroot": (161, 51),
     "mount": (165, 40),
@@ -80,7 +79,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "msgctl": (71, 187),
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
-    # A handle opens a file of a file system without a path to it, hence around mounts.
+    # A handle opens a file of a file system without a path, and so bypasses mounts.
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
     # Large or seldom used parts of the kernel with a history of exploits.
@@ -111,16 +110,16 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "quotactl_fd": (443, 443),
 }
 
-#: CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID and -NET; clone() can't make the eighth kind, time namespaces.
+#: CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID and -NET; clone() can't create the eighth kind, time namespaces.
 NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 #: Both type into a terminal, as if its user did.
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 #: Everything else is seldom used code of the kernel, or (AF_VSOCK) leads from a virtual machine to its host.
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
-#: Each end of a pair of these is bound to the other one; a datagram socket can send to any path.
+#: Both ends of a pair of these are bound to each other; a datagram socket can send to any path.
 SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 5, 0xF
 
-#: What /proc says of a thread that is confined.
+#: Lines of /proc for a confined thread.
 CONFINED = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapAmb": 0, "NoNewPrivs": 1, "Seccomp": 2}
 
 
@@ -133,21 +132,21 @@ class Instruction(NamedTuple):
     if_false: int = 0
 
 
-#: What the filter does with the system calls from a number on, up to the next leaf.
+#: The filter's action for system calls from a number on, up to the next leaf.
 Leaf: TypeAlias = tuple[int, list[Instruction]]
 
 
 def confine() -> None:
-    """Takes capabilities, keys and dangerous system calls from this process and all it will start, for good.
+    """Removes capabilities, keys and dangerous system calls from this process and its future children, permanently.
 
     Threads that exist already get the filter, too, but keep their capabilities and keyring; call it before any starts.
 
     Raises:
-        OSError: It could not be done, or not for all threads. The process must not go on to run untrusted code.
+        OSError: If it fails, or fails for some threads. The process must not go on to run untrusted code.
     """
     column = _column()
     _prctl("set no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
-    # Unknown to kernels without keys; denied where a filter (a container's, or this one) does so already.
+    # Unknown to kernels without keys; denied if a filter (a container's, or this one) already does so.
     join = (KEYCTL[column], KEYCTL_JOIN_SESSION_KEYRING, 0)
     _system_call("leave the host's session keyring", *join, tolerated=(errno.ENOSYS, errno.EPERM))
     _drop_capabilities(CAPSET[column])
@@ -165,7 +164,7 @@ def protect_process() -> None:
     """Closes /proc/PID/{mem,fd,environ,…} of this process to others of its user; a program it executes is not covered.
 
     Raises:
-        OSError: It could not be done.
+        OSError: If it fails.
     """
     _prctl("make this process undumpable", PR_SET_DUMPABLE, 0)
 
@@ -173,8 +172,8 @@ def protect_process() -> None:
 def program(machine: str) -> list[Instruction]:
     """Returns the filter for a machine, as `uname -m` calls it.
 
-    Since Linux 5.11 the kernel knows in advance which system calls always pass, and runs the filter for the others
-    only. Before, it takes about seven comparisons: it is a binary search.
+    Since Linux 5.11 the kernel caches which system calls always pass, and runs the filter for the others only. Before,
+    it takes about seven comparisons, because it is a binary search.
     """
     column, architecture = MACHINES[machine]
     actions = {number: [_return(DENY)] for numbers in DENIED.values() if (number := numbers[column]) is not None}
@@ -200,7 +199,7 @@ def program(machine: str) -> list[Instruction]:
     leaves.append((X32_BIT, [_return(DENY)]))
 
     return [
-        # 32-bit programs have other numbers. They end here, as with an error for each call they could not even exit.
+        # 32-bit programs have other numbers. They end here: with an error for each call they could not even exit.
         Instruction(LOAD, ARCHITECTURE),
         Instruction(IF_EQUAL, architecture, if_true=1),
         _return(KILL),
@@ -252,7 +251,6 @@ def _search(leaves: list[Leaf]) -> list[Instruction]:
         return leaves[0][1]
     middle = len(leaves) // 2
     below, above = _search(leaves[:middle]), _search(leaves[middle:])
-    assert len(below) <= MAX_JUMP
     return [Instruction(IF_AT_LEAST, leaves[middle][0], if_true=len(below)), *below, *above]
 
 

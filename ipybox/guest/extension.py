@@ -1,4 +1,4 @@
-"""The IPython extension that sets a kernel up for code actions. It leaves nothing in the user's namespace."""
+"""The IPython extension that sets up a kernel for code actions. It leaves nothing in the user's namespace."""
 
 import atexit
 import sys
@@ -22,7 +22,7 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from where the user's code is, ordered output, no input."""
+    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input."""
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
     kernel: Any = getattr(shell, "kernel", None)
@@ -31,13 +31,13 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         kernel.getpass = refuse_input
         mark_calls(kernel, sys.stdout, sys.stderr)
         atexit.register(finish_control_thread, shell, kernel)
-    # `exit()` would let the cell go on and end the kernel a moment later, under the feet of another cell.
+    # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
     cast(Any, shell).ask_exit = sys.exit
     honour_semicolon(shell)
 
 
 def mark_calls(kernel: Any, *streams: Any) -> None:
-    """Keeps the order of all output and puts marks into it for tool calls."""
+    """Keeps the order of all output, and marks the place of tool calls in it."""
     marks = OutputMarks(kernel.session, kernel.iopub_thread, streams)
     kernel.iopub_thread.on_output = marks.note_output
     marks.drain = keep_order(*streams, on_write=marks.note_output).drain
@@ -47,7 +47,7 @@ def mark_calls(kernel: Any, *streams: Any) -> None:
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
     """Lets the control thread finish the request to shut down, before ipykernel's own handler stops output.
 
-    Otherwise the two race: the thread flushes stdout, which then waits ten seconds for output that nobody sends,
+    Otherwise the two race: the thread flushes stdout, which then waits ten seconds for output that never comes,
     and the exit waits for the thread.
     """
     if shell.exit_now and kernel.control_thread is not None:
@@ -55,14 +55,14 @@ def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
 
 
 def refuse_input(*_: object, **__: object) -> NoReturn:
-    """Fails at once, as there is nobody to type."""
+    """Fails immediately, because no user could answer."""
     raise StdinNotImplementedError(NO_INPUT)
 
 
 def honour_semicolon(shell: Any) -> None:
-    """Keeps quiet about the value of a cell that ends with a semicolon.
+    """Suppresses the value of a cell that ends with a semicolon.
 
-    IPython looks for it in its history, where our cells are not stored.
+    IPython looks for the semicolon in its history, which does not store ipybox's cells.
     """
     cell = ""
 

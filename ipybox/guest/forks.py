@@ -1,26 +1,26 @@
-"""How a child ends that code has forked off the kernel with `os.fork()`: where the code ends, like a program.
+"""How a child ends that code forked off the kernel with `os.fork()`: at the end of the code, like a program.
 
-Otherwise it would return into the event loop of the kernel, of which there would be two then.
+Otherwise it would return into the event loop of the kernel, and run a second one.
 """
 
 import os
 import sys
 from typing import NoReturn
 
-#: The exit status of a program that an interrupt has ended, as shells report it.
+#: The exit status of an interrupted program, as shells report it.
 INTERRUPTED = 130
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """Ends this process with the status that Python would end a program with; it has printed the error already.
+    """Ends this process with the exit status that Python would use; Python has printed the error already.
 
-    As a child of `multiprocessing` it runs no handlers of `atexit`, which are the parent's.
+    A child of `multiprocessing` runs no handlers of `atexit`, because they are the parent's.
     """
     status = status_of(error)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:  # it may be anything by now
+        except BaseException:  # code may have replaced it
             continue
     os._exit(status)
 

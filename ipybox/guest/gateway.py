@@ -1,8 +1,8 @@
-"""The gateway process: a Jupyter Kernel Gateway that listens nowhere.
+"""The gateway process: a Jupyter Kernel Gateway that does not listen on any port.
 
-Its standard input is the link to the host (`ipybox.guest.protocol`): every connection of its HTTP server arrives
-there as a descriptor, and end of file orders it to end, with all its kernels. Code in the kernels reaches the
-host's tool server through a loopback port whose listening socket this process gives to the host.
+Its standard input is the link to the application (`ipybox.guest.protocol`): each connection of its HTTP server arrives
+there as a descriptor, and end of file tells it to end, with all its kernels. Code in the kernels reaches the
+application's tool server through a loopback port; this process gives the listening socket to the application.
 """
 
 import argparse
@@ -17,36 +17,36 @@ import warnings
 from pathlib import Path
 from typing import Any, cast
 
-from ipybox.loading import loading
+from ipybox.support.gc_pause import gc_paused
 
-# jsonschema imports these for its checks of formats, if they are there. None is needed here; one takes 1.4 s to compile
+# jsonschema imports these for its format checks, if they are installed. They are not needed; one takes 1.4 s to compile
 # a grammar, the others 0.1 s together.
 for unneeded in ("fqdn", "isoduration", "rfc3986_validator", "rfc3987_syntax", "uri_template", "webcolors"):
     sys.modules[unneeded] = None  # type: ignore[assignment]
 
-with loading():
+with gc_paused(own=True):
     from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
     from tornado.httpserver import HTTPServer
     from tornado.ioloop import IOLoop
     from tornado.iostream import IOStream
     from traitlets.config import Config
 
-    from ipybox.guest import kernels
-    from ipybox.guest.kernels import GuestKernelManager
+    from ipybox.guest import kernel_manager
+    from ipybox.guest.kernel_manager import GuestKernelManager
 
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, MAX_FDS, READY
 from ipybox.guest.strays import adopt_orphans, kill_descendants
-from ipybox.tool_exec.protocol import TOKEN_VARIABLE
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
-#: Names the program that the host runs for each crash; to root, bubblewrap leaves it writable.
+#: Names the program that the host runs for each crash; for root, bubblewrap leaves it writable.
 CORE_PATTERN = "/proc/sys/kernel/core_pattern"
 
-#: The largest message that the gateway takes from its client: the code of a cell, with room to spare.
+#: The largest message that the gateway accepts from its client: the code of a cell, with room to spare.
 MAX_MESSAGE_BYTES = 1 << 30
 
 
 class GuestGatewayApp(KernelGatewayApp):
-    """A kernel gateway whose connections come from the host over the link."""
+    """A kernel gateway whose connections come from the application over the link."""
 
     link: socket.socket
     prespawn: bool
@@ -61,7 +61,7 @@ class GuestGatewayApp(KernelGatewayApp):
         )
 
     def init_http_server(self) -> None:
-        """Makes the HTTP server, which listens nowhere, and starts to take connections from the link."""
+        """Creates the HTTP server without a listening socket, and starts to accept connections from the link."""
         self.http_server = HTTPServer(self.web_app)
         loop: Any = IOLoop.current()
         loop.add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
@@ -84,7 +84,7 @@ class GuestGatewayApp(KernelGatewayApp):
             self._end()
 
     def _end(self) -> None:
-        """Ends this process with all its kernels, now: the host is gone or wants it so."""
+        """Ends this process with all its kernels, immediately: the application is gone or requests it."""
         kill_descendants()
         shutil.rmtree(self.runtime_dir, ignore_errors=True)
         os._exit(0)
@@ -100,14 +100,14 @@ def take_link() -> socket.socket:
 
 
 def offer_tool_port(link: socket.socket) -> int:
-    """Gives the host a listening socket on this side's loopback and returns its port."""
+    """Gives the application a listening socket on the guest's loopback, and returns its port."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         socket.send_fds(link, [LISTENER], [listener.fileno()])
         return listener.getsockname()[1]
 
 
 def take_environment(runtime_dir: str) -> dict[str, str]:
-    """Returns the environment of kernels, which the host has left in a file."""
+    """Returns the environment of kernels, which the application wrote to a file."""
     file = Path(runtime_dir) / ENVIRONMENT_FILE
     environment = json.loads(file.read_text())
     file.unlink()
@@ -120,11 +120,13 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.GuestGatewayApp.log_level = logging.getLevelNamesMapping()[log_level]
     config.GuestGatewayApp.ws_ping_interval = 0  # a lost peer shows as end of file
     config.JupyterWebsocketPersonality.list_kernels = True
-    config.JupyterWebsocketPersonality.env_whitelist = [TOKEN_VARIABLE]  # what a client may set for its kernel
+    config.JupyterWebsocketPersonality.env_whitelist = [
+        TOKEN_VARIABLE
+    ]  # variables that a client may set for its kernel
     config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
-    config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernels.GuestKernels"
-    config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernels.GuestKernelConnection"
-    config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernels.GuestKernelManager"
+    config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernel_manager.GuestMultiKernelManager"
+    config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernel_manager.GuestKernelConnection"
+    config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernel_manager.GuestKernelManager"
     config.MappingKernelManager.buffer_offline_messages = False
     config.KernelManager.shutdown_wait_time = 2.0
     # Kernel channels are files in a private directory, except where a sandbox blocks AF_UNIX; there the
@@ -144,20 +146,28 @@ def unix_sockets_work(directory: str) -> bool:
     return True
 
 
-def main() -> None:
-    """Runs the gateway until the link is closed."""
+def _arguments() -> argparse.Namespace:
+    """Returns the arguments with which `kernel_mgr.gateway_launch` starts this process."""
     parser = argparse.ArgumentParser(prog="ipybox.guest.gateway")
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
     parser.add_argument("--prespawn", action="store_true", help="start a kernel for the first request")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
-    parser.add_argument("--confine", action="store_true", help="give up what code in a sandbox has no use for")
-    parser.add_argument("--writable", nargs="*", default=[], help="with --confine: all that can still be written")
+    parser.add_argument(
+        "--confine", action="store_true", help="give up capabilities and system calls that sandboxed code does not need"
+    )
+    parser.add_argument(
+        "--writable", nargs="*", default=[], help="with --confine: files and directories that stay writable"
+    )
     parser.add_argument("--memory-limit", type=int, help="bytes of memory for each process of a kernel")
     parser.add_argument("--process-limit", type=int, help="processes of all kernels")
-    parser.add_argument("--proxy", action="store_true", help="let kernels know the proxies of the sandbox")
-    arguments = parser.parse_args()
+    parser.add_argument("--proxy", action="store_true", help="pass the proxies of the sandbox to kernels")
+    return parser.parse_args()
 
+
+def main() -> None:
+    """Runs the gateway until the link is closed."""
+    arguments = _arguments()
     if arguments.confine:
         from ipybox.guest.confine import confine, protect_process
         from ipybox.guest.landlock import restrict_writes
@@ -178,7 +188,7 @@ def main() -> None:
         environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
     GuestKernelManager.environment = environment
     GuestKernelManager.memory_limit = arguments.memory_limit
-    if arguments.confine:  # elsewhere it would count all processes of the user
+    if arguments.confine:  # without a sandbox it would count all processes of the user
         GuestKernelManager.process_limit = arguments.process_limit
 
     # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
@@ -189,8 +199,8 @@ def main() -> None:
     app.update_config(gateway_config(runtime_dir, arguments.log_level))
     run: Any = app  # its methods are not annotated
     run.initialize([])
-    # What left the process tree could neither be watched nor ended with its kernel.
-    adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: kernels.running)
+    # Processes that left the tree could neither be monitored nor ended with their kernel.
+    adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: kernel_manager.running)
     run.start()
 
 

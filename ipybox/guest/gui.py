@@ -1,6 +1,6 @@
-"""Whether the event loop of a GUI toolkit can run in the kernel, where there is no display as a rule.
+"""Checks whether the event loop of a GUI toolkit can run in the kernel, which usually has no display.
 
-ipykernel starts it after the cell that asks for it, so its error would be part of the next cell's output.
+ipykernel starts it after the cell that requests it, so its error would appear in the next cell's output.
 https://github.com/ipython/ipykernel/blob/v7.4.0/ipykernel/eventloops.py#L636
 """
 
@@ -10,13 +10,13 @@ from importlib import import_module
 
 from IPython.core.error import UsageError
 
-#: The modules that ipykernel's event loops import; those of Qt it imports before.
+#: The modules that ipykernel's event loops import; it imports those of Qt earlier.
 MODULES = {"tk": "tkinter", "wx": "wx", "gtk": "gi", "gtk3": "gi"}
 TOOLKITS = ("tk", "wx", "gtk", "qt")
 
 
 def check_gui(gui: str) -> None:
-    """Returns if the toolkit of this name is there and has a display, or it is no toolkit.
+    """Returns if the toolkit is installed and has a display, or the name is not a toolkit.
 
     Raises:
         UsageError: If it can't be used.
@@ -24,7 +24,7 @@ def check_gui(gui: str) -> None:
     if not gui.startswith(TOOLKITS):
         return
     if sys.platform == "linux" and not os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
-        raise UsageError(f"the event loop of {gui} can't be used: there is no display")
+        raise UsageError(f"the event loop of {gui} can't be used: no display found")
     try:
         if gui in MODULES:
             module = import_module(MODULES[gui])

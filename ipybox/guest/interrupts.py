@@ -1,7 +1,7 @@
-"""What an interrupt (SIGINT) does to a cell that awaits.
+"""The effect of an interrupt (SIGINT) on a cell that awaits.
 
-As with `asyncio.run`, code that waits is cancelled. Code that runs gets a KeyboardInterrupt where it is, as in a cell
-without `await`: ipykernel would cancel it when it awaits next, which may be never.
+As with `asyncio.run`, waiting code is cancelled. Running code gets a KeyboardInterrupt where it is, as in a cell
+without `await`: ipykernel would cancel it at its next `await`, which may never come.
 https://github.com/ipython/ipykernel/issues/1239
 """
 
@@ -24,11 +24,11 @@ def interrupts_end(cell: asyncio.Future[Any]) -> Generator[None]:
 
     def interrupt(_signal: int, frame: FrameType | None) -> None:
         running = current_task(loop)
-        # asyncio itself can't be left just anywhere: a task would be neither done nor have a next step.
+        # asyncio itself must not be interrupted anywhere: a task would be neither done nor have a next step.
         raises = running is not None and in_coroutine(frame)
         if not raises or running is not cell:
             cell.cancel()
-            loop.call_soon_threadsafe(do_nothing)  # wakes the loop, which is in its own thread
+            loop.call_soon_threadsafe(do_nothing)  # wakes the loop, which runs in this thread
         if raises:
             raise KeyboardInterrupt
 
@@ -40,7 +40,7 @@ def interrupts_end(cell: asyncio.Future[Any]) -> Generator[None]:
 
 
 def in_coroutine(frame: FrameType | None) -> bool:
-    """Tells whether a frame belongs to code of a task, and not to what asyncio does around it."""
+    """Returns whether a frame belongs to code of a task, and not to asyncio itself."""
     while frame is not None:
         if frame.f_code.co_flags & COROUTINES:
             return True
@@ -49,4 +49,4 @@ def in_coroutine(frame: FrameType | None) -> bool:
 
 
 def do_nothing() -> None:
-    """Is called by an event loop that has something to do."""
+    """Does nothing; an event loop calls it when it is woken."""

@@ -2,7 +2,7 @@
 
 Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID MEMORY_LIMIT PROCESS_LIMIT
 
-A limit of 0 is none.
+A limit of 0 means no limit.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from ipybox.guest.forks import end_child
 from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.rlimits import limit_process
-from ipybox.loading import loading
+from ipybox.support.gc_pause import gc_paused
 
-with loading():
+with gc_paused(own=True):
     from ipykernel import kernelapp
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel
@@ -42,7 +42,7 @@ from ipybox.guest.tracebacks import error_content
 
 logger = logging.getLogger(__name__)
 
-# Methods of their own: code may replace `json.dumps` and `json.loads`, which jupyter_client calls for each message.
+# Copied, because code may replace `json.dumps` and `json.loads`, which jupyter_client calls for each message.
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_default).encode
 encode_ascii_json = json.JSONEncoder(default=json_default).encode
 decode_json = json.JSONDecoder().decode
@@ -54,11 +54,11 @@ class PrivateIOPubThread(IOPubThread):
     Their text goes to the file descriptors instead, in order (`ipybox.guest.streams`); their displays are dropped.
     """
 
-    #: Called with no argument when there is something to send that no stream has buffered.
+    #: Called without arguments for each message that no stream has buffered.
     on_output: Callable[[], None] = staticmethod(do_nothing)
 
     def send_multipart(self, *args: Any, **kwargs: Any) -> None:
-        """Sends a message from any thread; those of streams come from this one."""
+        """Sends a message from any thread; streams use this thread."""
         cast(Any, super()).send_multipart(*args, **kwargs)
         if threading.current_thread() is not cast(Any, self).thread:
             self.on_output()
@@ -72,9 +72,9 @@ class PrivateIOPubThread(IOPubThread):
 
 
 class GuestKernel(IPythonKernel):
-    """Replies to each execution, and then reports to be idle, also where ipykernel fails outside of the user's code.
+    """Replies to each execution, and then reports to be idle, even if ipykernel fails outside of the user's code.
 
-    ipykernel itself would leave both out, and the cell would never end.
+    ipykernel itself would send neither, and the cell would never end.
     """
 
     shell_class = Type(ZMQInteractiveShell)
@@ -115,7 +115,7 @@ class GuestKernelApp(IPKernelApp):
     """Runs the kernel until it is shut down, whatever tasks of user code do."""
 
     def init_iopub(self, context: Any) -> None:
-        """Opens the socket for output, with all of it, however far its reader is behind.
+        """Opens the socket for output, which keeps all messages even if the reader is slow.
 
         ZeroMQ would drop messages from the 1,000th on. https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
         """
@@ -123,7 +123,7 @@ class GuestKernelApp(IPKernelApp):
         cast(Any, super()).init_iopub(context)
 
     def start(self) -> None:
-        """Runs the kernel; a forked child, which comes back here when its code awaits something, ends."""
+        """Runs the kernel; a forked child, which returns here when its code awaits, ends."""
         app, process, loop = cast(Any, self), os.getpid(), IOLoop.current()
         os.register_at_fork(after_in_child=loop.stop)
         if app.poller is not None:
@@ -133,7 +133,7 @@ class GuestKernelApp(IPKernelApp):
             try:
                 loop.start()
             except (KeyboardInterrupt, SystemExit):
-                # asyncio lets these through from a task, which then has ended with them: the loop goes on.
+                # asyncio lets these through from a task, which has then ended: the loop continues.
                 # https://docs.python.org/3/library/asyncio-task.html#asyncio.Task
                 logger.debug("a task ended with an exception that asyncio lets through", exc_info=True)
             if os.getpid() != process:
@@ -147,12 +147,12 @@ def pack_json(message: object) -> bytes:
         return encode_json(message).encode(errors="surrogateescape")
     except UnicodeEncodeError:
         return encode_ascii_json(message).encode()
-    except (TypeError, ValueError):  # jupyter_client makes something of it
+    except (TypeError, ValueError):  # jupyter_client converts the value
         return json_packer(message)
 
 
 def unpack_json(part: bytes) -> Any:
-    """Returns what a message part holds."""
+    """Returns the content of a message part."""
     return decode_json(part.decode(errors="replace"))
 
 
@@ -172,8 +172,8 @@ def kernel_config() -> Config:
 def wake_at_signals(loop: asyncio.AbstractEventLoop) -> None:
     """Makes each signal wake the event loop, so that an interrupt reaches a cell that awaits something.
 
-    Python calls a signal's handler between two of its own instructions: of a signal that comes just before the loop
-    waits, the loop would know only when it has something else to do.
+    Python runs a signal's handler between two of its own instructions: for a signal that comes just before the loop
+    waits, the handler would run only when the loop wakes for another reason.
     """
     woken, waking = socket.socketpair()
     for end in (woken, waking):
@@ -192,10 +192,10 @@ def main() -> None:
     # IPython recommends `exit` where that is what has ended the cell.
     warnings.filterwarnings("ignore", message="To exit: use")
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
-    cast(Any, IOLoop).time = staticmethod(time.time)  # not the one that a test's mock puts there
+    cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.initialize(["-f", connection_file])
-    app.log.setLevel(app.log_level)  # traitlets has a record made for each message, and its handler drop most of them
+    app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
     wake_at_signals(cast(Any, IOLoop.current()).asyncio_loop)
     app.start()
 

@@ -1,14 +1,15 @@
-"""Where sandboxed code on Linux can open something for writing, by name: a second layer beside the sandbox's mounts.
+"""Restricts where sandboxed code on Linux can open files for writing: a second layer in addition to the sandbox's
+mounts.
 
-A read-only mount keeps files as they are, but a named pipe that exists can be opened for writing through it, and with
-it a way to whatever program of the host reads there. Landlock looks at the path only. What has no path (pipes, sockets,
-memfds) is as free as ever. Reading, making, renaming and removing are left to the mounts.
+A read-only mount protects files, but code can open an existing named pipe for writing through it, and so reach the
+program of the host that reads there. Landlock checks only the path. Objects without a path (pipes, sockets, memfds) are
+not restricted. Mounts restrict reading, creating, renaming and removing.
 
-To a root user it also closes /proc/sys, which bubblewrap leaves writable there: settings such as core_pattern name
-programs that the operating system runs outside of all sandboxes. Rules have no exceptions, so all of /proc is closed.
+For a root user it also closes /proc/sys, which bubblewrap leaves writable: settings such as core_pattern name programs
+that the operating system runs outside of all sandboxes. Rules have no exceptions, so all of /proc is closed.
 
-Like `ipybox.guest.confine`, it needs neither privileges nor anything but the standard library, can't be taken off, and
-is inherited. See landlock(7).
+Like `ipybox.guest.confine`, it needs no privileges, and only the standard library; it can't be removed, and children
+inherit it. See landlock(7).
 """
 
 import ctypes
@@ -22,29 +23,29 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 CREATE_RULESET_VERSION, RULE_PATH_BENEATH = 1, 1
 #: Rights (LANDLOCK_ACCESS_FS_…): to open for writing, to rename or link into another directory, to cut by name.
 WRITE_FILE, REFER, TRUNCATE = 1 << 1, 1 << 13, 1 << 14
-#: Abstract unix sockets and signals of processes that are not restricted with this one.
+#: Abstract unix sockets and signals of processes outside of this restriction.
 SCOPES = 1 << 0 | 1 << 1
 #: The versions of Landlock that know REFER, TRUNCATE and scopes: of Linux 5.19, 6.2 and 6.12.
 ABI_REFER, ABI_TRUNCATE, ABI_SCOPES = 2, 3, 6
 
-#: What every program writes: devices, terminals and shared memory, of which a sandbox has its own.
+#: Paths that every program writes: devices, terminals and shared memory, of which a sandbox has its own.
 DEVICES = "/dev"
 #: Programs name their threads here, and the like. Links to files elsewhere open nothing: the file's own path counts.
 PROCESSES = "/proc"
 
 
 def restrict_writes(writable: Sequence[str]) -> bool:
-    """Makes these files and directories, beside devices, all that this process and its children can open for writing.
+    """Lets this process and its children open only these files and directories, and devices, for writing.
 
-    A user who is not root can write in /proc, too. Paths that don't exist, or are mounted read-only, are left out.
+    A user who is not root can write in /proc, too. Paths that don't exist, or are mounted read-only, are skipped.
     `confine()` must have been called before.
 
     Returns:
-        Whether it is done; not so where the operating system has no Landlock, or none before version 2, with which
-        no file could be moved from one directory to another any more.
+        Whether it is restricted; False if the operating system has no Landlock, or a version before 2, with which no
+        file could be moved from one directory to another.
 
     Raises:
-        OSError: It could not be done, or not for all threads. The process must not go on to run untrusted code.
+        OSError: If it fails, or fails for some threads. The process must not go on to run untrusted code.
     """
     # A container's filter may deny calls that it does not know.
     absent = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
@@ -56,7 +57,7 @@ def restrict_writes(writable: Sequence[str]) -> bool:
 
     rights = WRITE_FILE | (TRUNCATE if abi >= ABI_TRUNCATE else 0)
     scopes = SCOPES if abi >= ABI_SCOPES else 0
-    # Older versions take the longer structure as long as what they don't know is zero.
+    # Older versions take the longer structure if the unknown fields are zero.
     attributes = ctypes.create_string_buffer(struct.pack("=QQQ", rights | REFER, 0, scopes), 24)
     ruleset = _system_call("make a ruleset", CREATE_RULESET, ctypes.addressof(attributes), len(attributes), 0)
     try:
@@ -82,6 +83,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(file)
 
 
+# A copy of the one in `confine`. That module imports nothing of ipybox: its tests run it by itself, with Pythons that
+# have no ipybox.
 def _system_call(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long

@@ -1,7 +1,7 @@
-"""Marks in a kernel's output, which say where in it a tool was called.
+"""Marks in a kernel's output that show where in it a tool was called.
 
-Output and tool calls reach the host in ways of their own. So a call names the last mark before it, and the host asks
-for approval when it has put out what comes before that mark.
+Output and tool calls reach the application on separate ways. Therefore, a call names the last mark before it, and the
+application asks for approval after it has yielded the output before that mark.
 """
 
 import os
@@ -15,11 +15,11 @@ from ipybox.guest.streams import do_nothing
 
 
 class OutputMarks:
-    """Puts marks, which are numbered from 1, into the output of a kernel.
+    """Inserts marks, numbered from 1, into the output of a kernel.
 
     Args:
-        session: What makes the kernel's messages.
-        thread: The thread that sends its output.
+        session: Creates the kernel's messages.
+        thread: Sends the kernel's output.
         streams: Its stdout and stderr.
     """
 
@@ -27,7 +27,7 @@ class OutputMarks:
         self._session = session
         self._thread = thread
         self._streams = streams
-        #: Takes what child processes have written.
+        #: Collects the output of child processes.
         self.drain: Callable[[], None] = do_nothing
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -39,9 +39,9 @@ class OutputMarks:
         self._has_output = True
 
     def mark(self) -> int:
-        """Marks the end of what was put out until now; returns the number of the mark. Any thread may call this.
+        """Marks the end of the output until now, and returns the number of the mark. Any thread may call this.
 
-        Without output since the last mark, it is that one.
+        Without output since the last mark, returns that one.
         """
         if os.getpid() == self._process:  # a forked child writes to file descriptors, which its parent reads
             self.drain()
@@ -60,7 +60,7 @@ class OutputMarks:
 
 
 def mark_output() -> int:
-    """Marks the output of this kernel (`OutputMarks.mark`); returns 0 in a process that is no kernel."""
+    """Marks the output of this kernel (`OutputMarks.mark`); returns 0 in a process that is not a kernel."""
     return 0 if _marks is None else _marks.mark()
 
 

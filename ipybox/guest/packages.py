@@ -1,6 +1,6 @@
-"""Where the packages are that were installed for the kernels of a workspace, and how a kernel imports from there.
+"""The directory of packages that were installed for a workspace's kernels, and how a kernel imports from it.
 
-The host writes the directory and the kernel reads it, so both name it by this module, which imports little.
+The application writes the directory and the kernel reads it. Both use this module for its path, so it imports little.
 """
 
 import site
@@ -20,21 +20,21 @@ from ipybox.workspace.names import STATE_DIR
 
 
 def packages_dir(workspace: Path) -> Path:
-    """Returns the directory that packages for the kernels of this workspace are installed into."""
+    """Returns the directory in which packages for the kernels of this workspace are installed."""
     return workspace / STATE_DIR / "packages"
 
 
 def import_from(directory: Path) -> None:
     """Lets this process import packages from a directory, now or as soon as it exists.
 
-    They come before those of ipybox's environment, as they are what was asked for, but after the standard library:
-    an old backport of one of its modules must not take its place.
+    They come before those of ipybox's environment, because the user requested them, but after the standard library: an
+    old backport of one of its modules must not replace it.
     """
     entry = str(directory)
     sites = {*site.getsitepackages(), site.getusersitepackages()}
     position = next((index for index, path in enumerate(sys.path) if path in sites), len(sys.path))
     sys.path.insert(position, entry)
-    # Python would find no directory, remember that, and never look again.
+    # Otherwise Python would find no directory, remember that, and never check again.
     sys.path_importer_cache[entry] = FileFinder(
         entry,
         (ExtensionFileLoader, EXTENSION_SUFFIXES),

@@ -1,4 +1,4 @@
-"""Process facts that the gateway and the kernel share."""
+"""Process functions that the gateway and the kernel share."""
 
 import ctypes
 import os
@@ -20,5 +20,5 @@ def die_with_parent(parent_pid: int) -> None:
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
-    if os.getppid() != parent_pid:  # it ended before the call above
+    if os.getppid() != parent_pid:  # the parent ended before the call above
         os._exit(1)

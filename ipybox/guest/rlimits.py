@@ -1,7 +1,7 @@
 """The limits of single processes, which the operating system enforces inside the guest.
 
-These come first and are gentle: one allocation too many is a MemoryError in the cell. What the kernel and its children
-use together is watched from outside (`ipybox.kernel_mgr.limits`), where code of the guest can't reach it.
+These apply first and are gentle: one allocation too many is a MemoryError in the cell. The application monitors what
+the kernel and its children use together (`ipybox.kernel_mgr.limits`), where code in the kernel can't reach it.
 """
 
 import platform
@@ -9,19 +9,20 @@ import re
 import resource
 import sys
 
-#: Threads count as processes for RLIMIT_NPROC: it has to let programs with many of them pass.
+#: Threads count as processes for RLIMIT_NPROC: it must permit programs with many of them.
 THREADS_PER_PROCESS = 8
 SPARE_THREADS = 1024
 
 
 def limit_process(*, memory: int | None = None, processes: int | None = None) -> None:
-    """Limits this process, and each of those that it starts, for good: soft and hard limits are the same.
+    """Limits this process and each of its children permanently: soft and hard limits are the same.
 
     Args:
         memory: Bytes of private memory. It counts from the allocation on, used or not, thread stacks (8 MiB each)
             included; reserved address space and shared memory don't count. macOS does not enforce it.
-        processes: Processes that the watch on the host allows. Here it is a coarse second line against a bomb that
-            is faster than the watch. Give it in a sandbox only: elsewhere it would count what else the user runs.
+        processes: Processes that the application's limit monitor allows. Here it is a coarse second line against a fork
+            bomb that is faster than the monitor. Use it in a sandbox only: elsewhere it would count all processes of
+            the user.
     """
     _lower(resource.RLIMIT_CORE, 0)
     if memory is not None:

@@ -1,6 +1,7 @@
-"""The kernel's IPython shell, whose errors are shown whatever user code has done to them and to the streams."""
+"""The kernel's IPython shell, which shows errors whatever user code has done to them and to the streams."""
 
 import os
+import shlex
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ SYSTEM_EXIT = "An exception has occurred, use %tb to see the full traceback.\n"
 
 
 class GuestDisplayHook(ZMQShellDisplayHook):
-    """Shows the value of a cell, also if its code has left a closed stream behind: both streams are flushed before."""
+    """Shows the value of a cell, even if its code has left a closed stream: flushes both streams first."""
 
     def start_displayhook(self) -> None:
         """Starts the message that shows a value."""
@@ -41,7 +42,7 @@ class GuestDisplayHook(ZMQShellDisplayHook):
 
 
 class GuestDisplayPublisher(ZMQDisplayPublisher):
-    """Shows displays, also if the code has left a closed stream behind: both streams are flushed before."""
+    """Shows displays, even if the code has left a closed stream: flushes both streams first."""
 
     def _flush_streams(self) -> None:
         cast(Any, self).shell.streams.restore()
@@ -49,10 +50,10 @@ class GuestDisplayPublisher(ZMQDisplayPublisher):
 
 
 class GuestEvents(EventManager):
-    """Runs the callbacks of a cell, before and after its code; none of them keeps the cell from ending."""
+    """Runs the callbacks of a cell, before and after its code; none of them prevents the end of the cell."""
 
     def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
-        """Calls the callbacks for an event. What they raise is printed: IPython lets a SystemExit end the kernel."""
+        """Calls the callbacks for an event. Prints their exceptions: in IPython, a SystemExit would end the kernel."""
         for callback in self.callbacks[event][:]:
             try:
                 callback(*args, **kwargs)
@@ -60,14 +61,14 @@ class GuestEvents(EventManager):
                 cast(Any, self).shell.report(f"Error in a callback for {event}", error)
 
 
-# Libraries look for a class of this name to know that they run in a Jupyter kernel, as rich does.
+# Libraries such as rich detect a Jupyter kernel by the name of this class.
 class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     """The shell of a kernel for code actions."""
 
     displayhook_class = Type(GuestDisplayHook)
     display_pub_class = Type(GuestDisplayPublisher)
     streams: StandardStreams
-    #: What the reply to the current execution says of the error that was shown last, if any.
+    #: The reply's content for the error of the current execution that was shown last, if any.
     shown: dict[str, Any] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -90,8 +91,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         format_record = tracebacks.format_record
 
         def format_frame(info: Any) -> str:
-            """Gives frames of libraries one line each, unless it is all shown (`%tb Verbose`)."""
-            from stack_data.core import RepeatedFrames  # which IPython imports no sooner, either
+            """Gives frames of libraries one line each, unless `%tb Verbose` shows everything."""
+            from stack_data.core import RepeatedFrames  # IPython imports it late, too
 
             repeated = isinstance(info._sd, RepeatedFrames)
             line = None if repeated or tracebacks.include_vars else library_line(info.frame, info.lineno)
@@ -101,40 +102,48 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
     @contextmanager
     def _tee(self, channel: str) -> Generator[None]:
-        """Keeps no copy of the output: IPython holds it, without a bound, for a history that the kernel does not have.
+        """Keeps no copy of the output: IPython keeps all of it for a history that the kernel does not have.
 
-        To do so it replaces `write` of the stream, which not all streams of user code allow.
+        To do so it replaces `write` of the stream, which not all streams of user code permit.
         """
         yield
 
     def init_magics(self) -> None:
-        """Sets up the magics. `%gui` fails with its cell: IPython's own one logs the error, and the cell goes on."""
+        """Sets up the magics. `%pip` installs for the workspace (`pip_command`).
+
+        `%gui` fails with its cell: IPython's own one logs the error, and the cell goes on.
+        """
         cast(Any, super()).init_magics()
         cast(Any, self).register_magic_function(self._gui, "line", "gui")
+        cast(Any, self).register_magic_function(self._pip, "line", "pip")
 
     def _gui(self, line: str) -> None:
         self.enable_gui(line.strip() or None)
 
+    def _pip(self, line: str) -> None:
+        """Runs pip as IPython does, but does not advise to restart the kernel, which is not needed."""
+        cast(Any, self).system(f"{shlex.quote(sys.executable)} -m pip {line}")
+
     def enable_gui(self, gui: str | None = None) -> None:
-        """Runs the event loop of a GUI toolkit between cells, or none.
+        """Runs the event loop of a GUI toolkit between cells, or stops it.
 
         Raises:
-            UsageError: If it could not run.
+            UsageError: If it can't run.
         """
         if gui is not None:
             check_gui(gui)
         super().enable_gui(gui)
 
     def transform_cell(self, raw_cell: str) -> Any:
-        """Returns a cell as Python, without transformers that fail: no later cell could take them out."""
+        """Returns a cell as Python, without transformers that fail: no later cell could remove them."""
         try:
             return cast(Any, super()).transform_cell(raw_cell)
-        except (SyntaxError, KeyboardInterrupt):  # the first is how a transformer refuses a cell
+        except (SyntaxError, KeyboardInterrupt):  # the first is how a transformer rejects a cell
             raise
         except BaseException as error:
             self.input_transformers_cleanup.clear()
             cast(Any, self).input_transformers_post.clear()
-            self.report("The input transformers were removed, as they fail", error)
+            self.report("The input transformers were removed, because they fail", error)
             return cast(Any, super()).transform_cell(raw_cell)
 
     def transform_ast(self, node: Any) -> Any:
@@ -145,7 +154,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             raise
         except BaseException as error:
             self.ast_transformers.clear()
-            self.report("The AST transformers were removed, as they fail", error)
+            self.report("The AST transformers were removed, because they fail", error)
             return cast(Any, super()).transform_ast(node)
 
     def report(self, what: str, error: BaseException) -> None:
@@ -154,16 +163,16 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         sys.stderr.write("\n".join([f"{what}:", *user_traceback(error), ""]))
 
     def start_execution(self) -> None:
-        """Forgets what earlier cells have left; ipykernel does so only for cells without `await`."""
+        """Forgets the state of earlier cells; ipykernel does so only for cells without `await`."""
         self.streams.restore()
         self.shown = self._last_traceback = None
         self._last_traceback_during_displayhook = False
-        cast(Any, self.displayhook).msg = None  # by a display that failed
+        cast(Any, self.displayhook).msg = None  # left by a display that failed
         # IPython 9 keeps all displays, for a history that the kernel does not have.
         getattr(self.history_manager, "outputs", {}).clear()
 
     async def run_cell_async(self, raw_cell: str, *args: Any, **kwargs: Any) -> Any:
-        """Runs a cell; a child that its code has forked off ends with it."""
+        """Runs a cell; a child that its code forked off ends with it."""
         process = os.getpid()
         error: BaseException | None = None
         try:
@@ -185,12 +194,12 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         exception_only: bool = False,
         running_compiled_code: bool = False,
     ) -> None:
-        """Shows an exception without the frames of ipybox itself at its end, and whatever fails about it."""
+        """Shows an exception without the frames of ipybox itself at its end, even if formatting it fails."""
         self.streams.restore()
         try:
             info: tuple[Any, Any, Any] = cast(Any, self)._get_exc_info(exc_tuple)
-        except ValueError:  # there is none
-            super().showtraceback()
+        except ValueError:  # no exception was raised: IPython's own method would now show this one
+            print("No traceback available to show.", file=sys.stderr)
             return
         etype, value, traceback = info
         cut_at_ipybox(traceback)
@@ -199,7 +208,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
-            release_what_ran_out(value)  # formatting needs some, too
+            release_what_ran_out(value)  # formatting needs resources, too
             if isinstance(value, SyntaxError | UsageError):
                 super().showtraceback(info, filename)
                 return
@@ -216,7 +225,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         tb_offset: int | None,
         exception_only: bool,
     ) -> list[str]:
-        str(value)  # if this fails, IPython leaves out what it was
+        str(value)  # if this fails, IPython omits the exception
         if exception_only:
             return [SYSTEM_EXIT, *cast(Any, self.InteractiveTB).get_exception_only(etype, value)]
         if has_group(value):

@@ -1,11 +1,11 @@
-"""What a kernel has started and what must not outlive it: also daemons, and processes of other sessions.
+"""Processes that a kernel has started and that must not outlive it, including daemons and processes of other sessions.
 
 The gateway is the parent of all orphans below it, so that each of them stays its descendant. A process belongs to the
-kernel that it is below, or which its environment names; what is neither and was not seen below a kernel ends with the
-gateway. Only Linux tells all this; elsewhere, kernels end with their process group.
+kernel that it is below, or that its environment names. Other processes, which were never seen below a kernel, end with
+the gateway. Only Linux reports all this; elsewhere, kernels end with their process group.
 
-In a sandbox, /proc may have other ids than the system calls of this process, as `apply-seccomp` of srt makes a
-namespace of process ids and mounts no /proc for it. Here, ids are those of /proc until a system call needs them.
+In a sandbox, /proc may have other ids than the system calls of this process, because `apply-seccomp` of srt creates a
+namespace of process ids without mounting a /proc for it. Here, ids are those of /proc until a system call needs them.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-#: The variables of a kernel's environment that hold its id, and that of its gateway.
+#: The variables of a kernel's environment with its id, and the id of its gateway.
 KERNEL_ID = "IPYBOX_KERNEL_ID"
 GATEWAY_ID = "IPYBOX_GATEWAY_ID"
 
@@ -31,7 +31,7 @@ def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[i
 
     Args:
         loop: The event loop that reaps orphans when they end; it takes over SIGCHLD.
-        own: Returns the ids of the children that have somebody else to reap them.
+        own: Returns the ids of the children that are reaped elsewhere.
     """
     if sys.platform != "linux":
         return
@@ -48,12 +48,12 @@ def below_child(pid: int) -> set[int]:
 
 
 def kill_kernel(pid: int, kernel_id: str, seen: Collection[int] = ()) -> None:
-    """Kills what a child of this process has started, as long as there is any.
+    """Kills the processes that a child of this process has started, until there are no more.
 
     Args:
         pid: The kernel, which has ended, but was not waited for.
-        kernel_id: What the environment of its processes holds.
-        seen: What was below it before.
+        kernel_id: The value that the environment of its processes contains.
+        seen: Processes below it before.
     """
     marker = f"{KERNEL_ID}={kernel_id}".encode()
 
@@ -67,19 +67,19 @@ def kill_kernel(pid: int, kernel_id: str, seen: Collection[int] = ()) -> None:
 
 
 def kill_descendants() -> None:
-    """Kills all processes below this one, as long as there are any."""
+    """Kills all processes below this one, until there are no more."""
     _kill_all(lambda: _below(_this()))
 
 
 def kill_marked(entry: str) -> None:
-    """Kills all processes whose environment has an entry, wherever they are, as long as there are any."""
+    """Kills all processes whose environment has an entry, wherever they are, until there are no more."""
     marker, this = entry.encode(), _this()
     _kill_all(lambda: (pid for pid in _all() if pid != this and marker in _environment(pid)))
 
 
 def _kill_all(find: Callable[[], Iterable[int]]) -> None:
     killed: set[int] = set()
-    # What is killed may start another process before it gets to know.
+    # A killed process may start another one before it ends.
     while processes := {*find()} - killed:
         killed |= processes
         for process in processes:
@@ -96,14 +96,14 @@ def _reap(own: Callable[[], Container[int]]) -> None:
 
 
 def _this() -> int:
-    """Returns the id that this process has in /proc; 0 where there is none."""
+    """Returns the id that this process has in /proc; 0 without a /proc."""
     with suppress(OSError):
         return int(os.readlink("/proc/self"))
     return 0
 
 
 def _id_here(process: int) -> int | None:
-    """Returns the id of a process for system calls of this one, or None if it has ended or there is none."""
+    """Returns the id of a process for system calls of this one, or None if it has ended or has no such id."""
     ids, own = _namespace_ids(process), _namespace_ids(_this())
     # From the outermost namespace that /proc knows to that of the process itself, which may be further in.
     return ids[len(own) - 1] if ids and own and len(ids) >= len(own) else None

@@ -1,9 +1,9 @@
 """The order of a kernel's output.
 
-ipykernel buffers stdout and stderr apart from each other, and a thread of its own reads what child processes and
-C libraries write to the file descriptors. So what was written alternately would arrive as all of one and then all
-of the other, and the output of a child process, in one of fifty cells, after the end of its cell.
-Forked children of the kernel itself write to the file descriptors, too.
+ipykernel buffers stdout and stderr separately, and its own thread reads the output of child processes and C libraries
+from the file descriptors. Alternating writes would therefore arrive as all of one stream and then all of the other, and
+the output of a child process, in one of fifty cells, after the end of its cell. Forked children of the kernel itself
+write to the file descriptors, too.
 """
 
 import codecs
@@ -15,21 +15,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-#: No pipe holds more, so that one read takes all that was there.
+#: No pipe holds more, so that one read gets all available data.
 PIPE_BYTES = 1 << 16
 
 Write = Callable[[str], int | None]
 
 
 def do_nothing() -> None:
-    """Stands where a flush or a callback is expected."""
+    """Does nothing, where a flush or a callback is expected."""
 
 
 def keep_order(*streams: Any, on_write: Callable[[], None] = do_nothing) -> "DescriptorOutput":
-    """Makes all output, that to the streams' file descriptors included, arrive in the order of writing.
+    """Makes all output, including that to the streams' file descriptors, arrive in the order of writing.
 
-    A write to one of the streams first takes what child processes have written, and flushes the stream that was
-    written to before it. Each write calls `on_write`. Returns what takes the output of child processes.
+    A write to one of the streams first reads the output of child processes, and flushes the stream that was written to
+    before it. Each write calls `on_write`. Returns the object that collects the output of child processes.
     """
     last: list[Any] = [streams[0]]
     flushes = {id(stream): stream.flush for stream in streams}
@@ -73,14 +73,14 @@ def write_to_descriptor(fd: int, text: str) -> int:
 
 
 class StandardStreams:
-    """The kernel's own `sys.stdout` and `sys.stderr`, which take over again from what can't be used."""
+    """The kernel's own `sys.stdout` and `sys.stderr`, which replace unusable streams."""
 
     def __init__(self) -> None:
         self._own: dict[str, Any] = {name: getattr(sys, name) for name in ("stdout", "stderr")}
         self._publishers = {name: getattr(stream, "pub_thread", None) for name, stream in self._own.items()}
 
     def restore(self) -> None:
-        """Resets what code has closed, set to None or replaced by what can't be flushed, and says so on stderr.
+        """Resets streams that code closed, set to None or replaced by unusable objects, and reports that on stderr.
 
         ipykernel flushes both streams outside of the code: if that fails, a cell never ends, and what later cells print
         is lost. Other streams stay. https://github.com/ipython/ipykernel/issues/1119
@@ -96,7 +96,7 @@ class StandardStreams:
 
 
 def _fault(stream: Any, own: Any) -> str | None:
-    """Returns what makes a stream unusable for the kernel, if anything."""
+    """Returns why a stream is unusable for the kernel, or None."""
     if stream is own:
         return "closed" if own.closed else None
     if stream is None:
@@ -112,7 +112,7 @@ def _fault(stream: Any, own: Any) -> str | None:
 
 
 class DescriptorOutput:
-    """Takes what is written to the file descriptors of streams into the streams."""
+    """Copies the data that is written to the file descriptors of streams into the streams."""
 
     def __init__(self, writes: dict[Any, Write]):
         self._lock = threading.RLock()
@@ -124,13 +124,13 @@ class DescriptorOutput:
             self._ready.register(stream._fid, select.POLLIN)
 
     def start(self) -> None:
-        """Starts to take output that comes while no code runs that writes or flushes, on a thread."""
+        """Starts a thread that collects output while no code writes or flushes."""
         if self._sinks:
             os.register_at_fork(after_in_child=self._write_to_descriptors)
             threading.Thread(target=self._watch, name="ipybox-output", daemon=True).start()
 
     def drained_before(self, action: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `action`, preceded by taking what is there."""
+        """Returns `action`, preceded by `drain`."""
 
         def drain_and_act(*args: Any) -> Any:
             self.drain()
@@ -139,13 +139,13 @@ class DescriptorOutput:
         return drain_and_act
 
     def _write_to_descriptors(self) -> None:
-        """Makes the streams of a forked child, which has none of our threads, write to their descriptors."""
+        """Makes the streams of a forked child, which lacks our threads, write to their descriptors."""
         for stream, _, _ in self._sinks.values():
             stream.write = partial(write_to_descriptor, stream._original_stdstream_fd)
             stream.flush = do_nothing
 
     def drain(self) -> None:
-        """Takes what is there."""
+        """Copies the available data."""
         with self._lock:
             for fd, _ in self._ready.poll(0):
                 stream, decoder, write = self._sinks[fd]

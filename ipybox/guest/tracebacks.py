@@ -1,4 +1,4 @@
-"""What the error of a cell says, whatever the exception is like: code can make its text and its traceback fail."""
+"""The text of a cell's error, whatever the exception: code can make its text and its traceback fail."""
 
 import errno
 import linecache
@@ -16,10 +16,10 @@ from ipybox.workspace.names import STATE_DIR
 
 PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
 
-#: Frames of these lead to the user's code.
+#: Frames of these files lead to the user's code.
 KERNEL_DIRS = (PACKAGE_DIR, *IPython.__path__, *ipykernel.__path__)
 
-#: What is below these directories, or directories of these names, is no code of the user.
+#: Code below these directories, or directories of these names, is not the user's.
 LIBRARY_DIRS = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 LIBRARY_NAMES = {"site-packages", "dist-packages", STATE_DIR}
 
@@ -32,10 +32,10 @@ def name_of(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Returns the text of an exception, or Python's own note that it can't be had."""
+    """Returns the text of an exception, or Python's own note that getting it failed."""
     try:
         return str(error)
-    except BaseException:  # whatever `__str__` raises, also to leave the kernel
+    except BaseException:  # whatever `__str__` raises, even SystemExit
         return "<exception str() failed>"
 
 
@@ -51,14 +51,14 @@ def user_traceback(error: BaseException) -> list[str]:
 
 
 def error_content(error: BaseException) -> dict[str, Any]:
-    """Returns what a reply says of an error that IPython has not shown."""
-    # Where an interrupt has come outside of the code says nothing about the code.
+    """Returns a reply's content for an error that IPython has not shown."""
+    # The place of an interrupt outside of the code says nothing about the code.
     lines = [name_of(error)] if isinstance(error, KeyboardInterrupt) else user_traceback(error)
     return {"status": "error", "ename": name_of(error), "evalue": text_of(error), "traceback": lines}
 
 
 def has_group(error: BaseException) -> bool:
-    """Tells whether an exception, or one that it comes from, is a group of exceptions."""
+    """Returns whether an exception, or one of its causes, is a group of exceptions."""
     return any(isinstance(link, BaseExceptionGroup) for link in _chain(error))
 
 
@@ -73,31 +73,33 @@ def cut_at_ipybox(traceback: TracebackType | None) -> None:
 
 
 def release_what_ran_out(error: BaseException) -> None:
-    """Clears the variables of the functions that have failed for want of descriptors or memory.
+    """Clears the variables of functions that failed because descriptors or memory ran out.
 
-    They stay in `sys.last_traceback` until the next error, with the files or the memory that they hold, which nothing
-    else refers to: code could not close them.
+    They stay in `sys.last_traceback` until the next error, with files or memory that nothing else refers to: code could
+    not close them.
     """
     if any(isinstance(link, MemoryError) or getattr(link, "errno", None) in NO_DESCRIPTORS for link in _chain(error)):
         for link in _chain(error):
             clear_frames(link.__traceback__)
             for frame, _ in walk_tb(link.__traceback__):
-                # Before Python 3.13 it is a copy that is made when it is read, as the traceback was, and then kept.
+                # Before Python 3.13 it is a copy, created when it is read, as the traceback was, and then kept.
                 _ = frame.f_locals
 
 
 def count_source_lines(frame: FrameType) -> int:
     """Returns how many lines the source of a frame has, also if the source is a cell, which is in no file.
 
-    IPython counts the lines of the file. For cells it finds none, takes them for sources of more than 10,000 lines and
-    shows them in its fast way, which has the wrong lines for comprehensions, and the line that a frame has come to
-    since. https://github.com/ipython/ipython/blob/9.18.1/IPython/core/ultratb.py#L910
+    IPython counts the lines of the file. For cells it finds no lines, treats them as sources of more than 10,000 lines,
+    and shows them in its fast way, which has the wrong lines for comprehensions, and the line that a frame has reached
+    since.
+
+    https://github.com/ipython/ipython/blob/9.18.1/IPython/core/ultratb.py#L910
     """
     return len(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
 
 
 def library_line(frame: FrameType, line: int) -> str | None:
-    """Returns the line that stands for a frame of a library, or of what has no source; None for all other frames."""
+    """Returns the line for a frame of a library, or of code without a source; None for all other frames."""
     file = frame.f_code.co_filename
     if file.startswith(LIBRARY_DIRS) or not LIBRARY_NAMES.isdisjoint(file.split("/")) or not count_source_lines(frame):
         return f"File {file}:{line}, in {frame.f_code.co_qualname}"
@@ -116,6 +118,7 @@ def _is_ours(traceback: TracebackType) -> bool:
     frame = traceback.tb_frame
     if frame.f_code.co_filename.startswith(PACKAGE_DIR):
         return True
-    # A generated tool module holds nothing worth a reader's time but the call of its client.
-    client = frame.f_globals.get("CLIENT")
-    return type(client).__module__ == "ipybox.tool_exec.client"
+    # Of a generated tool module, only the call of its client matters to a reader. `import *` copies the client's name
+    # into a cell, too.
+    client = None if frame.f_globals.get("__name__") == "__main__" else frame.f_globals.get("CLIENT")
+    return type(client).__module__ == "ipybox.guest.tools.client"

@@ -1,1 +1,1 @@
-"""The kernel side of ipybox: the gateway process, the private sockets to it, and the kernel client."""
+"""The application's half of kernels: the gateway process, the private sockets to it, and the kernel client."""

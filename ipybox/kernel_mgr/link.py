@@ -1,12 +1,11 @@
-"""The host end of the link to the guest (see `ipybox.guest.protocol`).
+"""The application's end of the link to the gateway process (see `ipybox.guest.protocol`). `GatewayProcess` owns it.
 
-The host believes nothing that arrives here. It takes one listening socket and one readiness byte, and closes
-every other descriptor. Connections for the tool server are accepted by the host itself: an accepted socket is a
-file description of the host's own, whereas a connected descriptor *received* from the guest would share its
-O_NONBLOCK flag with the guest, which could then block the host's event loop. For the same reason `accept` runs
-on a thread of its own (`ipybox.acceptor`): the listening socket's flags are shared. So does all that receives and
-closes what the guest has sent: closing a socket's last descriptor can block, too, for as long as the guest likes
-(SO_LINGER).
+The application trusts nothing that arrives here. It accepts one listening socket and one readiness byte, and closes
+every other descriptor. It accepts connections to the tool server itself: an accepted socket has its own file
+description, whereas a connected descriptor *received* from the gateway would share its O_NONBLOCK flag with the
+gateway, which could then block the application's event loop. For the same reason `accept` runs on its own thread
+(`ipybox.support.acceptor`), because the listening socket's flags are shared. Received descriptors are also handled and
+closed on a thread, because closing a socket's last descriptor can block for as long as the gateway likes (SO_LINGER).
 """
 
 import asyncio
@@ -19,27 +18,27 @@ import struct
 import threading
 from functools import partial
 
-from ipybox.acceptor import AcceptedSocket, Acceptor
 from ipybox.errors import GatewayError
 from ipybox.guest.protocol import CONNECTION, LISTENER, MAX_FDS, READY
+from ipybox.support.acceptor import AcceptedSocket, Acceptor
 
 logger = logging.getLogger(__name__)
 
-#: Connections that are accepted, but not yet taken by the event loop.
+#: Accepted connections that the event loop has not processed yet.
 MAX_WAITING = 16
 
-#: Makes `close` return at once. Accepted sockets have the options of their listener, which are the guest's.
+#: Makes `close` return immediately. Accepted sockets inherit the options of the listener, which the gateway chooses.
 NO_LINGER = struct.pack("ii", 0, 0)
 
-#: Programs that are started meanwhile don't get what is received. macOS has no such flag.
+#: Keeps programs that start concurrently from inheriting received descriptors. macOS has no such flag.
 CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Link:
-    """Joins the host to one gateway process by a single socket.
+    """Connects the application to one gateway process by a single socket.
 
-    Pass `guest_end` to the process as its standard input, then call `open`. The link is owned by whoever made
-    it: `close` orders the guest to end.
+    Pass `guest_end` to the process as its standard input, then call `open`. The creator owns the link; `close` makes
+    the gateway end.
     """
 
     def __init__(self) -> None:
@@ -49,24 +48,24 @@ class Link:
         self._acceptor: Acceptor | None = None
         self._on_tool_connection: AcceptedSocket | None = None
         self._stopped = threading.Event()
-        #: Held to use the host's end from any thread, so that nothing goes to a descriptor that was closed meanwhile.
+        #: Held to use this end from any thread, so that nothing is sent to a descriptor that was just closed.
         self._using = threading.Lock()
         self._waiting = threading.Semaphore(MAX_WAITING)
         self._refused = False
         #: Set when the gateway answers requests.
         self.ready = asyncio.Event()
-        #: Set when the guest has closed its end, or this end was closed.
+        #: Set when the gateway has closed its end, or this end was closed.
         self.closed = asyncio.Event()
 
     def open(self, on_tool_connection: AcceptedSocket | None) -> None:
-        """Starts to listen to the guest; each connection of kernel code goes to `on_tool_connection`."""
+        """Starts to read from the gateway; passes each connection of code in a kernel to `on_tool_connection`."""
         self.guest_end.close()
         self._on_tool_connection = on_tool_connection
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._receive_forever, args=(self._loop,), name="ipybox-link", daemon=True).start()
 
     async def settled(self) -> None:
-        """Waits until the guest answers requests or the link is closed."""
+        """Waits until the gateway answers requests or the link is closed."""
         waits = [asyncio.create_task(event.wait()) for event in (self.ready, self.closed)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -78,7 +77,7 @@ class Link:
         """Returns a new connection to the gateway's HTTP server.
 
         Raises:
-            GatewayError: If the guest has ended or does not read from the link.
+            GatewayError: If the gateway has ended or does not read from the link.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -91,12 +90,12 @@ class Link:
         return ours
 
     def hand_over(self, connection: socket.socket) -> None:
-        """Gives a connected stream socket to the gateway's HTTP server; the caller closes its own copy.
+        """Sends a connected stream socket to the gateway's HTTP server; the caller closes its own copy.
 
         Any thread may call this.
 
         Raises:
-            GatewayError: If the guest has ended or does not read from the link.
+            GatewayError: If the gateway has ended or does not read from the link.
         """
         if self.closed.is_set():
             raise GatewayError("the kernel gateway has ended")
@@ -107,15 +106,15 @@ class Link:
             raise GatewayError(f"the kernel gateway takes no connections: {exc}") from exc
 
     def close(self) -> None:
-        """Closes the link, which ends the guest. Closing twice does nothing."""
+        """Closes the link, which ends the gateway. Closing twice does nothing."""
         self.guest_end.close()
         self._stopped.set()
         self._waiting.release()
         if self._loop is None:
             self._host_end.close()
         else:
-            with self._using, contextlib.suppress(OSError):  # the guest has closed its end, or we have
-                self._host_end.shutdown(socket.SHUT_RDWR)  # wakes the receiving thread, which closes it
+            with self._using, contextlib.suppress(OSError):  # one of the ends is closed
+                self._host_end.shutdown(socket.SHUT_RDWR)  # wakes the receiving thread, which closes the socket
         if self._acceptor is not None:
             self._acceptor.stop()
         self.closed.set()
@@ -123,7 +122,7 @@ class Link:
     def _receive_forever(self, loop: asyncio.AbstractEventLoop) -> None:
         """Receives until the link is closed; runs on its own thread, which may block here at any time."""
         try:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._receive(loop)
         finally:
             with self._using:
@@ -139,7 +138,7 @@ class Link:
             except BlockingIOError:
                 continue
             except OSError as exc:
-                logger.debug("link to the guest failed: %s", exc)
+                logger.debug("link to the gateway failed: %s", exc)
                 data, fds = b"", []
             for fd in fds:
                 self._take_listener(fd, loop, expected=LISTENER in data)
@@ -154,7 +153,7 @@ class Link:
         received = _listening_socket(fd) if wanted else None
         if received is None:
             if not self._refused:
-                logger.warning("closed a descriptor that the guest should not have sent, and will close others")
+                logger.warning("closed an unexpected descriptor from the gateway, and will close others")
                 self._refused = True
             os.close(fd)
             return
@@ -164,17 +163,17 @@ class Link:
             logger.warning("code in kernels can't call tools: %s", exc)
             received.close()
             return
-        if self._stopped.is_set():  # `close` has not seen it
+        if self._stopped.is_set():  # `close` ran before the acceptor existed
             self._acceptor.stop()
 
     def _pass_on(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-        """Lets the event loop take a connection; runs on the acceptor's thread, which may block here at any time."""
+        """Passes a connection to the event loop; runs on the acceptor's thread, which may block here at any time."""
         with contextlib.suppress(OSError):  # macOS refuses this if the connection has ended
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         self._waiting.acquire()
         try:
             loop.call_soon_threadsafe(self._deliver, connection)
-        except RuntimeError:  # the loop is closed: nobody will answer
+        except RuntimeError:  # the loop is closed, so nothing can serve the connection
             connection.close()
 
     def _deliver(self, connection: socket.socket) -> None:

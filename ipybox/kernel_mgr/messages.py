@@ -1,8 +1,8 @@
-"""Jupyter messages on the wire, pure: no I/O happens here.
+"""Encodes and decodes Jupyter messages, without any I/O.
 
 The format is Jupyter Server's WebSocket protocol `v1.kernel.websocket.jupyter.org`: a little-endian 64-bit count
-of offsets, the offsets, the channel's name, and the message's parts as the kernel made them, which spares the
-gateway from decoding and encoding each message again.
+of offsets, the offsets, the channel's name, and the message's parts as the kernel encoded them, so that the gateway
+need not decode and encode each message again.
 https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
 """
 
@@ -15,22 +15,22 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
-from ipybox.bounded_json import costs_too_much
+from ipybox.support.bounded_json import exceeds_value_limit
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 
-#: Version of the Jupyter messaging protocol that we speak.
+#: Version of the Jupyter messaging protocol in requests.
 PROTOCOL_VERSION = "5.3"
 
 _WORD = 8
 
-#: Headers are larger only if somebody means harm.
+#: Larger headers can only be an attack.
 MAX_HEADER_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message from the kernel; its content is decoded when it is asked for."""
+    """A message from the kernel; its content is decoded on first use."""
 
     channel: str
     header: dict[str, Any]
@@ -51,11 +51,11 @@ class Message:
     @cached_property
     def costly(self) -> bool:
         """Whether the content has too many values to be decoded."""
-        return costs_too_much(self.raw_content)
+        return exceeds_value_limit(self.raw_content)
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """The message's content; empty if it is costly or no JSON object: kernel code can send messages itself."""
+        """The message's content; empty if it is costly or not a JSON object, because code can send messages itself."""
         try:
             return {} if self.costly else _decode_object(self.raw_content)
         except ValueError:
@@ -84,16 +84,16 @@ def encode_request(msg_type: str, content: Mapping[str, Any], *, session: str, c
 
 
 def decode(data: bytes) -> Message:
-    """Returns the message that `data` holds.
+    """Returns the message that `data` contains.
 
     Raises:
-        ValueError: If `data` is no such message.
+        ValueError: If `data` is not a valid message.
     """
     words = memoryview(data)
     count = int.from_bytes(words[:_WORD], "little")
     if not 6 <= count <= 1024 or len(data) < _WORD * (count + 1):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offset count")
-    # Of the parts after the content, which hold binary data, nothing is read.
+    # The parts after the content contain binary data, and are not read.
     offsets = [int.from_bytes(words[_WORD * i : _WORD * (i + 1)], "little") for i in range(1, 7)]
     if offsets != sorted(offsets) or offsets[-1] > len(data):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offsets")

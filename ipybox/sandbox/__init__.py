@@ -1,1 +1,1 @@
-"""Anthropic's sandbox-runtime (`srt`) around ipybox's guest: settings, requirements, and how a command is wrapped."""
+"""Runs the guest in Anthropic's sandbox-runtime (`srt`): settings, requirements, command lines, and denials."""

@@ -1,11 +1,11 @@
-"""How a command is run in the sandbox: srt's settings and command line.
+"""Prepares a command for the sandbox: srt's settings and command line. It does not start the command.
 
-To the user's settings comes what holds always: what would let the inside reach the outside can't be opened by any
-setting. That is the key of the seals and the tokens of ports (not readable), the programs and configuration that the
-host itself runs or believes (not writable), and the files of the workspace that other programs execute.
+Some rules apply in addition to the user's settings, and no setting can lift them, because code could otherwise leave
+the sandbox: the seal key and the tokens of ports are not readable; programs and configuration that the application
+itself runs or trusts, and files of the workspace that other programs execute, are not writable.
 
-srt is started in a directory of ipybox's, and the command goes to the workspace by itself: in its working directory,
-srt would make mount points for what it protects, and remove them under the feet of other sandboxes (`guard`).
+srt is started in a directory of ipybox, and the command changes to the workspace by itself: in its working directory,
+srt would create mount points for the protected names, and remove them while other sandboxes use them (`placeholders`).
 """
 
 import json
@@ -19,23 +19,23 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from jupyter_core.paths import jupyter_runtime_dir
-
 from ipybox.errors import SandboxError
-from ipybox.private_file import create_private
-from ipybox.sandbox import guard
-from ipybox.sandbox.policy import Policy
+from ipybox.sandbox import git_exclude, placeholders
+from ipybox.sandbox.policy import SandboxPolicy
 from ipybox.sandbox.preflight import require_sandbox, srt_programs
 from ipybox.sandbox.settings import SandboxSettings
-from ipybox.state import make_directory, make_state_dir_in, scratch_root, state_dir, workspace_state_dir
+from ipybox.support.printable import printable
+from ipybox.support.private_file import create_private
+from ipybox.support.state import make_directory, make_ipybox_dir, scratch_root, workspace_state_dir
 from ipybox.workspace.names import HOME_FILES, OPENABLE, PLACEHOLDERS, STATE_DIR, expand, literal
+from ipybox.workspace.private_directories import private_directories
 from ipybox.workspace.programs import dropped_directories, host_path, interpreter
-from ipybox.workspace.scan import Found, is_name_pattern, name_matchers, scan
-from ipybox.workspace.writable import PACKAGE_DIR, PYTHON_DIRECTORIES, WritablePlaces
+from ipybox.workspace.scan import ScanResult, is_name_pattern, name_matchers, scan
+from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
 
 _WILDCARD = re.compile(r"[*?[]")
 
-#: Where srt lets every command write, whatever the settings say.
+#: Directories in which srt lets every command write, whatever the settings say.
 _WRITABLE_FOR_ALL = ("/tmp/claude", "~/.npm/_logs", "~/.claude/debug")
 
 
@@ -44,8 +44,8 @@ class Sandbox:
     """The sandbox of one workspace.
 
     Attributes:
-        settings: What the user allows.
-        workspace: The directory that relative paths of the settings mean, and in which commands run.
+        settings: The user's settings.
+        workspace: The directory in which commands run, and to which paths of the settings are relative.
     """
 
     settings: SandboxSettings
@@ -53,24 +53,26 @@ class Sandbox:
 
     @cached_property
     def path(self) -> str:
-        """The PATH on which srt and all that it runs are found: nothing that code can write."""
+        """The PATH for srt and all programs that it runs, without directories that code can write."""
         return host_path(WritablePlaces(self.workspace, self.settings))
 
     @cached_property
-    def found(self) -> Found:
-        """What the workspace holds that code must not read or write, when this is first asked for.
+    def found(self) -> ScanResult:
+        """The files of the workspace that code must not read or write, from a scan on first use.
 
         Raises:
-            SandboxError: If the sandbox can't hide or protect all of that.
+            SandboxError: If the sandbox can't hide or protect all of them.
         """
         patterns = [entry for entry in self.settings.deny_read if is_name_pattern(entry)]
         readable = self._paths([*self.settings.allow_read, *python_directories()])
-        return scan(self.workspace, patterns, readable, self._paths(self.settings.allow_write))
+        found = scan(self.workspace, patterns, readable, self._paths(self.settings.allow_write))
+        found.notices += self._shown_by_git()
+        return found
 
-    def policy(self, guest_dir: Path) -> Policy:
-        """Returns what explains refusals to code that runs by `kernel_command`."""
+    def policy(self, guest_dir: Path) -> SandboxPolicy:
+        """Returns the policy that explains denials to code that runs with `kernel_command`."""
         found = self.found
-        return Policy(
+        return SandboxPolicy(
             self.settings,
             self.workspace,
             hidden=map(str, hidden_directories()),
@@ -82,7 +84,7 @@ class Sandbox:
         )
 
     def writable(self) -> list[Path]:
-        """Returns the absolute paths that the settings open for writing, apart from what is denied below."""
+        """Returns the absolute paths that the settings open for writing, ignoring denials below them."""
         entries = (entry.removesuffix("/**") or "/" for entry in self.settings.allow_write)
         return [Path(os.path.normpath(self.workspace / os.path.expanduser(entry))) for entry in entries]
 
@@ -91,47 +93,60 @@ class Sandbox:
 
         Args:
             command: The command; its standard streams are those of the returned one.
-            private_dir: A scratch directory that the inside can't write, for srt's settings and temporary files. It is
-                removed in the end.
-            guest_dir: A directory that it can write, besides what the settings allow.
+            private_dir: A scratch directory that the guest can't write, for srt's settings and temporary files; removed
+                at the end.
+            guest_dir: A directory that the guest can write, in addition to the settings.
 
         Raises:
-            SandboxError: If the settings open what stays closed always, or what srt needs is missing.
+            SandboxError: If the settings open a directory that must stay closed, or srt's requirements are missing.
         """
         if _WILDCARD.search(str(self.workspace)):
             raise SandboxError(f"the sandbox can't name {self.workspace}, as srt takes it for a pattern: rename it")
         try:
-            make_state_dir_in(self.workspace)
+            make_ipybox_dir(self.workspace)
         except OSError as exc:
             directory = self.workspace / STATE_DIR
             raise SandboxError(f"the sandbox needs a directory {directory}: {exc}") from exc
         settings_file = private_dir / "srt.json"
         patterns = [entry for entry in self.settings.deny_read if is_name_pattern(entry)]
-        placeholders = {name: content for name, content in PLACEHOLDERS.items() if name not in self._opened()}
+        absent = {name: content for name, content in PLACEHOLDERS.items() if name not in self._opened()}
         if self.workspace == Path.home().resolve():
-            placeholders |= dict.fromkeys(HOME_FILES, "")
+            absent |= dict.fromkeys(HOME_FILES, "")
         write_settings(
             settings_file,
             replace(self.settings, deny_read=tuple(it for it in self.settings.deny_read if it not in patterns)),
             self.workspace,
-            # Placeholders are made later, and may be filled by the user.
-            deny_read=[*map(literal, sorted(self.found.hidden)), *_named(placeholders, patterns)],
+            # Placeholders are created later, and the user may fill them.
+            deny_read=[*map(literal, sorted(self.found.hidden)), *_named(absent, patterns)],
             allow_read=[*python_directories(), str(srt_temporary(private_dir))],
             allow_write=[str(guest_dir)],
-            deny_write=[STATE_DIR, *placeholders, *sorted(self.found.read_only), *self._read_only()],
+            deny_write=[STATE_DIR, *absent, *sorted(self.found.read_only), *self._read_only()],
         )
         state_dir = workspace_state_dir(self.workspace)
-        watched = [guard.__file__, str(self.workspace), str(state_dir), str(private_dir)]
-        taken = [f"{name}/" if content is None else f"{name}={content}" for name, content in placeholders.items()]
+        watched = [placeholders.__file__, str(self.workspace), str(state_dir), str(private_dir)]
+        taken = [f"{name}/" if content is None else f"{name}={content}" for name, content in absent.items()]
         return [str(interpreter()), "-I", "-S", *watched, *taken, "--", *srt_command(command, settings_file, self.path)]
 
+    def _shown_by_git(self) -> list[str]:
+        """Returns a sentence about the placeholders that git shows, if any."""
+        shown = [name for name, content in PLACEHOLDERS.items() if content is not None and not self._has(name)]
+        if not shown or (obstacle := git_exclude.obstacle(str(self.workspace))) is None:
+            return []
+        return [
+            f"git shows empty files that keep names taken while the sandbox runs ({', '.join(shown)}), because they "
+            f"can't be listed in the repository's info/exclude: {printable(obstacle)}. Name them in .gitignore."
+        ]
+
+    def _has(self, name: str) -> bool:
+        return os.path.lexists(self.workspace / name)
+
     def _opened(self) -> set[str]:
-        """Returns which protected names of the workspace's own directory the settings open."""
+        """Returns the protected names in the workspace's top directory that the settings open."""
         opened = self._paths(self.settings.allow_write)
         return {name for name in OPENABLE if f"{self.workspace}/{name}" in opened}
 
     def _paths(self, entries: Iterable[str]) -> set[str]:
-        """Returns the absolute paths of entries; of a glob, that of the directory in which it begins."""
+        """Returns the absolute paths of entries; for a glob, its directory before the first wildcard."""
         paths: set[str] = set()
         for entry in entries:
             wildcard = _WILDCARD.search(entry)
@@ -140,9 +155,9 @@ class Sandbox:
         return paths
 
     def _read_only(self) -> list[str]:
-        """What the host itself and people run and believe. Below the workspace, a kernel could otherwise change it.
+        """Returns programs and settings that the application and people run and trust, which a kernel must not change.
 
-        What the workspace is part of is not writable anyway, unless the user's settings say so.
+        Directories that contain the workspace are not writable anyway, unless the user's settings open them.
         """
         found = {
             *PYTHON_DIRECTORIES,
@@ -154,7 +169,7 @@ class Sandbox:
 
 
 def srt_temporary(private_dir: Path) -> Path:
-    """Returns what TMPDIR of srt itself must be: a directory for its sockets, which the inside can read, not write."""
+    """Returns the TMPDIR for srt itself: a directory for its sockets, which the guest can read, but not write."""
     directory = private_dir / "srt"
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
@@ -166,10 +181,10 @@ def srt_command(command: Sequence[str], settings_file: Path, path: str) -> list[
     Args:
         command: The command.
         settings_file: The settings of srt.
-        path: The PATH on which srt and its programs are, which code can't write (`host_path`).
+        path: The PATH for srt and its programs, which code can't write (`host_path`).
 
     Raises:
-        SandboxError: If what srt needs is missing; the message says what, and what to do.
+        SandboxError: If a requirement of srt is missing; the message names it and the remedy.
     """
     return [str(require_sandbox(path)), "--settings", str(settings_file), "--", *command]
 
@@ -184,17 +199,17 @@ def write_settings(
     allow_write: Iterable[str] = (),
     deny_write: Iterable[str] = (),
 ) -> None:
-    """Writes settings as srt takes them, with these entries and what is denied always on top.
+    """Writes the settings for srt, with these entries and the denials that always apply.
 
-    Relative paths are made absolute, so that srt may be started anywhere.
+    Relative paths become absolute, so that srt may start anywhere.
 
     Raises:
-        SandboxError: If the settings open what stays closed always.
+        SandboxError: If the settings open a directory that must stay closed.
     """
     hidden = hidden_directories()
     _refuse_opening(settings, hidden, workspace)
     own = [str(directory) for directory in hidden]
-    # What is hidden is not writable on Linux. Scratch directories have parts that are.
+    # On Linux, hidden directories are not writable. Parts of scratch directories are writable.
     read_only = [directory for directory in own if directory != str(scratch_root())]
     lists = {
         "denyRead": [*(path for entry in settings.deny_read for path in expand(entry)), *deny_read, *own],
@@ -208,7 +223,7 @@ def write_settings(
         "deniedDomains": [*settings.denied_domains],
         "allowLocalBinding": settings.allow_local_binding,
     }
-    if sys.platform == "darwin":  # where the kernel's own channels are files; Linux blocks all AF_UNIX sockets
+    if sys.platform == "darwin":  # the kernel's channels are files there; Linux blocks all AF_UNIX sockets
         network["allowUnixSockets"] = [*allow_write]
     content = {
         "filesystem": filesystem,
@@ -220,18 +235,18 @@ def write_settings(
 
 
 def hidden_directories() -> list[Path]:
-    """Returns what no setting opens: ipybox's keys, the tokens of ports, and what the host keeps for a while."""
-    directories = [state_dir(), Path(jupyter_runtime_dir()), scratch_root()]
-    for directory in directories:  # what is not there can't be denied
+    """Returns the directories that no setting opens; creates them if needed."""
+    directories = private_directories()
+    for directory in directories:  # srt can't deny a missing directory
         make_directory(directory)
     return directories
 
 
 def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Path) -> None:
-    """Refuses entries of `allowRead` and `allowWrite` that name a hidden directory, as srt would open it.
+    """Rejects entries of `allowRead` and `allowWrite` that name a hidden directory, because srt would open it.
 
-    For a broader directory it does not: srt keeps the more specific `denyRead`. A glob of `allowRead` stands for all
-    that it matches.
+    Entries for a broader directory are accepted, because srt keeps the more specific `denyRead`. A glob of `allowRead`
+    stands for all paths that it matches.
     """
     entries = [("allowRead", entry) for entry in settings.allow_read]
     entries += [("allowWrite", entry) for entry in settings.allow_write]
@@ -249,13 +264,12 @@ def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Pa
 
 
 def python_directories() -> list[str]:
-    """Returns what Python has to read, also where the settings hide what is around it."""
-    directories = (Path(sys.prefix), Path(sys.base_prefix), PACKAGE_DIR)
-    return sorted({str(path) for directory in directories for path in (directory, directory.resolve())})
+    """Returns the directories that Python must read, also if the settings hide their parents."""
+    return sorted(map(str, {Path(sys.prefix), Path(sys.base_prefix), *PYTHON_DIRECTORIES}))
 
 
 def _srt_programs() -> list[str]:
-    """Returns what srt itself starts inside, which npm may have put into a home that is hidden."""
+    """Returns the programs that srt starts in the sandbox, because npm may have installed them in a hidden home."""
     directory = srt_programs()
     return [] if directory is None else _existing([str(directory)])
 
@@ -265,7 +279,7 @@ def _existing(paths: Iterable[str]) -> list[str]:
 
 
 def _named(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Returns those names of the workspace's own directory that a pattern covers."""
+    """Returns the names in the workspace's top directory that a pattern covers."""
     matchers = [matchers for matchers in map(name_matchers, patterns) if len(matchers) == 1]
     return [name for name in names if any(matcher.match(name) for (matcher,) in matchers)]
 

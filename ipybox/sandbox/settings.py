@@ -1,9 +1,9 @@
 """The settings of the sandbox: profiles, and files in the format of Anthropic's sandbox-runtime (`srt`).
 
-A file replaces the lists that it gives; what it leaves out is as in a profile. Nothing is ignored: a key that is not
-known, a value of the wrong kind or a file that can't be read is an error before anything starts. `load_settings`
-believes the file, because the application names it; `ipybox.workspace.config` decides which files of a workspace the
-command line believes.
+A file replaces the lists that it contains; all other values come from a profile. Nothing is ignored: an unknown key, a
+value of the wrong kind or a file that can't be read is an error before anything starts. `load_settings` trusts the
+file, because the application names it; `ipybox.workspace.config` decides which files of a workspace the command line
+trusts.
 https://github.com/anthropic-experimental/sandbox-runtime#configuration
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from ipybox.errors import SandboxError
 from ipybox.workspace.names import CREDENTIALS, SECRET_FILES
 
-#: What a host and its port look like, and one that has colons of its own.
+#: A host and its port, and an address that itself contains colons.
 _PORT: Final = r"(?::([1-9][0-9]{0,4}))?"
 _HOST: Final = re.compile(rf"([^\s:/\[\]]+){_PORT}")
 _ADDRESS: Final = re.compile(rf"\[([^\]]+)\]{_PORT}")
@@ -26,25 +26,25 @@ _ADDRESS: Final = re.compile(rf"\[([^\]]+)\]{_PORT}")
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxSettings:
-    """What code in the sandbox may do.
+    """The permissions of code in the sandbox, as the user sets them.
 
-    Paths are absolute, begin with `~/`, or are relative to the workspace. `deny_read` and `allow_read` may hold
-    globs, which stand for what exists when the sandbox starts. In `deny_read`, `$NAME/` at the beginning of a path is a
-    variable of this process, and `**/` and names mean these names in any case.
+    Paths are absolute, start with `~/`, or are relative to the workspace. `deny_read` and `allow_read` may contain
+    globs, which stand for the files that exist when the sandbox starts. In `deny_read`, `$NAME/` at the start of a path
+    is a variable of this process, and `**/` followed by names matches these names in upper and lower case.
 
     Attributes:
-        source: Where the settings come from, for messages.
-        deny_read: What can't be read.
-        allow_read: What can be read although it is below an entry of `deny_read`.
-        allow_write: What can be written.
-        deny_write: What can't be written although it is below an entry of `allow_write`.
+        source: The origin of the settings, for messages.
+        deny_read: Paths that can't be read.
+        allow_read: Paths that can be read although they are below an entry of `deny_read`.
+        allow_write: Paths that can be written.
+        deny_write: Paths that can't be written although they are below an entry of `allow_write`.
         allowed_domains: Hosts that can be reached, such as `example.org`, `*.example.org` or `example.org:443`.
-        denied_domains: Hosts that can't, although an entry of `allowed_domains` covers them.
-        allow_local_binding: Whether code can listen on ports, and on macOS reach those of the host. Linux gives the
-            sandbox a loopback interface of its own, whatever this says.
-        weaker_nested_sandbox: Whether to do without what an unprivileged container does not allow.
-        file: The file that they were read from, which the inside must not change.
-        untrusted: What a file of the workspace would change, if only its restrictions hold.
+        denied_domains: Hosts that can't be reached although an entry of `allowed_domains` covers them.
+        allow_local_binding: Whether code can listen on ports, and on macOS reach those of the host. On Linux, the
+            sandbox always has its own loopback interface.
+        weaker_nested_sandbox: Whether to omit features that an unprivileged container does not allow.
+        file: The file that they were read from, which the guest must not change.
+        untrusted: A file of the workspace that is not trusted, so that only its restrictions apply.
     """
 
     source: str
@@ -61,7 +61,7 @@ class SandboxSettings:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Sentences that the user of a session should read."""
+        """Sentences for the user of a session."""
         return () if self.untrusted is None else (self.untrusted.notice,)
 
     @property
@@ -71,9 +71,9 @@ class SandboxSettings:
 
     @property
     def no_proxy(self) -> str:
-        """What code reaches by itself, as a value of NO_PROXY: its own loopback, apart from allowed ports of the host.
+        """The value of NO_PROXY: the sandbox's own loopback, except allowed ports of the host.
 
-        srt would add private networks, to which there is no way but its proxy.
+        srt would add private networks, which are only reachable through its proxy.
         """
         allowed = {domain.rpartition(":")[0] or domain for domain in (*self.allowed_domains, "")}
         return ",".join(name for name in ("localhost", "127.0.0.1", "::1") if name not in allowed)
@@ -81,10 +81,10 @@ class SandboxSettings:
 
 @dataclass(frozen=True)
 class UntrustedSettings:
-    """A file of the workspace that would open more than the user's own settings do, and that no person has trusted.
+    """A file of the workspace that would open more than the user's own settings, and that no person has trusted.
 
     Attributes:
-        settings: The settings as they would be with a trusted file.
+        settings: The settings that would apply if the file was trusted.
         name: The name of the file, for messages.
         command: The command with which a person trusts the file.
     """
@@ -110,12 +110,12 @@ class UntrustedSettings:
         )
 
 
-#: What says how code is confined: a file, the name of a profile, settings, or what loads them.
+#: The sandbox settings as a file, the name of a profile, an object, or a function that returns one.
 SandboxConfig = Path | str | SandboxSettings | Callable[[], SandboxSettings]
 
 _DEFAULT = SandboxSettings(source="the default sandbox settings")
 
-#: Settings that are built in, by name.
+#: Built-in settings, by name.
 PROFILES: Final[Mapping[str, SandboxSettings]] = {
     "default": _DEFAULT,
     "workspace": replace(
@@ -130,17 +130,17 @@ PROFILES: Final[Mapping[str, SandboxSettings]] = {
 def load_settings(config: SandboxConfig | None = None, allowed_domains: Sequence[str] = ()) -> SandboxSettings:
     """Returns the settings of a file or of a built-in profile.
 
-    The caller vouches for the file: it is believed as it is read.
+    The caller vouches for the file: its content is trusted.
 
     Args:
-        config: A file in the format of srt, or the name of a profile: `default` (as is None), or `workspace`, which
-            hides the home directory, apart from the workspace and the Python environment. Or settings, or a function
-            that returns them.
+        config: A file in the format of srt, or the name of a profile: `default` (also for None), or `workspace`, which
+            hides the home directory, except the workspace and the Python environment. Or settings, or a function that
+            returns them.
         allowed_domains: Hosts that can be reached in addition to those of the file or the profile.
 
     Raises:
-        SandboxError: If the file can't be read, or is wrong; the message names the file and the key. If an additional
-            host is none.
+        SandboxError: If the file can't be read, or is wrong; the message names the file and the key. Or if an
+            additional host is invalid.
     """
     try:
         added = _hosts(list(allowed_domains))
@@ -170,7 +170,7 @@ def _load(config: SandboxConfig | None) -> SandboxSettings:
 
 
 def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSettings:
-    """Returns the settings that the content of a file makes of a profile: the keys of the file replace those there.
+    """Returns the settings of a profile, with the keys in a file's content replaced.
 
     Raises:
         SandboxError: If the content is wrong; the message names the file and the key.
@@ -203,12 +203,15 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _take(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: Path, given: dict[str, Any]) -> None:
-    """Moves the values of `content` into `given`, under the names of our own fields."""
+    """Moves the values of `content` into `given`, under the names of the fields of `SandboxSettings`."""
     for key, value in content.items():
         name = prefix + key
         known = keys.get(key)
         if known is None:
-            raise SandboxError(f"the sandbox settings {path} have an unknown key {name!r}; known here: {_list(keys)}")
+            raise SandboxError(
+                f"the sandbox settings {path} have an unknown key {name!r}; known here: {_list(keys)}: correct or "
+                "remove it, also if srt itself accepts it"
+            )
         if isinstance(known, Mapping):
             if not isinstance(value, dict):
                 raise SandboxError(f"the sandbox settings {path}: {name!r} must be an object")
@@ -244,7 +247,7 @@ def _hosts(value: object) -> tuple[str, ...]:
 
 
 def _denied_hosts(value: object) -> tuple[str, ...]:
-    # `*` stands for all of them here.
+    # `*` stands for all hosts here.
     return _each(value, lambda entry: _is_host(f"any.host{entry[1:]}" if entry[:2] in ("*", "*:") else entry))
 
 
@@ -257,7 +260,7 @@ def _each(value: object, is_right: Callable[[str], bool]) -> tuple[str, ...]:
 
 
 def _is_host(entry: str) -> bool:
-    """Whether srt takes an entry for a host; with any other one it would not start."""
+    """Returns whether srt accepts an entry as a host; with an invalid one it would not start."""
     address = _ADDRESS.fullmatch(entry)
     parts = address or _HOST.fullmatch(entry)
     if parts is None or int(parts[2] or 0) > 65535:

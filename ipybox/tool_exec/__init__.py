@@ -1,1 +1,1 @@
-"""Tool calls: the light client in the kernel, and the server outside that asks for approval and makes them."""
+"""The application's half of tool calls: the server that asks for approval and runs them; kernels have `guest.tools`."""

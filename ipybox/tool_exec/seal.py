@@ -1,14 +1,14 @@
 """Seals on the launch parameters of MCP servers.
 
 A generated package carries its server's parameters, and kernel code can change them. The seal is an HMAC of the
-server's name, its parameters and the directory that they were registered in, under a key that stays on the host. So
-the tool server can tell the parameters that were registered from those that were not, and those of its own workspace
-from those that kernel code has read in another one.
+server's name, its parameters and the directory of their registration, with a key that stays on the host. So
+the tool server can tell registered parameters from others, and those of its own workspace from those that kernel code
+has read in another one.
 
     <directory, relative to that in which it was made>:<HMAC-SHA256, hexadecimal>
 
-A seal counts as long as nothing else is registered in that place under that name: code can keep a copy of a package,
-which would otherwise stand for what its user has taken back since.
+A seal is valid until something else is registered in that place under that name: code can keep a copy of a package,
+which would otherwise represent parameters that the user has since replaced.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ipybox.keys import lasting_key
-from ipybox.state import state_dir
+from ipybox.support.keys import load_or_create_key
+from ipybox.support.state import state_dir
 from ipybox.workspace.registrations import current_seal
 
 #: Directories in a seal's place, at most.
@@ -36,7 +36,7 @@ def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str
     Args:
         server_name: The server's name.
         server_params: Its parameters.
-        root_dir: The directory of its package's parent, for whose workspace the seal is good.
+        root_dir: The parent directory of its package; the seal is valid for its workspace.
     """
     root = root_dir.resolve()
     here = Path.cwd().resolve()
@@ -45,12 +45,12 @@ def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str
 
 
 def mac_of(seal: str) -> str:
-    """Returns the part of a seal that the host remembers."""
+    """Returns the part of a seal that the application stores."""
     return seal.rpartition(":")[2]
 
 
 class SealVerifier:
-    """Tells which calls name a server as it is registered in a workspace now.
+    """Checks whether calls name a server as it is currently registered in a workspace.
 
     Args:
         workspace: The workspace.
@@ -58,14 +58,14 @@ class SealVerifier:
 
     def __init__(self, workspace: Path):
         self._workspace = workspace.resolve()
-        #: What was last found to be sealed, by the server's name: seal, parameters, and the path of the package.
+        #: The last valid seals, by the server's name: seal, parameters, and the path of the package.
         self._known: dict[str, tuple[str, dict[str, Any], Path]] = {}
 
     def accepts(self, server_name: str, server_params: dict[str, Any], candidate: str | None) -> bool:
         """Returns whether `candidate` seals these parameters under this name, as they were registered last."""
         candidate = candidate or ""
         known = self._known.get(server_name)
-        # Servers are few and calls many: the HMAC that the last call has proved need not be made again.
+        # Servers are few and calls many: the HMAC of the last call needs no second computation.
         if known is None or known[:2] != (candidate, server_params):
             place = self._sealed_place(server_name, server_params, candidate)
             if place is None:
@@ -79,7 +79,7 @@ class SealVerifier:
         parts = PurePosixPath(place).parts
         if PurePosixPath(place).is_absolute() or ".." in parts or len(parts) > MAX_DEPTH:
             return None
-        # It may have been made in a directory above the workspace.
+        # The seal may be from a directory above the workspace.
         for start in range(len(parts) + 1):
             root = self._workspace.joinpath(*parts[start:])
             expected = _mac(server_name, server_params, root)
@@ -90,4 +90,4 @@ class SealVerifier:
 
 def _mac(server_name: str, server_params: dict[str, Any], root: Path) -> str:
     canonical = json.dumps([str(root), server_name, server_params], sort_keys=True, separators=(",", ":"))
-    return hmac.new(lasting_key(key_path()), canonical.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(load_or_create_key(key_path()), canonical.encode(), hashlib.sha256).hexdigest()

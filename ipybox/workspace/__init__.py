@@ -1,16 +1,18 @@
-"""What lies in a place that code can write is input: it never configures, names, or is imported or run by the host.
+"""Decides what the host may trust of a workspace: files in places that code can write are only input.
+
+Such a file never configures or names anything on the host, and the host never imports or executes it.
 
 Read in this order:
 
-    writable       which places code can write, and what may be trusted of a path
+    writable       which places code can write, and which paths are trusted
     names          the names that are hidden or protected in a workspace
-    scan           finds them, in all of it; `git_config` finds credentials
+    scan           finds them in the whole workspace; `git_config` finds credentials
     programs       programs that the host runs
     imports        modules that the host imports
-    stdio_servers  how MCP servers start
-    scratch        where the host keeps its own files for a while
-    registrations  which parameters of a server are the current ones
+    stdio_servers  how MCP servers are started safely
+    scratch        directories for temporary files of the host
+    registrations  the current registration of each server
     env_file       `.env` as a mapping, and no more
-    narrowing      what a file of the workspace leaves of the user's settings
-    trust          what a person has agreed to; `trust_command` asks, `config` applies it
+    narrowing      a settings file of the workspace may only restrict
+    trust          files that a person trusts; `trust_command` asks, `config` applies it
 """

@@ -1,7 +1,7 @@
-"""What the command line believes of files that a workspace brings: settings of the sandbox, and approval policies.
+"""Settings of the sandbox and approval policies from files of a workspace, as the command line applies them.
 
-A file in a place that code can write holds for what it restricts. What it opens holds only after a person has agreed to
-that very content (`ipybox trust`): the bytes that are hashed are those that are parsed. Files elsewhere are the user's.
+A file in a place that code can write may restrict. What it opens applies only after a person has agreed to exactly that
+content (`ipybox trust`): the hashed bytes are the parsed bytes. Files elsewhere belong to the user.
 """
 
 import os
@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipybox.beneath import spelled_in
 from ipybox.sandbox.settings import (
     PROFILES,
     SandboxSettings,
@@ -19,12 +18,13 @@ from ipybox.sandbox.settings import (
     parse_settings,
     unreadable,
 )
+from ipybox.support.safe_directory import names_below
 from ipybox.workspace.narrowing import narrowed, opened
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, is_brought, read_untrusted
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
-    from ipybox.tool_exec.approval.policy import Policy
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
 
 def sandbox_settings(
@@ -39,12 +39,12 @@ def sandbox_settings(
     """Returns the settings of the sandbox as the command line asks for them.
 
     Args:
-        store: What a person trusts in the workspace.
-        profile: The user's profile. The keys of a file that is believed replace those of the profile.
+        store: The files of the workspace that a person trusts.
+        profile: The user's profile. The keys of a trusted file replace those of the profile.
         allowed_domains: Hosts that the user allows in addition to those of the profile or the file.
         file: A file of settings.
         discover: Whether to look for `sandbox-config.json` in the workspace instead. A placeholder changes nothing.
-        program: The program that trusts files, for messages; by default the one that runs.
+        program: The program that trusts files, for messages; by default the current one.
 
     Raises:
         SandboxError: If the file can't be read, or is wrong, or an allowed host is invalid.
@@ -71,27 +71,27 @@ def sandbox_settings(
     return replace(safe, untrusted=UntrustedSettings(wanted, place.name, command))
 
 
-def approval_policy(store: TrustStore, file: Path) -> "Policy":
+def approval_policy(store: TrustStore, file: Path) -> "ApprovalPolicy":
     """Returns the approval policy of a file.
 
     Raises:
         PolicyError: If the file can't be read, or is wrong and lies outside of the workspace.
     """
-    from ipybox.tool_exec.approval.policy import Policy
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-    return Policy.load(file, store.workspace, store)
+    return ApprovalPolicy.load(file, store.workspace, store)
 
 
 def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:
-    """Returns the path by which to read a file if code could write or redirect it; None if the file is the user's.
+    """Returns the path to read a file from if code could write or redirect it; None if the file is the user's.
 
-    Both the path as it is spelled and its real path count.
+    Checks both the path as it is spelled and its real path.
     """
     spelled = Path(os.path.abspath(file.expanduser()))
     if not WritablePlaces(workspace, own).covers(spelled):
         return None
     real = spelled.resolve()
     for path in (spelled, real):
-        if (names := spelled_in(path, workspace)) is not None:
+        if (names := names_below(path, workspace)) is not None:
             return workspace.joinpath(*names)
     return real

@@ -1,7 +1,8 @@
 """The `.env` file of a workspace: values of `${VAR}` placeholders and of the kernel's variables, and nothing else.
 
-A cloned repository brings it, and code may have written it. So it becomes no part of the host's environment, by which
-the state directory, the browser, proxies and certificates could be chosen; and it does not see that environment.
+A cloned repository may contain it, and code may have written it. Therefore, it does not become part of the host's
+environment, which chooses the state directory, the browser, proxies and certificates; and it can't read that
+environment.
 """
 
 import logging
@@ -12,7 +13,7 @@ from pathlib import Path
 from dotenv import dotenv_values
 from dotenv.variables import parse_variables
 
-from ipybox.beneath import open_directory
+from ipybox.support.safe_directory import open_directory
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def read_env_file(workspace: Path) -> dict[str, str]:
 
 
 def _expanded(values: Mapping[str, str]) -> dict[str, str]:
-    # By itself, python-dotenv would take the values of the host's environment.
+    # python-dotenv itself would also use values of the host's environment.
     expanded: dict[str, str] = {}
     for name, value in values.items():
         expanded[name] = "".join(atom.resolve(expanded) for atom in parse_variables(value))

@@ -1,6 +1,6 @@
-"""Which configuration files of a git repository hold credentials.
+"""Finds configuration files of git repositories that contain credentials.
 
-Files may come from code in a kernel: only regular ones are opened, and no more of them is read than configuration has.
+Files may come from code in a kernel: only regular files are opened, and read up to the size of a configuration.
 """
 
 import os
@@ -42,17 +42,17 @@ def configs_with_credentials(dot_git: str) -> Iterator[str]:
 
 
 def holds_credentials(path: str) -> bool:
-    """Returns whether a configuration file holds credentials, or is too large to tell."""
+    """Returns whether a configuration file holds credentials, or is too large to check."""
     content = _read(path)
     return len(content) > _LARGEST or _CREDENTIALS.search(content) is not None
 
 
 def _below(directory: str, home: str) -> Iterator[str]:
-    # Through a link out of the repository, code could have the whole file system searched, and parts of it hidden.
+    # Through a link out of the repository, code could make the scan search the whole file system, and hide parts of it.
     if not is_below(os.path.realpath(directory), home):
         return
     for parent, names, _ in os.walk(directory):
-        # What is in these is no configuration, and a lot.
+        # These directories contain many files, and no configuration.
         names[:] = [name for name in names if name not in ("objects", "refs", "logs", "hooks", "info")]
         yield parent
 

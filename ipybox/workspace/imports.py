@@ -1,13 +1,12 @@
-"""Keeps this process from importing what code has planted.
+"""Keeps this process from importing modules that code has planted.
 
-`python script.py` and `python -m module` put a directory in front of `sys.path` that is often the workspace. The host
-imports much of what it needs late, and code that runs by then can plant a module of that name.
+`python script.py` and `python -m module` put a directory at the front of `sys.path` that is often the workspace. The
+host imports many modules late, and code that runs by then can plant a module of the same name.
 """
 
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -17,11 +16,11 @@ from ipybox.workspace.writable import WritablePlaces
 
 
 def guard_imports(places: WritablePlaces) -> None:
-    """Lets no import of this process lead to what code can write, from now on and for good.
+    """Prevents imports from places that code can write, permanently for this process.
 
-    Such directories of `sys.path` are dropped; what leads to this Python's own directories through a link of the
-    workspace is spelled without the link. An import that finds nothing but what was dropped, or a module of a package
-    that was loaded from such a place, raises ModuleNotFoundError, with a message that says what to do.
+    Removes such directories from `sys.path`, and spells paths that lead to this Python's own directories through a link
+    of the workspace without the link. An import that finds only removed directories, or a module of a package that was
+    loaded from such a place, raises ModuleNotFoundError, with a message that says what to do.
 
     Args:
         places: The places that code can write.
@@ -42,28 +41,8 @@ def guard_imports(places: WritablePlaces) -> None:
         sys.meta_path.append(_LastFinder())
 
 
-def import_installed(name: str) -> ModuleType:
-    """Returns a module, imported with all that it needs without the directory that Python puts in front of `sys.path`.
-
-    That is the directory of a script, or the working directory, where code may have planted a module earlier.
-    Only if something is found nowhere else, it counts: some programs bring what they need beside their script.
-    """
-    script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    own = {os.path.dirname(os.path.realpath(script)), os.getcwd()}
-    if sys.flags.safe_path or os.path.realpath(sys.path[0]) not in own:
-        return import_module(name)
-    first = sys.path.pop(0)
-    try:
-        return import_module(name)
-    except ModuleNotFoundError:
-        pass
-    finally:
-        sys.path.insert(0, first)
-    return import_module(name)
-
-
 def _respell(module: ModuleType, places: WritablePlaces) -> None:
-    """Spells where the modules of a loaded package are without links, if these are in the workspace."""
+    """Removes links of the workspace from the module paths of a loaded package."""
     search = getattr(module, "__path__", None)
     if type(search) is list:  # or a namespace package's, which follows `sys.path`
         entries = cast("list[str]", search)
@@ -71,16 +50,16 @@ def _respell(module: ModuleType, places: WritablePlaces) -> None:
 
 
 class _Guard(MetaPathFinder):
-    """Finds nothing; refuses the modules of packages in places that code can write. Comes first."""
+    """Finds nothing; rejects modules of packages in places that code can write. Comes first."""
 
     def __init__(self) -> None:
         self.dropped: list[str] = []
         self._places: dict[WritablePlaces, None] = {}
-        #: What was found of directories: looking up links for each of thousands of imports would cost start-up time.
+        #: Results by directory: resolving links for each of thousands of imports would cost start-up time.
         self._covered: dict[str, bool] = {}
 
     def add(self, places: WritablePlaces) -> None:
-        """Refuses what is in these places, too."""
+        """Rejects modules in these places, too."""
         if places not in self._places:
             self._places[places] = None
             self._covered.clear()
@@ -97,7 +76,7 @@ class _Guard(MetaPathFinder):
 
 
 class _LastFinder(MetaPathFinder):
-    """Finds nothing; says why a module is not found any more. Comes last."""
+    """Finds nothing; explains why a module is not found any more. Comes last."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /

@@ -5,14 +5,14 @@ What it must not write:   PROTECTED_FILES and PROTECTED_DIRS wherever they exist
 What it must not create:  PLACEHOLDERS, in the workspace's own directory.
 What a user may open:     OPENABLE, by its path in `allowWrite`.
 
-Names count in any case, as some file systems ignore it.
+Names match in upper and lower case, because some file systems ignore case.
 """
 
 import os
 import pwd
 from typing import Final
 
-#: Directory of the workspace that only the host writes.
+#: The ipybox directory of the workspace, which only the host writes.
 STATE_DIR: Final = ".ipybox"
 
 #: Files of the workspace that hold secrets.
@@ -21,7 +21,7 @@ SECRET_FILES: Final = (
     *("**/.mcp.json", "**/.claude/settings.local.json"),
 )
 
-#: What holds credentials outside of the workspace, or the way to them. `expand` reads the variables.
+#: Files and directories with credentials outside of the workspace. `expand` reads the variables.
 CREDENTIALS: Final = (
     *("~/.ssh", "~/.gnupg", "~/.password-store", "~/.local/share/keyrings", "~/Library/Keychains"),
     *("~/.aws", "~/.azure", "~/.config/gcloud", "~/.boto", "~/.s3cfg", "~/.oci", "~/.config/rclone"),
@@ -34,7 +34,7 @@ CREDENTIALS: Final = (
     *("~/.mozilla", "~/.thunderbird", "~/.config/google-chrome", "~/.config/chromium", "~/Library/Cookies"),
     *("~/.*_history", "~/.local/share/fish/fish_history", "~/.lesshst", "~/.viminfo", "~/.Xauthority"),
     *("~/.local/state/ipybox", "/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_*_key"),
-    # Where these variables of the host say that it is instead.
+    # Where these variables of the host move them.
     *("$GNUPGHOME", "$PASSWORD_STORE_DIR", "$AWS_SHARED_CREDENTIALS_FILE", "$AWS_CONFIG_FILE"),
     *("$AWS_WEB_IDENTITY_TOKEN_FILE", "$AZURE_CONFIG_DIR", "$GOOGLE_APPLICATION_CREDENTIALS", "$CLOUDSDK_CONFIG"),
     *("$BOTO_CONFIG", "$OCI_CLI_CONFIG_FILE", "$RCLONE_CONFIG", "$KUBECONFIG", "$DOCKER_CONFIG/config.json"),
@@ -53,7 +53,7 @@ _INSTRUCTIONS: Final = (
 )
 _TOOLS: Final = (".husky", ".devcontainer", ".cursor", ".gemini", ".codex")
 
-#: Files that programs of the host believe or execute, the instructions of agents among them.
+#: Files that programs of the host trust or execute, including the instructions of agents.
 PROTECTED_FILES: Final = (
     *_SHELL_AND_GIT,
     *(".env", ".mcp.json", "sandbox-config.json", "ipybox.yaml", ".devcontainer.json"),
@@ -62,37 +62,37 @@ PROTECTED_FILES: Final = (
 #: Directories of such files.
 PROTECTED_DIRS: Final = (".git", ".claude", ".idea", ".vscode", *_TOOLS)
 
-#: What takes a name in the workspace's own directory while a sandbox runs there: a file with this content, or an empty
+#: Placeholders in the workspace's own directory while a sandbox runs there: a file with this content, or an empty
 #: directory if it is None. `git status` shows no empty directories, and `git pull` replaces them. The two files are
-#: those that people and Claude Code write meanwhile; a `.mcp.json` must be JSON. Instructions have no placeholder, as
-#: agents of the host create them (`/init`).
+#: those that people and Claude Code write during a session; a `.mcp.json` must be JSON. Instructions have no
+#: placeholder, because agents on the host create them (`/init`).
 PLACEHOLDERS: Final[dict[str, str | None]] = {
     **dict.fromkeys(name for name in (*PROTECTED_FILES, *PROTECTED_DIRS) if name not in _INSTRUCTIONS),
     **{".env": "", ".mcp.json": '{"mcpServers": {}}\n'},
 }
 
-#: Those of the placeholders that programs of the host read in a home, where git fails on a directory.
+#: The placeholders that programs of the host read in a home, where git fails on a directory.
 HOME_FILES: Final = _SHELL_AND_GIT
 
-#: What an entry of `allowWrite` with its path opens of the protected names, and what stays closed of it.
+#: Protected names that an entry of `allowWrite` with their path opens, and the parts that stay closed.
 OPENABLE: Final[dict[str, tuple[str, ...]]] = {
     ".git": ("hooks", "config"),
     **dict.fromkeys((*_INSTRUCTIONS, *_TOOLS, ".devcontainer.json"), ()),
 }
 
-#: Directories of installed packages. What is protected elsewhere can be written there, as nobody opens them as a
-#: project, and packages bring such names; secrets are hidden.
+#: Directories of installed packages. Names that are protected elsewhere can be written there, because packages contain
+#: such names, and people don't open these directories as a project; secrets are hidden.
 PACKAGES: Final = ("node_modules", "site-packages", "__pycache__")
 
-#: Where the XDG variables move what a home holds.
+#: Directories of a home, by the XDG variables that move them.
 _XDG: Final = {"~/.config/": "$XDG_CONFIG_HOME", "~/.local/share/": "$XDG_DATA_HOME", "~/.cache/": "$XDG_CACHE_HOME"}
 
 
 def expand(entry: str) -> list[str]:
     """Returns the paths that an entry of `denyRead` stands for.
 
-    `$NAME` at its beginning is a variable of this process, which may list several paths, or none. `~` is the home that
-    HOME names, and that of the user's account: who runs ipybox with another HOME has no fewer credentials there.
+    `$NAME` at its beginning is a variable of this process, which may list any number of paths. `~` is both the home in
+    HOME and that of the user's account, because another HOME does not remove the account's credentials.
     """
     home = account_home()
     if (entry == "~" or entry.startswith("~/")) and home is not None and home != os.path.expanduser("~"):
@@ -117,17 +117,17 @@ def _moved(entry: str) -> list[str]:
         return [entry]
     name, slash, rest = entry[1:].partition("/")
     values = os.environ.get(name, "").split(os.pathsep)
-    # A device is how users say that there is no such file.
+    # Users set a device to say that there is no such file.
     return [f"{literal(value)}{slash}{rest}" for value in values if value and not value.startswith("/dev/")]
 
 
 def literal(path: str) -> str:
-    """Returns a pattern for one path: srt takes `*`, `?` and brackets for wildcards, and can't be given themselves."""
+    """Returns a pattern for one path: srt treats `*`, `?` and brackets as wildcards, and has no escape for them."""
     return "".join("?" if character in "*?[]" else character for character in path)
 
 
 def is_protected(name: str) -> bool:
-    """Whether programs of the host believe or execute what has this name."""
+    """Returns whether programs of the host trust or execute files of this name."""
     return name.lower() in _PROTECTED
 
 

@@ -1,8 +1,9 @@
-"""What a settings file of the workspace may do until a person trusts it: restrict the user's settings, never open more.
+"""Limits a settings file of the workspace until a person trusts it: it may restrict the user's settings, never open
+more.
 
-Deny lists are united. Of the allow lists, only what both sides allow remains. srt gets the entries of the file as
-absolute paths without links, none of which lies in another one: code that can write below such an entry can't replace
-it. Entries of `allowRead` may lie where code can replace a directory by a link, so only those of the user remain.
+Deny lists are united, allow lists intersected. srt gets the entries of the file as absolute paths without links, and no
+entry lies in another one: code that can write below such an entry can't replace it. Entries of `allowRead` may lie
+where code can replace a directory with a link, so only the user's entries remain.
 """
 
 import os
@@ -13,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from ipybox.sandbox.policy import DEEPEST_PATH, LONGEST_PATH, Policy
+from ipybox.sandbox.policy import DEEPEST_PATH, LONGEST_PATH, SandboxPolicy
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.workspace.names import expand
 from ipybox.workspace.writable import is_below
@@ -26,7 +27,7 @@ def narrowed(own: SandboxSettings, wanted: SandboxSettings, workspace: Path) -> 
 
     Args:
         own: The user's settings.
-        wanted: The user's settings with the keys of the file in place of theirs.
+        wanted: The user's settings with the keys of the file in place of those.
         workspace: The directory that relative paths mean.
     """
     return replace(
@@ -45,14 +46,14 @@ def narrowed(own: SandboxSettings, wanted: SandboxSettings, workspace: Path) -> 
 
 
 def opened(own: SandboxSettings, wanted: SandboxSettings, workspace: Path) -> dict[str, list[str]]:
-    """Returns what a file opens beyond the user's settings: entries as they are written, by what code may do with them.
+    """Returns what a file opens beyond the user's settings: its entries as written, by the permission that they give.
 
     Args:
         own: The user's settings.
-        wanted: The user's settings with the keys of the file in place of theirs.
+        wanted: The user's settings with the keys of the file in place of those.
         workspace: The directory that relative paths mean.
     """
-    before, after = Policy(own, workspace), Policy(wanted, workspace)
+    before, after = SandboxPolicy(own, workspace), SandboxPolicy(wanted, workspace)
     found = {
         "code may also write": [
             entry for entry in wanted.allow_write if entry not in own.allow_write and not _writable(entry, before)
@@ -88,7 +89,7 @@ def _united(own: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
 
 
 def _common_allow_write(own: SandboxSettings, wanted: SandboxSettings, workspace: Path) -> tuple[str, ...]:
-    before, after = Policy(own, workspace), Policy(wanted, workspace)
+    before, after = SandboxPolicy(own, workspace), SandboxPolicy(wanted, workspace)
     kept = [entry for entry in own.allow_write if entry in wanted.allow_write or _writable(entry, after)]
     places = [_place(entry, workspace) for entry in kept]
     added = {
@@ -96,7 +97,7 @@ def _common_allow_write(own: SandboxSettings, wanted: SandboxSettings, workspace
         for entry in wanted.allow_write
         if entry not in own.allow_write and _writable(entry, before)
     }
-    for place in sorted(added, key=lambda place: (len(place), place)):  # what is further out first
+    for place in sorted(added, key=lambda place: (len(place), place)):  # outer directories first
         if not any(is_below(place, other) for other in places):
             kept.append(place)
             places.append(place)
@@ -113,37 +114,43 @@ def _common_allow_read(own: SandboxSettings, wanted: SandboxSettings, workspace:
     return tuple(entry for entry in own.allow_read if entry in wanted.allow_read or is_touched(entry))
 
 
-def _writable(entry: str, policy: Policy) -> bool:
+def _writable(entry: str, policy: SandboxPolicy) -> bool:
     """Whether settings let code write all of an entry, apart from what they deny below it."""
     place = _place(entry, Path(policy.workspace))
-    # What the kernel shows as files is no matter of settings for `Policy`, but srt would mount it.
-    return _is_answerable(place) and not place.startswith(("/dev", "/proc", "/sys")) and policy.writes(place) is None
+    # `SandboxPolicy` ignores the kernel's virtual files, but srt would mount them.
+    return (
+        _is_answerable(place) and not place.startswith(("/dev", "/proc", "/sys")) and policy.write_denial(place) is None
+    )
 
 
-def _readable(entry: str, policy: Policy) -> bool:
-    """Whether an entry of `allowRead` opens nothing, because settings don't hide it."""
+def _readable(entry: str, policy: SandboxPolicy) -> bool:
+    """Returns whether an entry of `allowRead` opens nothing, because settings don't hide it."""
     place = _place(entry, Path(policy.workspace))
-    return _is_answerable(place) and policy.reads(place) is None
+    return _is_answerable(place) and policy.read_denial(place) is None
 
 
-def _is_readable_now(entry: str, policy: Policy) -> bool:
-    """Whether code may read some of what an entry of `denyRead` hid, which the settings no longer have."""
+def _is_readable_now(entry: str, policy: SandboxPolicy) -> bool:
+    """Returns whether code may read files that an entry of `denyRead` hid, which the settings no longer contain."""
     workspace = Path(policy.workspace)
     places = [_literal(_place(path, workspace)) for path in expand(entry)]
     excepted = [_literal(_place(other, workspace)) for other in policy.settings.allow_read]
     # A variable that is not set here may be set where ipybox runs.
     return not places or any(
         not _is_answerable(place)
-        or policy.reads(place) is None
+        or policy.read_denial(place) is None
         or any(is_below(other, place) or is_below(place, other) for other in excepted)
         for place in places
     )
 
 
-def _is_writable_now(entry: str, policy: Policy) -> bool:
+def _is_writable_now(entry: str, policy: SandboxPolicy) -> bool:
     place = _literal(_place(entry, Path(policy.workspace)))
     # A pattern may stand for any path below its literal part.
-    return not _is_answerable(place) or policy.writes(place) is None or place != _place(entry, Path(policy.workspace))
+    return (
+        not _is_answerable(place)
+        or policy.write_denial(place) is None
+        or place != _place(entry, Path(policy.workspace))
+    )
 
 
 def _place(entry: str, workspace: Path) -> str:
@@ -162,7 +169,7 @@ def _literal(path: str) -> str:
 
 
 def _is_answerable(place: str) -> bool:
-    """Whether `Policy` has an answer for a place: it names one path, which is not too long."""
+    """Returns whether `SandboxPolicy` can decide on a place: it names one path, which is not too long."""
     return len(place) <= LONGEST_PATH and place.count("/") <= DEEPEST_PATH and not _WILDCARD.search(place)
 
 
@@ -175,7 +182,7 @@ def _common_hosts(own: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def _covers_host(entries: Iterable[str], entry: str) -> bool:
-    """Whether one of the entries stands for all hosts and ports that another entry stands for."""
+    """Returns whether one of the entries covers all hosts and ports of another entry."""
     name, port = _name_and_port(entry)
     for other in entries:
         other_name, other_port = _name_and_port(other)
@@ -185,7 +192,7 @@ def _covers_host(entries: Iterable[str], entry: str) -> bool:
 
 
 def _is_subdomain(name: str, pattern: str) -> bool:
-    # srt compares addresses with wildcards never, as an address has no subdomains.
+    # srt never compares addresses with wildcards, because an address has no subdomains.
     return pattern.startswith("*.") and name.endswith(pattern[1:]) and not _is_address(name)
 
 

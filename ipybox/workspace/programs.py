@@ -1,7 +1,7 @@
-"""Programs that the host runs: found in places that code can't write, whatever PATH says.
+"""Finds programs for the host in places that code can't write, whatever PATH contains.
 
 PATH may name directories of the workspace: direnv adds `node_modules/.bin`, a virtual environment its `bin`. Code can
-put a program there, or make the directory if it does not exist yet.
+put a program there, or create the directory if it does not exist yet.
 """
 
 import os
@@ -15,10 +15,10 @@ _dropped: dict[str, None] = {}
 
 
 def host_path(places: WritablePlaces, path: str | None = None) -> str:
-    """Returns a PATH for programs of the host, without what code could put programs into.
+    """Returns a PATH for programs of the host, without directories in which code could put programs.
 
-    Its directories exist, and are spelled without links. This Python's own directory stays, also if the way there
-    leads through a link in the workspace.
+    Its directories exist, and are spelled without links. This Python's own directory stays, even if a link in the
+    workspace leads there.
 
     Args:
         places: The places that code can write.
@@ -40,11 +40,11 @@ def dropped_directories() -> list[str]:
 
 
 def dropped_program(name: str) -> str | None:
-    """Returns where a program is that `host_path` does not lead to because code can write it, for messages."""
+    """Returns the path of a program that `host_path` excludes because code can write it, for messages."""
     return which(name, path=os.pathsep.join(_dropped)) if _dropped else None
 
 
 def interpreter() -> Path:
-    """Returns this Python by the real path of its environment: what a link leads through, code may replace."""
+    """Returns this Python by the real path of its environment, because code may replace links."""
     executable, prefix = Path(sys.executable), Path(sys.prefix)
     return PYTHON_DIRECTORIES[0] / executable.relative_to(prefix) if executable.is_relative_to(prefix) else executable

@@ -1,8 +1,8 @@
-"""What the host itself remembers of a registered server and its package: hashes of both, and the seal.
+"""The application's own record of a registered server and its package: hashes of both, and the seal.
 
-Code in a kernel can change the package, and put back one that was registered before; it can't change the user's state
-directory. So only what was registered last, in one place under one name, is believed. The file is also the lock of
-whoever generates the package.
+Code in a kernel can change the package, and restore one that was registered before; it can't change the user's state
+directory. So only the last registration in one place under one name is trusted. The file is also the lock for
+generating the package.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ipybox.state import make_directory, state_dir
+from ipybox.support.state import make_directory, state_dir
 
 _MAX_BYTES = 1024
 
@@ -25,15 +25,15 @@ class Registration:
         self._manifest, self._origin, self.seal = _fields(fd)
 
     def is_of(self, manifest: bytes) -> bool:
-        """Whether this is the manifest that was written last."""
+        """Returns whether this is the manifest that was written last."""
         return self._manifest == hashlib.sha256(manifest).hexdigest()
 
     def has_origin(self, origin: str | None) -> bool:
-        """Whether the package was generated from this."""
+        """Returns whether the package was generated from these inputs."""
         return origin is not None and self._origin == origin
 
     def write(self, manifest: bytes, origin: str | None, seal: str) -> None:
-        """Notes what was written, from what it was generated, and the only seal that counts from now on."""
+        """Records the manifest, the inputs of the package, and the only seal that is valid from now on."""
         line = f"{hashlib.sha256(manifest).hexdigest()} {origin or ''} {seal}".encode()
         os.pwrite(self._fd, line, 0)  # first, so that no reader finds it empty
         os.truncate(self._fd, len(line))
@@ -41,7 +41,7 @@ class Registration:
 
 @contextmanager
 def locked_registration(place: Path) -> Generator[Registration]:
-    """Opens the record of the package at a place, when nobody else has it.
+    """Opens the record of the package at a place, and waits for its lock.
 
     Args:
         place: Its path without links.
@@ -57,7 +57,7 @@ def locked_registration(place: Path) -> Generator[Registration]:
 
 
 def current_seal(place: Path) -> str:
-    """Returns the seal of what was registered last at a place, without waiting; empty if nothing was.
+    """Returns the seal of the last registration at a place, without waiting; empty if there was no registration.
 
     Args:
         place: The path of the package without links.

@@ -1,10 +1,10 @@
-"""Looks through a workspace for what code in a sandbox must not read or change, however deep it is.
+"""Searches a workspace at any depth for files that code in a sandbox must not read or change.
 
-srt would list directories for globs, and search for what it protects, only a few levels deep. A scan is complete
-however long it takes: 30,000 directories take less than a second, as with ripgrep.
+srt would expand globs, and search for protected names, only a few levels deep. A scan is always complete: 30,000
+directories take less than a second, as with ripgrep.
 
-Each path that is found becomes mounts of the sandbox. Where srt or bubblewrap can't do that for the path itself, a
-directory that it is in takes its place, never the workspace as a whole; a notice says so.
+Each path that is found becomes mounts of the sandbox. If srt or bubblewrap can't mount the path itself, a directory
+above it takes its place, never the workspace as a whole; a notice says so.
 """
 
 import os
@@ -16,7 +16,7 @@ from fnmatch import translate
 from pathlib import Path
 
 from ipybox.errors import SandboxError
-from ipybox.printable import printable
+from ipybox.support.printable import printable
 from ipybox.workspace.git_config import configs_with_credentials
 from ipybox.workspace.names import OPENABLE, PACKAGES, PROTECTED_DIRS, PROTECTED_FILES, STATE_DIR, is_protected
 from ipybox.workspace.writable import is_below
@@ -28,13 +28,13 @@ _MOST_NAMED = 5
 
 
 @dataclass
-class Found:
-    """Absolute paths of what a scan has found.
+class ScanResult:
+    """The absolute paths that a scan has found.
 
     Attributes:
-        hidden: What code must not read.
-        read_only: What it must not write.
-        replaced: Those of both for which neither the settings nor the protected names are the reason.
+        hidden: Paths that code must not read.
+        read_only: Paths that it must not write.
+        replaced: Paths of both that stand for others in them, and are neither in the settings nor protected names.
         notices: Sentences about what is hidden or protected in another way than people expect.
     """
 
@@ -51,7 +51,7 @@ def is_name_pattern(entry: str) -> bool:
 
 
 def name_matchers(pattern: str) -> list[re.Pattern[str]]:
-    """Returns what matches the names that a pattern consists of, in any case."""
+    """Returns expressions for the names of a pattern, in upper and lower case."""
     names = pattern.removeprefix("**/").rstrip("/").split("/")
     return [re.compile(translate(name), re.IGNORECASE) for name in names]
 
@@ -62,17 +62,17 @@ def ends_with(parts: Sequence[str], matchers: Sequence[re.Pattern[str]]) -> bool
     return len(last) == len(matchers) and all(map(re.Pattern[str].match, matchers, last))
 
 
-def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], writable: Collection[str]) -> Found:
-    """Looks through a workspace, without following links.
+def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], writable: Collection[str]) -> ScanResult:
+    """Searches a workspace, without following links.
 
     Args:
-        workspace: Where to look.
-        patterns: What must not be read: patterns of names, see `is_name_pattern`.
+        workspace: The directory to search.
+        patterns: Patterns of names that must not be read, see `is_name_pattern`.
         readable: Absolute paths that the settings open for reading.
         writable: Absolute paths that they open for writing.
 
     Raises:
-        SandboxError: If there is more than a sandbox can hide or protect.
+        SandboxError: If there are more files than a sandbox can hide or protect.
     """
     root = str(workspace)
     opened = {*readable, *writable}
@@ -85,8 +85,8 @@ def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], wr
     return found
 
 
-def _search(root: str, patterns: list[str], writable: Collection[str]) -> Found:
-    found = Found()
+def _search(root: str, patterns: list[str], writable: Collection[str]) -> ScanResult:
+    found = ScanResult()
     matchers = [(pattern.startswith("**/"), name_matchers(pattern)) for pattern in patterns]
     names = [re.escape(name) + r"\Z" for name in (*PROTECTED_FILES, *PROTECTED_DIRS, *PACKAGES, STATE_DIR)]
     is_special = re.compile("|".join((*(each[-1].pattern for _, each in matchers), *names)), re.IGNORECASE).match
@@ -130,14 +130,14 @@ def _search(root: str, patterns: list[str], writable: Collection[str]) -> Found:
 
 
 def _leads_out(entry: os.DirEntry[str], root: str) -> bool:
-    """Returns whether this is a link to a directory elsewhere: code could let the next start hide all of `/usr`."""
+    """Returns whether this is a link to a directory elsewhere: code could make the next start hide all of `/usr`."""
     try:
         return entry.is_symlink() and entry.is_dir() and not is_below(os.path.realpath(entry.path), root)
     except OSError:
         return True
 
 
-def _hide_config(found: Found, config: str) -> None:
+def _hide_config(found: ScanResult, config: str) -> None:
     found.hidden.add(config)
     found.replaced.add(config)
     found.notices.append(
@@ -147,8 +147,8 @@ def _hide_config(found: Found, config: str) -> None:
     )
 
 
-def _replace_what_has_no_name(found: Found, root: str, opened: Collection[str]) -> None:
-    """Replaces paths that can't be told to srt, which takes JSON, nor written to its list of what is read-only."""
+def _replace_what_has_no_name(found: ScanResult, root: str, opened: Collection[str]) -> None:
+    """Replaces paths that neither srt's JSON nor its list of read-only paths can express."""
     for path in [path for path in found.hidden | found.read_only if not _is_text(path)]:
         if path not in found.hidden | found.read_only:
             continue  # a directory has taken its place
@@ -169,20 +169,20 @@ def _replace_what_has_no_name(found: Found, root: str, opened: Collection[str]) 
         found.notices.append(f"The sandbox hides {_listed(exposed)}, as a path with wildcards can't be made read-only.")
 
 
-def _replace_what_is_too_much(found: Found, root: str, opened: Collection[str]) -> None:
+def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[str]) -> None:
     while (excess := len(_mount_points(found, root)) - MAX_MOUNTS) > 0:
         below = Counter(place for path in _mount_points(found, root) for place in _places_above(path, root))
         candidates = {place: count for place, count in below.items() if _can_stand_in(place, root, opened)}
         if not candidates:
             raise SandboxError(
-                f"the sandbox can't start: {root} holds more than {MAX_MOUNTS} files that have to be hidden or "
+                f"the sandbox can't start: {root} holds more than {MAX_MOUNTS} files that must be hidden or "
                 f"protected, such as {printable(min(found.hidden | found.read_only))}: remove them, or choose a "
                 "smaller workspace"
             )
         enough = [place for place, count in candidates.items() if count >= excess]
         if enough:
             chosen = [max(enough, key=lambda place: (place.count("/"), place))]
-        else:  # the largest of those that are not within another one
+        else:  # the largest directory that is not in another one
             outer = (place for place in candidates if not any(it in candidates for it in _places_above(place, root)))
             chosen: list[str] = []
             for place in sorted(outer, key=lambda place: (-candidates[place], place)):
@@ -191,17 +191,17 @@ def _replace_what_is_too_much(found: Found, root: str, opened: Collection[str]) 
                 if excess <= 0:
                     break
         for place in chosen:
-            _replace(found, place, "it holds more files that have to be hidden or protected than a sandbox can hide")
+            _replace(found, place, "it holds more files that must be hidden or protected than a sandbox can hide")
 
 
-def _mount_points(found: Found, root: str) -> set[str]:
-    """Returns where srt mounts something: also on each directory above, so that it can't be renamed."""
+def _mount_points(found: ScanResult, root: str) -> set[str]:
+    """Returns the mount points of srt, which include each directory above a path, so that it can't be renamed."""
     paths = found.hidden | found.read_only
     return paths.union(*(_places_above(path, root) for path in paths))
 
 
-def _replace(found: Found, directory: str, because: str) -> None:
-    """Lets a directory take the place of all that was found in it."""
+def _replace(found: ScanResult, directory: str, because: str) -> None:
+    """Replaces all paths that were found in a directory with the directory."""
     hidden, read_only = (
         {path for path in paths if is_below(path, directory)} for paths in (found.hidden, found.read_only)
     )
@@ -214,7 +214,7 @@ def _replace(found: Found, directory: str, because: str) -> None:
 
 
 def _can_stand_in(directory: str, root: str, opened: Collection[str]) -> bool:
-    """Returns whether a directory can be hidden as a whole: srt would show again what the settings open in it."""
+    """Returns whether a directory can be hidden as a whole: srt would show paths again that the settings open in it."""
     return directory != root and is_below(directory, root) and not any(is_below(it, directory) for it in opened)
 
 
@@ -237,11 +237,11 @@ def _listed(paths: Collection[str]) -> str:
     return ", ".join(map(printable, sorted(paths)[:_MOST_NAMED])) + more
 
 
-def _entries(directory: str, found: Found) -> list[os.DirEntry[str]]:
+def _entries(directory: str, found: ScanResult) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return list(entries)
-    except PermissionError:  # code may have taken the right away, to give it back in the next sandbox
+    except PermissionError:  # code may have removed the permission, to restore it in the next sandbox
         found.hidden.add(directory)
         found.replaced.add(directory)
         found.notices.append(f"The sandbox hides {printable(directory)}, as it can't be searched for secrets.")

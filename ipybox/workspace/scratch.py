@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Self
 
 from ipybox.errors import SandboxError
-from ipybox.state import make_directory, scratch_root
+from ipybox.support.state import make_directory, scratch_root
 
-#: Bytes that the path of a socket may have: `sockaddr_un` without its final null.
+#: Maximum bytes of the path of a socket: `sockaddr_un` without its final null.
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 #: The longest name, with its slash, of a socket that srt or a kernel creates in a scratch directory.
 SOCKET_NAME = len("/srt/claude-socks-0123456789abcdef.sock")
 
-#: Where a directory for sockets is if the path of the state directory is too long.
+#: Place of a directory for sockets if the path of the state directory is too long.
 _SHORT = Path("/tmp")
 
 
@@ -50,11 +50,13 @@ class ScratchDirectory:
         root = root.resolve()
         name = os.urandom(4).hex()
         if sockets and len(os.fsencode(root / name)) + SOCKET_NAME > MAX_SOCKET_PATH:
-            root, name = _short_root(root, writable), f"ipybox-{name}"
+            self.path = _short_root(root, writable) / f"ipybox-{name}"
         else:
             _remove_unused(root)
-        self.path = root / name
+            self.path = root / name
         self._lock = _create(self.path)
+        # Held while any session runs, even if its directory is elsewhere (`ipybox clean`).
+        self._root_lock = _open_locked(root)
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +68,7 @@ class ScratchDirectory:
         """Removes the directory with its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+        os.close(self._root_lock)
 
 
 def _short_root(root: Path, writable: Iterable[Path]) -> Path:
@@ -84,15 +87,20 @@ def _create(path: Path) -> int:
     while True:
         path.mkdir(mode=0o700)
         with suppress(FileNotFoundError):  # another process has removed the directory before it had a lock
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            lock = _open_locked(path)
             if path.is_dir():
                 return lock
             os.close(lock)
 
 
+def _open_locked(path: Path) -> int:
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
+
+
 def _remove_unused(root: Path) -> None:
-    """Removes what processes have left that were killed."""
+    """Removes directories of killed processes."""
     with os.scandir(root) as entries:
         for entry in entries:
             with suppress(OSError):  # in use, or already removed

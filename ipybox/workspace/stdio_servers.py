@@ -1,9 +1,9 @@
-"""How stdio MCP servers are started, so that they take no program, module or configuration from what code can write.
+"""Starts stdio MCP servers so that they load no program, module or configuration that code can write.
 
-A server runs with the rights of the user. Many programs prefer what they find in their working directory to what they
-were asked for: Python imports modules from there, uv builds the project that it finds, npx runs `node_modules/.bin`.
-So a server starts in the workspace only if its launcher is known to take nothing from it; every other one starts in an
-empty directory. Who names a `cwd` in a registration, or runs it in a sandbox of its own, decides otherwise.
+A server runs with the rights of the user. Many programs prefer files in their working directory: Python imports modules
+from there, uv builds the project that it finds, npx runs `node_modules/.bin`. So a server starts in the workspace only
+if its launcher is known to load nothing from it; every other one starts in an empty directory. A `cwd` in the
+registration, or a sandbox of its own as the command, overrides that.
 """
 
 import os
@@ -15,16 +15,17 @@ from pathlib import Path
 from shutil import which
 
 from ipybox.errors import MCPServerError
-from ipybox.inherited import NETWORK, inherited
-from ipybox.mcp_params import StdioServer
-from ipybox.state import empty_directory
+from ipybox.mcp_client.launcher_log import NPM_VARIABLES
+from ipybox.mcp_client.params import StdioParams
+from ipybox.support.inherited import NETWORK, inherited
+from ipybox.support.state import empty_directory
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
 
 #: Python imports no modules from the working directory (from 3.11 on), and uv reads no settings there.
 _ENVIRONMENT = {"PYTHONSAFEPATH": "1", "UV_NO_CONFIG": "1"}
 
-#: What git must not take from the configuration of a repository, in which code can make one.
+#: Configuration that git must not read from a repository, because code can create repositories.
 _GIT_CONFIG = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
@@ -33,7 +34,7 @@ _GIT_CONFIG = {
     "protocol.ext.allow": "never",
 }
 
-#: Programs that run what their arguments name.
+#: Programs that run the program in their arguments.
 _RUNNERS = frozenset(
     (
         *("python", "node", "deno", "bun", "bunx", "npx", "npm", "yarn", "pnpm", "pnpx", "tsx", "ts-node"),
@@ -41,32 +42,32 @@ _RUNNERS = frozenset(
         *("env", "nice", "timeout", "srt", "java", "ruby", "perl", "php", "go", "cargo", "dotnet"),
     )
 )
-#: Those that get it from an index.
+#: Those that get that program from an index.
 _PACKAGE_RUNNERS = frozenset(("npx", "uvx"))
 
-#: Options of npx and of `uv tool run` in front of what they run: those without a value, and those with one.
+#: Options of npx and of `uv tool run` before the program: those without a value, and those with one.
 _NPX_FLAGS = frozenset(("-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--offline", "--prefer-offline", "--"))
 _NPX_VALUES = frozenset(("-p", "--package"))
-#: What npm gets from a repository, and never from a directory: `github:owner/name`.
+#: Packages that npm gets from a repository, and never from a directory: `github:owner/name`.
 _NPX_HOSTS = ("github:", "gitlab:", "bitbucket:", "gist:")
 _UVX_FLAGS = frozenset(("-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"))
 _UVX_VALUES = frozenset(("--from", "--with", "-p", "--python"))
 
-#: Seconds that a Python has to tell its version.
+#: Seconds that a Python gets to print its version.
 _VERSION_TIMEOUT = 10.0
 
 
-def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
-    """Returns how a server is started, so that it takes nothing from what code can write.
+def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioParams:
+    """Returns parameters with which a server loads nothing that code can write.
 
-    What the registration sets in `env` stays. It may have to ask a Python for its version, which takes a moment.
+    Variables in the registration's `env` stay. May run a Python to get its version, which takes a moment.
 
     Args:
         server: The server, as it was registered.
         places: The places that code can write.
 
     Raises:
-        MCPServerError: If the server lies in such a place, or its arguments lead nowhere from an empty directory; the
+        MCPServerError: If the server lies in such a place, or its relative paths can't work in an empty directory; the
             message says what to change.
     """
     path = server.env.get("PATH") or host_path(places)
@@ -74,7 +75,9 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
     if _name(command) == "python" and _is_shim(command):
         command = _behind_shim(command, path, _empty_directory(places)) or command
     words = [command, *server.args]
-    env = _network(places) | _ENVIRONMENT | _uv_config(places) | _git_environment() | {"PATH": path} | server.env
+    reports = NPM_VARIABLES if _name(command) in ("npx", "npm") else {}
+    env = _network(places) | _ENVIRONMENT | _uv_config(places) | _git_environment() | reports | {"PATH": path}
+    env |= server.env
     hardened = replace(server, command=command, env=env)
     if server.cwd is not None:
         return hardened
@@ -96,10 +99,10 @@ def harden(server: StdioServer, places: WritablePlaces) -> StdioServer:
 
 
 def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
-    """Makes sure that a command is no program that code can write, and runs none that its arguments name.
+    """Checks that code can write neither the program of a command nor the programs in its arguments.
 
     Raises:
-        MCPServerError: If it does.
+        MCPServerError: If code can.
     """
     command, *arguments = words
     if _name(command) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
@@ -116,8 +119,8 @@ def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
             )
 
 
-def risk(server: StdioServer, places: WritablePlaces) -> str | None:
-    """Returns what a person should know of a registration that names a `cwd`; None if code can do nothing with it."""
+def risk(server: StdioParams, places: WritablePlaces) -> str | None:
+    """Returns a warning about a registration with a `cwd`; None if code can't exploit it."""
     if server.cwd is None or not places.covers(server.cwd):
         return None
     words = [_resolved(server.command, server.env.get("PATH") or host_path(places), server.cwd), *server.args]
@@ -130,13 +133,13 @@ def risk(server: StdioServer, places: WritablePlaces) -> str | None:
 
 
 def _empty_directory(places: WritablePlaces) -> Path:
-    """Returns an empty directory with no parent that code can write, as some programs search the parents, too."""
+    """Returns an empty directory with no parent that code can write, because some programs search the parents, too."""
     directory = empty_directory()
     return Path("/") if any(map(places.covers, (directory, *directory.parents))) else directory
 
 
 def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
-    """Whether a command is known to take nothing from its working directory, given the environment of `harden`."""
+    """Returns whether a hardened command is known to load nothing from its working directory."""
     command, *arguments = words
     if os.sep in command and (places.covers(command) or _is_shim(command)):
         return False
@@ -156,7 +159,7 @@ def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
 
 
 def _head(words: Sequence[str]) -> int:
-    """Returns how many of the arguments say what a runner runs; those that follow are for that program."""
+    """Returns how many of the arguments name the program of a runner; the following ones are for that program."""
     command, *arguments = words
     match _name(command):
         case "npx":
@@ -182,7 +185,7 @@ def _head(words: Sequence[str]) -> int:
 
 
 def _is_shim(command: str) -> bool:
-    """Whether a program stands for others, of which the working directory may choose one: pyenv, asdf, mise, volta."""
+    """Returns whether a program is a shim (pyenv, asdf, mise, volta), whose target depends on the working directory."""
     real = os.path.realpath(command)
     if _name(real) != _name(command):
         return True
@@ -210,7 +213,7 @@ def _is_script(word: str, places: WritablePlaces) -> bool:
 
 
 def _python_flags(arguments: Sequence[str]) -> int:
-    """Returns how many flags there are in front of what Python runs."""
+    """Returns how many flags precede the program that Python runs."""
     return next((index for index, word in enumerate(arguments) if not _is_python_flag(word)), len(arguments))
 
 
@@ -220,20 +223,20 @@ def _is_python_flag(word: str) -> bool:
 
 @cache
 def _behind_shim(python: str, path: str, directory: Path) -> str | None:
-    """Returns the Python that a shim stands for in a directory that nobody can write."""
+    """Returns the Python that a shim runs in a directory that code can't write."""
     return _says(python, "import sys; print(sys.executable)", cwd=directory, env={**os.environ, "PATH": path}) or None
 
 
 @cache
 def _has_safe_path(python: str) -> bool:
-    """Whether a Python obeys PYTHONSAFEPATH, as 3.11 and later do."""
+    """Returns whether a Python obeys PYTHONSAFEPATH, as 3.11 and later do."""
     if os.path.realpath(python) == os.path.realpath(interpreter()):
         return True
     return _says(python, "import sys; print(sys.version_info >= (3, 11))") == "True"
 
 
 def _says(python: str, code: str, *, cwd: Path = Path("/"), env: dict[str, str] | None = None) -> str:
-    """Returns what a Python prints; nothing if it fails."""
+    """Returns the output of a Python; empty if it fails."""
     try:
         done = subprocess.run(
             [python, "-I", "-S", "-c", code],
@@ -251,7 +254,7 @@ def _says(python: str, code: str, *, cwd: Path = Path("/"), env: dict[str, str] 
 
 
 def _runs_a_package(arguments: Sequence[str]) -> bool:
-    """Whether these arguments of uvx begin with known options and packages of an index."""
+    """Returns whether these arguments of uvx begin with known options and packages of an index."""
     words = iter(arguments)
     for word in words:
         option, _, value = word.partition("=")
@@ -265,7 +268,7 @@ def _runs_a_package(arguments: Sequence[str]) -> bool:
 
 
 def _is_relative(word: str) -> bool:
-    """Whether a word can only be a path that begins in the working directory."""
+    """Returns whether a word can only be a path that begins in the working directory."""
     is_package = word.startswith("@") and word.count("/") == 1
     return word in (".", "..") or (
         "/" in word and not word.startswith(("/", "-")) and "://" not in word and not is_package
@@ -273,14 +276,14 @@ def _is_relative(word: str) -> bool:
 
 
 def _value(word: str) -> str:
-    """Returns what may be a path in an argument: all of it, the value of `--option=value`, or what follows `file:`."""
+    """Returns the possible path in an argument: all of it, the value of `--option=value`, or the part after `file:`."""
     word = word.partition("=")[2] if word.startswith("-") and "=" in word else word
     _, _, path = word.rpartition("file:")
     return f"/{path.lstrip('/')}" if path.startswith("//") else path
 
 
 def _resolved(command: str, path: str, cwd: str | None) -> str:
-    """Returns the path of a program, or the command as it is if there is no such program."""
+    """Returns the path of a program, or the unchanged command if the program is not found."""
     if os.sep in command:
         return os.path.abspath(os.path.join(cwd or "", command))
     return which(command, path=path) or command
@@ -293,13 +296,13 @@ def _name(command: str) -> str:
 
 
 def _network(places: WritablePlaces) -> dict[str, str]:
-    """Returns the variables by which a server finds its way out, but none that leads to files that code can write."""
+    """Returns the variables for proxies, certificates and indexes, unless they lead to files that code can write."""
     found = inherited(NETWORK)
     return {name: value for name, value in found.items() if not (os.path.lexists(value) and places.covers(value))}
 
 
 def _uv_config(places: WritablePlaces) -> dict[str, str]:
-    """Returns the variable by which uv reads the user's settings, or the system's, where it looks for none itself."""
+    """Returns the variable that makes uv read the user's or the system's settings, which it would otherwise ignore."""
     own = os.environ.get("UV_CONFIG_FILE")
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     files = [own] if own else [os.path.join(directory, "uv", "uv.toml") for directory in (home, "/etc")]
@@ -308,7 +311,7 @@ def _uv_config(places: WritablePlaces) -> dict[str, str]:
 
 
 def _git_environment() -> dict[str, str]:
-    """Returns variables by which git obeys `_GIT_CONFIG`, whatever a repository says (git-config(1))."""
+    """Returns variables that make git obey `_GIT_CONFIG`, whatever a repository configures (git-config(1))."""
     env = {"GIT_CONFIG_COUNT": str(len(_GIT_CONFIG))}
     for index, (key, value) in enumerate(_GIT_CONFIG.items()):
         env |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}

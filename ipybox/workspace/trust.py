@@ -1,4 +1,4 @@
-"""The trust store: which content of which file of which workspace a person has agreed to.
+"""The trust store: the content of files of workspaces that a person has agreed to.
 
 Each agreement is a file of its own in the state directory. Its name is a hash of all that the person has agreed to, so
 that a changed file is not trusted, and that concurrent writers need no lock. Standard library only: the launcher of
@@ -18,21 +18,21 @@ from pathlib import Path
 from shutil import which
 from typing import Final
 
-from ipybox.beneath import open_directory, spelled_in
-from ipybox.printable import printable
-from ipybox.private_file import replace_private
-from ipybox.state import make_directory, state_dir
+from ipybox.support.printable import printable
+from ipybox.support.private_file import replace_private
+from ipybox.support.safe_directory import names_below, open_directory
+from ipybox.support.state import make_directory, state_dir
 
-#: Settings of the sandbox that a workspace may bring; code in the sandbox can't write a file of this name.
+#: Settings of the sandbox that a workspace may contain; code in the sandbox can't write a file of this name.
 SANDBOX_CONFIG: Final = "sandbox-config.json"
 
-#: Bytes of a file of the workspace that the host may believe.
+#: Maximum bytes of a file of the workspace that the host may trust.
 MAX_SIZE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What a person has agreed to.
+    """One agreement of a person.
 
     Attributes:
         workspace: The workspace.
@@ -60,7 +60,7 @@ class TrustStore:
         self.workspace = workspace.resolve()
         self._vouched = vouched
         directory = state_dir() / "trust"
-        #: Where agreements are; None if the workspace itself may bring them.
+        #: The directory of agreements; None if it lies in the workspace, which could forge them.
         self._directory = None if directory.resolve().is_relative_to(self.workspace) else directory
 
     @property
@@ -135,12 +135,12 @@ class TrustStore:
 
     def _relative(self, file: Path) -> str:
         path = Path(os.path.abspath(file))
-        names = spelled_in(path, self.workspace)
+        names = names_below(path, self.workspace)
         return str(path) if names is None else "/".join(names)
 
 
 def is_brought(file: Path) -> bool:
-    """Returns whether a workspace has a file that is no placeholder, as running sandboxes put there (`guard`)."""
+    """Returns whether a workspace has this file, and it is not a placeholder of a running sandbox (`placeholders`)."""
     try:
         found = file.lstat()
     except OSError:
@@ -152,9 +152,9 @@ def read_untrusted(file: Path, workspace: Path) -> bytes:
     """Returns the content of a file that code may have written, read once, without following links of the workspace.
 
     Raises:
-        OSError: If it can't be read, or is no regular file, or larger than `MAX_SIZE`.
+        OSError: If it can't be read, or is not a regular file, or is larger than `MAX_SIZE`.
     """
-    with open_directory(file.parent, beneath=workspace, create=False) as directory:
+    with open_directory(file.parent, untrusted_root=workspace, create=False) as directory:
         return directory.read(file.name, MAX_SIZE)
 
 
@@ -171,7 +171,7 @@ def _program() -> list[str]:
     installed, own = which("ipybox"), Path(sys.executable).with_name("ipybox")
     if installed is not None and os.path.realpath(installed) == os.path.realpath(own):
         return ["ipybox"]
-    # As in the environment of a plugin.
+    # In the environment of a plugin.
     return [str(own)] if own.exists() else [sys.executable, "-I", "-m", "ipybox"]
 
 

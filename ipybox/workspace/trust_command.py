@@ -1,4 +1,4 @@
-"""`ipybox trust`: shows a person what files of a workspace open, and remembers that the person agrees."""
+"""`ipybox trust`: shows a person what the files of a workspace open, and stores the agreement."""
 
 import hashlib
 import sys
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ipybox.errors import PolicyError, SandboxError
-from ipybox.printable import printable
 from ipybox.sandbox.settings import PROFILES, parse_settings
-from ipybox.tool_exec.approval.policy import POLICY_FILE, Policy
+from ipybox.support.printable import printable
+from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
 from ipybox.workspace.narrowing import opened
 from ipybox.workspace.trust import SANDBOX_CONFIG, Agreement, TrustStore, is_brought, read_untrusted
 
-#: Files that a workspace may bring, and that ipybox would believe.
+#: Files of a workspace that ipybox would trust.
 _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
 
 _WIDTH = 100
@@ -39,7 +39,7 @@ def trust(workspace: Path, files: Sequence[Path], *, profile: str, yes: bool) ->
 
 
 def show(workspace: Path) -> int:
-    """Prints what is trusted in a workspace. Returns the exit status."""
+    """Prints the trusted files of a workspace. Returns the exit status."""
     agreements = TrustStore(workspace).agreements()
     if not agreements:
         _say(f"nothing is trusted in {workspace}")
@@ -51,7 +51,7 @@ def show(workspace: Path) -> int:
 
 
 def _is_current(workspace: Path, agreement: Agreement) -> bool:
-    """Whether a file still has the content that was agreed to."""
+    """Returns whether a file still has the trusted content."""
     try:
         data = read_untrusted(workspace / agreement.file, workspace)
     except OSError:
@@ -60,10 +60,10 @@ def _is_current(workspace: Path, agreement: Agreement) -> bool:
 
 
 def revoke(workspace: Path, files: Sequence[Path]) -> int:
-    """Forgets what is trusted in a workspace. Returns the exit status."""
+    """Removes the trust in files of a workspace. Returns the exit status."""
     revoked = TrustStore(workspace).revoke([Path(file).absolute() for file in files])
     for name in dict.fromkeys(agreement.file for agreement in revoked):
-        _say(f"{name} is no longer trusted; an ipybox that runs believes it until it restarts")
+        _say(f"{name} is no longer trusted; a running ipybox uses it until it restarts")
     if not revoked:
         _say("nothing to revoke: none of these files is trusted" if files else f"nothing is trusted in {workspace}")
     return 0
@@ -82,7 +82,7 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
         _say(f"{file} can't be trusted: {exc}")
         return 1
     if not lines:
-        _say(f"{file}: nothing to trust, as it only restricts what code may do")
+        _say(f"{file}: nothing to trust, because it only restricts what code may do")
         return 0
     if store.trusts(file, data, profile):
         _say(f"{file} is trusted already")
@@ -116,7 +116,7 @@ def _opened_calls(store: TrustStore, file: Path, data: bytes) -> list[str]:
         text = data.decode()
     except UnicodeDecodeError as exc:
         raise PolicyError(f"{file.name} is not UTF-8") from exc
-    allowed = Policy(text, store.workspace, source=file.name).allowed
+    allowed = ApprovalPolicy(text, store.workspace, source=file.name).allowed
     return ["tool calls allowed without asking:", *(f"- {line}" for line in allowed)] if allowed else []
 
 

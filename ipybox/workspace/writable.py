@@ -1,7 +1,8 @@
-"""Which paths code in a kernel can write: the one question on which all trust of the host rests.
+"""Decides which paths code in a kernel can write: all trust of the host depends on this.
 
-What lies in a place that code can write is input. It never configures, names, or is imported or executed by the host.
-Everything that reads configuration, resolves a program, imports lazily or starts a process asks `WritablePlaces`.
+Files in a place that code can write are input. They never configure or name anything on the host, and the host never
+imports or executes them. Everything that reads configuration, resolves a program, imports lazily or starts a process
+asks `WritablePlaces`.
 
 Standard library only: plugins run it from the sources.
 """
@@ -12,29 +13,40 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipybox.support.state import data_dir
+
 if TYPE_CHECKING:
     from ipybox.sandbox.settings import SandboxSettings
 
 PACKAGE_DIR = Path(__file__).resolve().parents[1]
 
-#: The directories of this Python, its environment and ipybox, without links, as they were when this was imported: code
-#: can replace a link that leads there. No sandbox can write them.
-PYTHON_DIRECTORIES = (Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), PACKAGE_DIR)
+
+def _python_directories() -> tuple[Path, ...]:
+    directories = [Path(sys.prefix), Path(sys.base_prefix), PACKAGE_DIR]
+    # A plugin has its packages in a separate environment, and the next start trusts the Python there.
+    if (shared := data_dir() / "environments").is_dir():
+        directories.append(shared)
+    return tuple(directory.resolve() for directory in directories)
+
+
+#: The directories of this Python, its environment and ipybox, and the environments of the plugins, without links, as
+#: they were when this was imported: code can replace a link that leads there. No sandbox can write them.
+PYTHON_DIRECTORIES = _python_directories()
 
 
 class WritablePlaces:
     """The places that code in the kernels of one workspace can write.
 
     Args:
-        workspace: The workspace. All of it counts, whether code was confined to it or not: a repository that was
-            cloned into it is written by strangers, too.
-        settings: The settings of the sandbox, if there is one: what `allow_write` names counts as well, what
-            `deny_write` names does not.
+        workspace: The workspace. All of it counts, whether code was confined to it or not, because strangers also write
+            repositories that are cloned into it.
+        settings: The settings of the sandbox, if there is one: paths in `allow_write` count as well, paths in
+            `deny_write` do not.
     """
 
     def __init__(self, workspace: Path, settings: "SandboxSettings | None" = None):
         self.workspace = workspace
-        #: Whether code is kept to these places. Without, what a person names in them is as good as anything else.
+        #: Whether code is confined to these places. Otherwise, files in them that a person names are as good as others.
         self.confined = settings is not None
         allowed = () if settings is None else settings.allow_write
         denied = () if settings is None else settings.deny_write
@@ -53,9 +65,9 @@ class WritablePlaces:
         return self._roots, self._read_only
 
     def covers(self, path: Path | str) -> bool:
-        """Returns whether code can write, replace or redirect what a path leads to.
+        """Returns whether code can write, replace or redirect the file that a path leads to.
 
-        A path that leads through the workspace counts although its target is elsewhere, as code can replace the link.
+        A path through the workspace counts even if its target is elsewhere, because code can replace the link.
         """
         return self.spells(path) or self._writable(os.path.realpath(path))
 
@@ -64,10 +76,10 @@ class WritablePlaces:
         return self._writable(os.path.abspath(path))
 
     def trusted(self, path: Path | str) -> str | None:
-        """Returns a path without links that leads where this one leads now, whatever code does from now on.
+        """Returns a path without links to the current target, which code can't redirect.
 
-        None if code can write what is there, or if a link of the workspace leads there: only the directories of this
-        Python are believed in spite of that.
+        None if code can write the target, or if a link of the workspace leads there, except for the directories of this
+        Python, which are trusted in spite of that.
         """
         real = os.path.realpath(path)
         if self._writable(real) or (self.covers(path) and not _is_below_any(real, self._python)):
@@ -78,13 +90,13 @@ class WritablePlaces:
         return _is_below_any(path, self._roots) and not _is_below_any(path, self._read_only)
 
     def _spellings(self, entries: Iterable[str]) -> tuple[str, ...]:
-        """Returns entries of the settings as absolute paths, as they are spelled and without links."""
+        """Returns entries of the settings as absolute paths, both as they are spelled and without links."""
         paths = (os.path.abspath(self.workspace / os.path.expanduser(entry.removesuffix("**"))) for entry in entries)
         return tuple(dict.fromkeys(form for path in paths for form in (path, os.path.realpath(path))))
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Returns whether an absolute path is a directory, or lies in it, as both are spelled."""
+    """Returns whether an absolute path equals a directory or lies in it, as both are spelled."""
     return path == directory or path.startswith(f"{directory.rstrip('/')}/")
 
 

@@ -1,19 +1,22 @@
 #!/bin/sh
-# Finds a Python from 3.11 on, and hands over to launch.py beside this file with the same arguments:
+# Finds a Python, and hands over to the programs beside this file:
 #
-#     launch.sh serve plain|sandbox|docker [--OPTION=VALUE ...]    what .mcp.json starts
-#     launch.sh notice plain|sandbox|docker                        what the SessionStart hook starts
+#     launch.sh serve plain|sandbox|docker [--OPTION=VALUE ...]    what .mcp.json starts: relay.py
+#     launch.sh start plain|sandbox|docker [--OPTION=VALUE ...]    what relay.py starts where its own Python is too old
+#     launch.sh notice plain|sandbox|docker                        what the SessionStart hook starts: launch.py
 #
-# stdin and stdout are the client's: nothing here reads the one or writes the other, but for a notice.
+# ipybox itself needs Python 3.11 or later. relay.py, which answers the client first, runs with 3.8. Where there is no
+# Python at all, this script answers, and says in each call what to install.
 set -u
 # PATH without what lies in the workspace, or is reached through it: programs there may be a repository's own.
+workspace=$(cd -P "$CLAUDE_PROJECT_DIR" && pwd -P) || exit 1
 trusted() {
-    workspace=$(cd -P "$CLAUDE_PROJECT_DIR" && pwd -P) || return
     IFS=:
     set -f
     for entry in $PATH; do
         case $entry/ in /*) ;; *) continue ;; esac
-        real=$(cd -P "$entry" 2>/dev/null && pwd -P) || continue
+        cd -P "$entry" 2>/dev/null || continue
+        real=$PWD
         case $entry/ in "$CLAUDE_PROJECT_DIR"/*) continue ;; esac
         case $real/ in "$workspace"/*) continue ;; esac
         printf '%s:' "$real"
@@ -22,35 +25,153 @@ trusted() {
 PATH=$(trusted)
 PATH=${PATH%:}
 
-here=$(dirname "$0")
-# Where uv and Python look for configuration; the workspace is not trusted with that.
-cd "${CLAUDE_PLUGIN_DATA:?is not set: Claude Code 2.1 or later starts this}" 2>/dev/null ||
-    { mkdir -p "$CLAUDE_PLUGIN_DATA" && cd "$CLAUDE_PLUGIN_DATA"; } || exit 1
+here=$(cd "$(dirname "$0")" && pwd)
+# uv and Python look for configuration in the working directory; the workspace is not trusted with that.
+cd / || exit 1
 
-suits() {
-    "$1" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
+# Prints "new" or "old", and the path of this Python; nothing if it is none, or older than 3.8.
+ask='import os, sys; v = sys.version_info; v >= (3, 8) and print("new" if v >= (3, 11) else "old", os.path.realpath(sys.executable))'
+new='' old=''
+asked() {
+    said=$("$1" -I -S -c "$ask" </dev/null 2>/dev/null) || return 1
+    case $said in
+    new\ *) new=${said#new } ;;
+    old\ *) [ -n "$old" ] || old=${said#old } ;;
+    esac
+    [ -n "$new" ]
+}
+find_python() {
+    # The search may take longer than the client is to wait: that of an environment is known to be new enough.
+    data=${XDG_DATA_HOME:-}
+    case $data in /*) ;; *) data=${HOME:-}/.local/share ;; esac
+    case $data/ in "$CLAUDE_PROJECT_DIR"/* | "$workspace"/*) ;; *)
+        for link in "$data"/ipybox/environments/*/bin/python; do
+            [ -x "$link" ] && asked "$link" && return
+        done
+        ;;
+    esac
+    for name in python3 python3.14 python3.13 python3.12 python3.11 python; do
+        command -v "$name" >/dev/null && asked "$name" && return
+    done
+    command -v uv >/dev/null && found=$(uv python find --no-project '>=3.11' </dev/null 2>/dev/null) && asked "$found"
 }
 
-# The one that an earlier start has found spares the search.
-[ -x python ] && exec ./python -I -S -B "$here/launch.py" "$@"
+# What is wrong, and a command that helps.
+problem() {
+    if command -v uv >/dev/null; then
+        echo "ipybox can't run code here: there is no Python 3.11 or later, and uv could not download one."
+    else
+        echo "ipybox can't run code here: there is neither Python 3.11 or later nor uv."
+    fi
+}
+remedy() {
+    if command -v uv >/dev/null; then
+        echo "Run \`uv python install 3.13\`, which says what is wrong, or install Python 3.11 or later."
+    elif [ -n "$old" ] && "$old" -I -m pip --version >/dev/null 2>&1; then
+        echo "Run \`$old -m pip install --user uv\`, or install Python 3.11 or later."
+    else
+        for command in 'apt-get install python3 python3-venv' 'dnf install python3' 'pacman -S python' \
+            'zypper install python3' 'apk add python3' 'brew install python'; do
+            command -v "${command%% *}" >/dev/null || continue
+            case $command in brew*) as= ;; *) as=' as root' ;; esac
+            echo "Run \`$command\`$as, or install uv."
+            return
+        done
+        echo "Install Python 3.11 or later, or uv, from the system's packages."
+    fi
+}
 
-for name in python3 python3.14 python3.13 python3.12 python3.11 python; do
-    suits "$name" && exec "$name" -I -S -B "$here/launch.py" "$@"
-done
+# Prints a text as the content of a string of JSON: these texts have no characters that need more.
+quoted() {
+    printf '%s' "$*" | sed 's/\\/\\\\/g; s/"/\\"/g'
+}
 
-if command -v uv >/dev/null; then
-    python=$(uv python find --no-project '>=3.11' </dev/null 2>/dev/null) || {
-        echo "ipybox: uv installs Python" >&2
-        uv python install 3.13 </dev/null >&2 && python=$(uv python find --no-project 3.13 </dev/null)
-    }
-    suits "$python" && exec "$python" -I -S -B "$here/launch.py" "$@"
-fi
+notice() {
+    printf '{"systemMessage": "%s", "hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "%s"}}\n' \
+        "$(quoted "$1")" "$(quoted "$1 Tell the user.")"
+}
 
-wrong="ipybox can't run code here: there is neither uv nor a Python from 3.11 on."
-mend="Tell the user to install uv (from their system's packages) or Python 3.11, and to reconnect ipybox with /mcp then."
-if [ "${1-}" = notice ]; then
-    printf '%s\n%s\n' "$wrong" "$mend"
-else
-    printf '%s\n%s\n' "$wrong" "$mend" >&2
+# Has uv download a Python, in a process that survives the client.
+download_python() {
+    command -v uv >/dev/null || return 0
+    (
+        trap '' HUP INT TERM
+        exec uv python install 3.13 </dev/null >&2
+    ) &
+    download=$!
+}
+downloaded_python() {
+    [ -z "$download" ] || wait "$download"
+    download=''
+    find_python
+}
+
+# Answers requests, one a line, until a call finds that there is a Python now. The line reader of sh takes no more than
+# the line, so that relay.py gets what follows.
+answer() {
+    field() { sed -n "s/^\"$1\": \(.*[^,]\),*\$/\1/p" "$here/server.json"; }
+    while IFS= read -r line; do
+        # Clients write the id before the parameters, or at the end.
+        case $line in
+        '{"jsonrpc":"2.0","id":'* | '{"jsonrpc": "2.0", "id": '*) id=${line#*\"id\":} ;;
+        *\"id\":*) id=${line##*\"id\":} ;;
+        *) continue ;;
+        esac
+        id=$(printf '%s' "$id" | sed -n 's/^ *\([0-9][0-9]*\|"[^"\\]*"\).*/\1/p')
+        [ -n "$id" ] || continue
+        case $line in
+        *\"method\":*\"initialize\"*)
+            hello=$line
+            version=$(printf '%s' "$line" | sed -n 's/.*"protocolVersion": *"\([0-9-]*\)".*/\1/p')
+            result=$(field initialize)
+            result="{\"protocolVersion\": \"$version\", ${result#?}"
+            ;;
+        *\"method\":*\"tools/list\"*) result=$(field tools) ;;
+        *\"method\":*\"tools/call\"*)
+            if downloaded_python; then
+                { printf '%s\n' "$hello" '{"jsonrpc":"2.0","method":"notifications/initialized"}' "$line"; exec cat; } |
+                    "$new" -I -S -B "$here/relay.py" --greeted "$new" -I -S -B "$here/launch.py" start "$@"
+                exit
+            fi
+            text=$(quoted "$(problem) $(remedy) Then call ipybox again.")
+            result="{\"content\":[{\"type\":\"text\",\"text\":\"$text\"}],\"isError\":true}"
+            ;;
+        *\"method\":*\"ping\"*) result='{}' ;;
+        *)
+            printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}\n' "$id"
+            continue
+            ;;
+        esac
+        printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+    done
+}
+
+action=${1-}
+shift
+download='' hello=''
+find_python || true
+case $action in
+serve)
+    [ -n "$new" ] && exec "$new" -I -S -B "$here/relay.py" "$new" -I -S -B "$here/launch.py" start "$@"
+    [ -n "$old" ] && exec "$old" -I -S -B "$here/relay.py" sh "$here/launch.sh" start "$@"
+    download_python
+    answer "$@"
+    ;;
+start)
+    if [ -z "$new" ]; then
+        download_python
+        downloaded_python || true
+    fi
+    [ -n "$new" ] && exec "$new" -I -S -B "$here/launch.py" start "$@"
+    echo "$(problem) $(remedy) Then call ipybox again." >&2
     exit 1
-fi
+    ;;
+notice)
+    [ -n "$new" ] && exec "$new" -I -S -B "$here/launch.py" notice "$@"
+    if command -v uv >/dev/null; then
+        notice "ipybox has no Python 3.11 or later here yet: uv downloads one now, and calls wait for it. $(remedy)"
+    else
+        notice "$(problem) $(remedy)"
+    fi
+    ;;
+esac

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, generate_mcp_sources
-from ipybox.audit.audit import MAX_ARGUMENTS, MAX_CODE, Audit
+from ipybox.audit.audit import MAX_ARGUMENTS, MAX_CODE, AuditLog
 from ipybox.audit.digests import digest
 from ipybox.errors import AuditError, ExecutionCancelledError
 from tests import servers
@@ -230,7 +230,7 @@ async def test_what_the_sandbox_and_the_tool_server_refuse_is_recorded(confined:
 
 
 async def test_no_tool_runs_while_it_can_not_be_recorded(workspace: Path):
-    audit = Audit(workspace)
+    audit = AuditLog(workspace)
     async with CodeExecutor(working_dir=workspace, audit=audit) as executor:
         await executor.execute(ECHO)
         with file_size_limit(audit.file.path.stat().st_size + 10):
@@ -250,17 +250,17 @@ async def test_log_that_can_not_be_opened_is_an_error_before_anything_starts(wor
 
 async def test_registrations_are_recorded_as_they_were_written(workspace: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CREDENTIAL", "fr0m-the-env")
-    audit = Audit(workspace)
+    audit = AuditLog(workspace)
     params = servers.scripted() | {"env": {"API_KEY": "literal", "X": "${CREDENTIAL}", "Y": "fr0m-the-env"}}
     await generate_mcp_sources("scripted", params, workspace / "mcptools", audit=audit)
     (workspace / "mcptools" / "scripted" / "echo.py").touch()
     with pytest.raises(ValueError, match="not a valid"):
-        await generate_mcp_sources("no name", params, workspace / "mcptools", audit=audit)
+        await generate_mcp_sources("no/name", params, workspace / "mcptools", audit=audit)
     audit.close()
 
     done, failed = events(workspace, "registration")
     assert done.items() >= {"server_name": "scripted", "outcome": "ok", "new": True}.items()
     assert "echo" in done["tools"]
     assert done["server_params"]["env"] == {"API_KEY": "[redacted]", "X": "${CREDENTIAL}", "Y": "${CREDENTIAL}"}
-    assert (failed["server_name"], failed["outcome"]) == ("no name", "error")
-    assert "no name" in failed["error"]
+    assert (failed["server_name"], failed["outcome"]) == ("no/name", "error")
+    assert "no/name" in failed["error"]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.audit.audit import Audit
-from ipybox.audit.log import LogFile
+from ipybox.audit.audit import AuditLog
+from ipybox.audit.digests import key_path
+from ipybox.audit.log import AuditLogFile
 from ipybox.errors import AuditError
 from tests.audit.lines import lines, log_of
 from tests.servers import WAIT
@@ -20,10 +21,10 @@ from tests.servers import WAIT
 WRITER = """
 import sys
 from pathlib import Path
-from ipybox.audit.audit import Audit
-from ipybox.audit.log import LogFile
+from ipybox.audit.audit import AuditLog
+from ipybox.audit.log import AuditLogFile
 workspace = Path(sys.argv[1])
-audit = Audit(workspace, file=LogFile(workspace, max_bytes=10_000, max_full=100))
+audit = AuditLog(workspace, file=AuditLogFile(workspace, max_bytes=10_000, max_full=100))
 for number in range(500):
     audit.record("test", writer=sys.argv[2], number=number)
 audit.require()
@@ -31,8 +32,8 @@ audit.require()
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Generator[LogFile]:
-    made = LogFile(tmp_path, max_bytes=100, max_full=2)
+def log(tmp_path: Path) -> Generator[AuditLogFile]:
+    made = AuditLogFile(tmp_path, max_bytes=100, max_full=2)
     yield made
     made.close()
 
@@ -48,7 +49,7 @@ def file_size_limit(size: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_log_is_for_its_user_alone_and_kept_out_of_repositories(tmp_path: Path, log: LogFile):
+def test_log_is_for_its_user_alone_and_kept_out_of_repositories(tmp_path: Path, log: AuditLogFile):
     log.append(b"1\n")
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
     assert (tmp_path / ".ipybox" / ".gitignore").read_text() == "*\n"
@@ -60,13 +61,13 @@ def test_log_is_for_its_user_alone_and_kept_out_of_repositories(tmp_path: Path, 
     assert log.path.read_text() == "1\n2\n"
 
 
-def test_a_full_file_is_moved_and_the_oldest_one_removed(log: LogFile):
+def test_a_full_file_is_moved_and_the_oldest_one_removed(log: AuditLogFile):
     for number in range(8):
         log.append(b"%d\n" % number * 20)
     assert log.path.read_text() == "6\n" * 20 + "7\n" * 20
-    assert log.full(1).read_text() == "4\n" * 20 + "5\n" * 20
-    assert log.full(2).read_text() == "2\n" * 20 + "3\n" * 20
-    assert not log.full(3).exists()
+    assert rotated(log, 1).read_text() == "4\n" * 20 + "5\n" * 20
+    assert rotated(log, 2).read_text() == "2\n" * 20 + "3\n" * 20
+    assert not rotated(log, 3).exists()
 
     log.append(b"x" * 200 + b"\n")
     assert log.path.read_text() == "x" * 200 + "\n", "a line is never cut in two"
@@ -86,20 +87,20 @@ async def test_processes_that_share_a_log_lose_nothing_and_tear_no_line(tmp_path
         assert [line["number"] for line in found if line["writer"] == name] == list(range(500))
 
 
-def move(log: LogFile) -> None:
-    log.path.rename(log.full(1))
+def move(log: AuditLogFile) -> None:
+    log.path.rename(rotated(log, 1))
 
 
-def move_the_directory(log: LogFile) -> None:
+def move_the_directory(log: AuditLogFile) -> None:
     log.path.parent.rename(log.path.parent.with_name("elsewhere"))
 
 
-def remove(log: LogFile) -> None:
+def remove(log: AuditLogFile) -> None:
     log.path.unlink()
 
 
 @pytest.mark.parametrize("disturb", [move, move_the_directory, remove])
-def test_log_that_was_taken_away_is_begun_anew(log: LogFile, disturb: Callable[[LogFile], None]):
+def test_log_that_was_taken_away_is_begun_anew(log: AuditLogFile, disturb: Callable[[AuditLogFile], None]):
     log.append(b"1\n")
     disturb(log)
     log.append(b"2\n")
@@ -135,13 +136,13 @@ def directory(path: Path, _: Path) -> None:
     [
         pytest.param(link, "audit.jsonl", id="link"),
         pytest.param(link_directory, ".ipybox is a link", id="link_to_a_directory"),
-        pytest.param(hard_link, "has another name, too: remove it", id="hard_link"),
+        pytest.param(hard_link, "or a file with a second name: remove it", id="hard_link"),
         pytest.param(pipe, "audit.jsonl", id="pipe"),
         pytest.param(directory, "Is a directory", id="directory"),
     ],
 )
 def test_what_was_planted_in_the_logs_place_is_refused(
-    log: LogFile, tmp_path: Path, plant: Callable[[Path, Path], None], said: str
+    log: AuditLogFile, tmp_path: Path, plant: Callable[[Path, Path], None], said: str
 ):
     log.path.parent.mkdir()
     target = tmp_path / "target"
@@ -157,7 +158,7 @@ def test_what_was_planted_in_the_logs_place_is_refused(
 def test_nothing_happens_while_there_is_no_room_and_the_log_says_what_it_lacks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    audit = Audit(tmp_path)
+    audit = AuditLog(tmp_path)
     audit.record("test", number=0)
     size = audit.file.path.stat().st_size
     with file_size_limit(size + 20):
@@ -178,3 +179,28 @@ def test_nothing_happens_while_there_is_no_room_and_the_log_says_what_it_lacks(
         ("gap", None, 2),
         ("test", 3, None),
     ]
+
+
+def rotated(log: AuditLogFile, number: int) -> Path:
+    """Where a full file is: 1 is the newest one, before the one at `path`."""
+    return log.path.with_name(f"audit.{number}.jsonl")
+
+
+def test_key_that_can_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    key_path().mkdir(parents=True)
+
+    with pytest.raises(AuditError, match="the key of the audit log's hashes can't be read: "):
+        AuditLog(tmp_path).open()
+
+
+def test_arguments_that_are_too_deep_to_be_hashed_are_written_in_part(tmp_path: Path):
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    written = AuditLog(tmp_path).arguments({"name": "x", "deep": deep})
+
+    assert written.keys() == {"arguments"}
+    assert written["arguments"]["name"] == "x"
+    assert AuditLog(tmp_path).arguments({"name": "x"}).keys() == {"arguments", "arguments_hash"}

@@ -13,10 +13,10 @@ from ipybox.audit.digests import digest
 from tests import servers
 from tests.audit.lines import events, log_of
 from tests.conftest import Mode
+from tests.mcp_server.test_approver import CALL, User, accept, run
+from tests.mcp_server.test_approver import client_of as asking_client_of
+from tests.mcp_server.test_server import call, client_of, output, text_of
 from tests.servers import WAIT
-from tests.test_mcp_approval import CALL, User, accept, run
-from tests.test_mcp_approval import client_of as asking_client_of
-from tests.test_mcp_server import call, client_of, output, text_of
 
 
 async def test_what_the_tools_of_the_server_do_is_recorded(tmp_path: Path, mode: Mode):

@@ -5,13 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanContext, SpanKind, StatusCode
+from opentelemetry.trace import NoOpTracer, NoOpTracerProvider, SpanContext, SpanKind, StatusCode
 
 from ipybox import CodeExecutionError, CodeExecutor
 from tests import servers
@@ -24,21 +25,40 @@ scripted.run_sync("fail", {"text": "reason"})
 """
 
 
-@pytest.fixture(scope="module")
-def exporter() -> Iterator[InMemorySpanExporter]:
-    """Where the spans of this process go; a process has one provider, for ever."""
-    made = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(made))
-    trace.set_tracer_provider(provider)
-    yield made
-    provider.shutdown()
+class SwitchedTracer(NoOpTracer):
+    """Makes real spans while `real` is set."""
+
+    real: ClassVar[trace.Tracer | None] = None
+
+    def start_span(self, *args: Any, **options: Any) -> trace.Span:
+        return (self.real or super()).start_span(*args, **options)
+
+    def start_as_current_span(self, *args: Any, **options: Any) -> Any:
+        return (self.real or super()).start_as_current_span(*args, **options)
+
+
+class SwitchedProvider(NoOpTracerProvider):
+    """Can be the provider of the process: a process has one, for ever, and other tests want no spans."""
+
+    def get_tracer(self, *args: Any, **options: Any) -> SwitchedTracer:
+        return SwitchedTracer()
+
+
+@pytest.fixture(scope="session")
+def provider() -> None:
+    trace.set_tracer_provider(SwitchedProvider())
 
 
 @pytest.fixture
-def spans(exporter: InMemorySpanExporter) -> InMemorySpanExporter:
-    exporter.clear()
-    return exporter
+def spans(provider: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """The spans of this test."""
+    made = InMemorySpanExporter()
+    recording = TracerProvider()
+    recording.add_span_processor(SimpleSpanProcessor(made))
+    monkeypatch.setattr(SwitchedTracer, "real", recording.get_tracer("tests"))
+    yield made
+    monkeypatch.undo()
+    recording.shutdown()
 
 
 def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
@@ -106,7 +126,8 @@ async def test_calls_of_cells_at_once_are_under_their_own(tmp_path: Path, spans:
 
 
 def test_nothing_is_loaded_for_those_who_do_not_trace():
-    code = "import sys, ipybox.code_exec; from ipybox import tracing; assert tracing.start_span('x', {}) is None"
+    imports = "import sys, ipybox.code_exec.executor; from ipybox.audit import tracing"
+    code = f"{imports}; assert tracing.start_span('x', {{}}) is None"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; print([name for name in sys.modules if 'opentelemetry' in name])"],
         capture_output=True,

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from benchmarks.codegen.corpora import Corpus, read
 from benchmarks.codegen.measure import measure
 from benchmarks.codegen.sides import Ours, ask
 from benchmarks.codegen.typecheck import check
-from ipybox.mcp_apigen.package import ToolSpec
+from ipybox.mcp_apigen.package.files import ToolSpec
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT.parent / "shared" / "schemas"
@@ -199,12 +200,9 @@ def test_what_is_no_corpus_is_a_line_and_an_exit_code(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        pytest.param(["--rounds", "0"], "--rounds has to be at least 1", id="rounds"),
+        pytest.param(["--rounds", "0"], "--rounds must be at least 1", id="rounds"),
         pytest.param(["--json", "/nowhere/at/all"], "/nowhere/at/all: no such directory", id="json"),
         pytest.param(["--peer", "no-python"], "no-python is no interpreter: No such file or directory", id="no peer"),
-        pytest.param(
-            ["--peer", sys.executable], f"{sys.executable} has no datamodel-code-generator", id="peer without generator"
-        ),
     ],
 )
 def test_options_without_sense_are_a_line_and_an_exit_code(
@@ -218,6 +216,17 @@ def test_options_without_sense_are_a_line_and_an_exit_code(
     path.write_text(json.dumps(RESULT))
     assert run([str(path), "--no-types", *options], monkeypatch) == 2
     assert capsys.readouterr().err == f"benchmarks.codegen: {problem}\n"
+
+
+def test_a_peer_without_the_generator_is_a_line_and_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, environment = tmp_path / "dump.json", tmp_path / "environment"
+    path.write_text(json.dumps(RESULT))
+    venv.create(environment, with_pip=False)
+    python = environment / "bin" / "python"
+    assert run([str(path), "--no-types", "--peer", str(python)], monkeypatch) == 2
+    assert capsys.readouterr().err == f"benchmarks.codegen: {python} has no datamodel-code-generator\n"
 
 
 def run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -249,13 +258,14 @@ def test_wrong_verdicts_are_reported_with_their_place(tmp_path: Path) -> None:
 
 
 BROKEN = """
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+from ipybox.guest.tools.models import Input
 
-class Params(BaseModel):
+class Params(Input):
     model_config = ConfigDict(extra="allow")
     known: int
 
-    def model_dump(self, **_):
+    def wire_form(self):
         return {"known": float(self.known), "more": None}
 """
 

@@ -40,6 +40,10 @@ SESSION_TIMEOUT = 120.0
 #: Seconds that processes have to be gone after the client has ended.
 GRACE = 5.0
 
+#: What builds a plugin's environment, and the seconds that it has.
+BUILDER = "/launch/build.py "
+BUILD_TIMEOUT = 300.0
+
 #: Where programs of the system are.
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
@@ -110,9 +114,6 @@ class Home:
             "DISABLE_AUTOUPDATER": "1",
             **({"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            # By itself, the client begins after 5 s without the servers that have not answered yet.
-            "MCP_CONNECTION_NONBLOCKING": "0",
-            "MCP_CONNECT_TIMEOUT_MS": "30000",
         }
         pip = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config"), "pip", "pip.conf")
         if pip.is_file():
@@ -166,17 +167,35 @@ class Home:
         (path,) = (self.path / ".claude" / "plugins" / "cache" / "ipybox" / plugin).iterdir()
         return path
 
-    def session(self, prompt: str, script: Sequence[Turn], workspace: Path, *, allowed: Sequence[str] = ()) -> Session:
+    def slow_down(self, seconds: float) -> None:
+        """Has the first installation by uv take that much longer."""
+        uv, slowed = Path(self.env["PATH"]) / "uv", self.path / "slowed"
+        real = os.path.realpath(uv)
+        uv.unlink()
+        wait = f'case $1 in pip) [ -e "{slowed}" ] || {{ touch "{slowed}"; sleep {seconds:g}; }} ;; esac'
+        uv.write_text(f'#!/bin/sh\n{wait}\nexec "{real}" "$@"\n')
+        uv.chmod(0o755)
+
+    def session(
+        self,
+        prompt: str,
+        script: Sequence[Turn],
+        workspace: Path,
+        *,
+        allowed: Sequence[str] = (),
+        timeout: float = SESSION_TIMEOUT,
+    ) -> Session:
         """Runs the client without a person until the script is over, whose failures are raised here."""
         with serve(script) as api:
             options = ("--output-format", "stream-json", "--verbose", "--allowedTools", ",".join(allowed))
-            said = self.claude(
-                *("-p", prompt, *options), cwd=workspace, timeout=SESSION_TIMEOUT, ANTHROPIC_BASE_URL=api.url
-            )
+            said = self.claude(*("-p", prompt, *options), cwd=workspace, timeout=timeout, ANTHROPIC_BASE_URL=api.url)
         return Session([json.loads(line) for line in said.splitlines()], api.requests)
 
     def claude(self, *arguments: str, cwd: Path | None = None, timeout: float = COMMAND_TIMEOUT, **env: str) -> str:
-        """Runs the client, which has to succeed and to leave no process behind, and returns its stdout."""
+        """Runs the client, which has to succeed and to leave no process behind, and returns its stdout.
+
+        A build of a plugin's environment goes on after the client, and is waited for.
+        """
         self._log.unlink(missing_ok=True)
         command = [str(NODE_MODULES / ".bin" / "claude"), "--debug-file", str(self._log), *arguments]
         with (
@@ -233,6 +252,7 @@ def no_process_left() -> Generator[None]:
     _adopt_orphans(True)
     try:
         yield
+        _wait_for_builds(before)
         left = _left(before)
     finally:
         # The children of one that is killed are ours then.
@@ -242,6 +262,13 @@ def no_process_left() -> Generator[None]:
                 os.waitpid(pid, 0)
         _adopt_orphans(False)
     assert not left, f"processes were left: {left}"
+
+
+def _wait_for_builds(before: set[int]) -> None:
+    """Waits for the processes that build a plugin's environment: they survive the client, and end by themselves."""
+    for pid in _children() - before:
+        if BUILDER in _command(pid):
+            _ends(pid, BUILD_TIMEOUT)
 
 
 def _left(before: set[int]) -> list[str]:

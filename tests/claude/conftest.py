@@ -1,21 +1,27 @@
 """What the tests with the real client share: a repository of the working tree, and homes with a plugin each."""
 
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.claude.cli import Home, publish
+from tests.claude.api import Turn, text, tool
+from tests.claude.cli import BUILD_TIMEOUT, Home, publish
 from tests.docker.conftest import LABEL as CONTAINER_LABEL
 from tests.docker.conftest import NETWORK, build, docker, engine
+from tests.servers import WAIT
 
 __all__ = ["engine"]  # a fixture
 
 #: The plugins, as they are installed.
 LOCAL_PLUGINS = ("codeact-default", "codeact-sandbox")
 PLUGINS = (*LOCAL_PLUGINS, "codeact-docker")
+
+#: What tests have agents and users make in a workspace.
+MADE = ("/mcptools/", "/mcpparse/", "/gentools/", "/.env", "/begun", "/note.txt")
 
 #: What the user of codeact-docker sets. The engine of tests has only the host's network for containers.
 DOCKER_CONFIG = {"image": "ipybox-claude", "network": NETWORK}
@@ -27,6 +33,7 @@ class Installed:
 
     plugin: str
     home: Home
+    config: Mapping[str, str]
     added: str
     installed: str
     listed: str
@@ -66,17 +73,30 @@ def installed(
     added, installed = home.marketplace_add(), home.install(plugin, **config)
     if config:
         build(config["image"], script=home.plugin_root(plugin) / "package" / "docker-build.sh")
-    yield Installed(plugin, home, added, installed, home.mcp_list(tmp_path_factory.mktemp("first")))
+    first = tmp_path_factory.mktemp("first")
+    it = Installed(plugin, home, config, added, installed, home.mcp_list(first))
+    # A call waits for the environment.
+    script: list[Turn] = [[tool("execute_ipython_cell", code="print(6 * 7)")], lambda request: [text(request.result)]]
+    assert home.session("Begin", script, first, allowed=[it.tools], timeout=BUILD_TIMEOUT).answer == "42"
+    yield it
     if config:
         assert docker("ps", "--all", "--quiet", "--filter", f"label={CONTAINER_LABEL}") == "", "containers were left"
     shutil.rmtree(home.path)
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path) -> Iterator[Path]:
+    """A repository with nothing to commit, in which ipybox leaves nothing else."""
     directory = tmp_path / "workspace"
     directory.mkdir()
-    return directory
+    git = ["git", "-C", str(directory)]
+    subprocess.run([*git, "init", "--quiet"], check=True, timeout=WAIT)
+    (directory / ".git" / "info" / "exclude").write_text("\n".join(MADE))
+    yield directory
+    done = subprocess.run([*git, "status", "--porcelain"], check=True, stdout=subprocess.PIPE, text=True, timeout=WAIT)
+    assert done.stdout == ""
+    env = directory / ".env"
+    assert not env.exists() or env.read_bytes(), "an empty .env was left"
 
 
 @pytest.fixture

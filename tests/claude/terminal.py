@@ -14,7 +14,7 @@ from tests.claude.cli import Home, no_process_left
 from tests.servers import NODE_MODULES, WAIT
 
 LINES, COLUMNS = 50, 120
-DOWN, ENTER, ESCAPE = "\x1b[B", "\r", "\x1b"
+DOWN, RIGHT, ENTER, ESCAPE = "\x1b[B", "\x1b[C", "\r", "\x1b"
 
 
 class Terminal:
@@ -25,9 +25,9 @@ class Terminal:
         self._screen = pyte.Screen(COLUMNS, LINES)
         self._stream = pyte.Stream(self._screen)
 
-    def until(self, *texts: str) -> None:
+    def until(self, *texts: str, timeout: float = WAIT) -> None:
         """Waits until the screen shows all of these."""
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + timeout
         while not all(text in (shown := "\n".join(self._screen.display)) for text in texts):
             assert time.monotonic() < deadline, f"{texts} are not shown, but: {shown}"
             self._read()

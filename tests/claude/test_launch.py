@@ -1,132 +1,26 @@
 """The launcher of the plugins, without Claude Code: environments are really made, with what an index really has."""
 
-import json
 import os
+import select
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ipybox.cli import parser
-from ipybox.docker.options import parser as docker_parser
+from ipybox.cli.docker_options import docker_parser
+from ipybox.cli.options import parser
 from plugins.launch.launch import Mode, server_options
-from tests.claude.cli import Home, no_process_left
-from tests.servers import ROOT, WAIT
+from tests.claude.cli import no_process_left
+from tests.claude.launcher import Client, Plugin, builds_ended, served
+from tests.servers import WAIT
 
-#: Seconds that an environment takes at most, by pip and from an index.
-BUILD = 120.0
+PYTHONS = {f"python{version}" for version in ("", "3", "3.11", "3.12", "3.13", "3.14")}
 
-
-class Plugin:
-    """An installed plugin, and the data that Claude Code keeps for it."""
-
-    def __init__(self, directory: Path, cache: Path, *, hidden: Collection[str] = ()):
-        directory.mkdir(exist_ok=True)
-        self.root = directory / "plugin"
-        shutil.copytree(ROOT / "plugins" / "codeact-default", self.root, ignore=shutil.ignore_patterns("__pycache__"))
-        self.data = directory / "data"
-        self.workspace = directory / "workspace"
-        self.workspace.mkdir()
-        home = Home(directory, directory, cache)
-        for program in hidden:
-            (directory / "bin" / program).unlink(missing_ok=True)
-        self.env = {
-            **home.env,
-            "CLAUDE_PLUGIN_ROOT": str(self.root),
-            "CLAUDE_PLUGIN_DATA": str(self.data),
-            "CLAUDE_PROJECT_DIR": str(self.workspace),
-        }
-
-    def start(self, *arguments: str, **env: str) -> "subprocess.Popen[str]":
-        """Starts the launcher; by default as `.mcp.json` does in plain mode."""
-        return subprocess.Popen(
-            ["sh", str(self.root / "launch" / "launch.sh"), *(arguments or ("serve", "plain", "--memory-limit="))],
-            cwd=self.workspace,
-            env={**self.env, **env},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Runs the launcher to its end, which an MCP server finds when stdin ends."""
-        with self.start(*arguments, **env) as process:
-            stdout, stderr = process.communicate(timeout=BUILD)
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-
-    def change(self, what: str) -> None:
-        """Makes another version of it."""
-        with (self.root / "package" / "ipybox" / "__init__.py").open("a") as module:
-            module.write(f"# {what}\n")
-
-    @property
-    def environments(self) -> set[Path]:
-        return {path for path in (self.data / "envs").iterdir() if path.suffix != ".lock"}
-
-
-class Client:
-    """Speaks MCP with a process, line by line."""
-
-    def __init__(self, process: "subprocess.Popen[str]"):
-        self._process = process
-        self._id = 0
-
-    def request(self, method: str, **params: Any) -> dict[str, Any]:
-        self._id += 1
-        self._send(id=self._id, method=method, params=params)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, f"the server has ended: {self._process.communicate()[1]}"
-        return json.loads(line)["result"]
-
-    def initialize(self) -> dict[str, Any]:
-        client = {"name": "test", "version": "1"}
-        result = self.request("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client)
-        self._send(method="notifications/initialized")
-        return result
-
-    def execute(self, code: str) -> str:
-        result = self.request("tools/call", name="execute_ipython_cell", arguments={"code": code})
-        return result["content"][0]["text"]
-
-    def _send(self, **message: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-        self._process.stdin.flush()
-
-
-@contextmanager
-def served(plugin: Plugin, **env: str) -> Generator[Client]:
-    """Starts the server as the client does, and ends it by the end of its stdin."""
-    with plugin.start(**env) as process:
-        try:
-            client = Client(process)
-            client.initialize()
-            yield client
-            assert process.stdin is not None
-            process.stdin.close()
-            assert process.wait(WAIT) == 0
-        except BaseException:
-            process.kill()
-            raise
-
-
-def until(process: "subprocess.Popen[str]", words: str) -> str:
-    """Reads the process's stderr until a line has these words."""
-    assert process.stderr is not None
-    said = ""
-    for line in process.stderr:
-        said += line
-        if words in line:
-            return said
-    raise AssertionError(f"it never said {words!r}, but: {said}")
+#: An uv that waits until the test opens the other end, and says so.
+BLOCKED_UV = 'echo waits > "$HOME/blocked"; read _ < "$HOME/go"; exec "$REAL" "$@"'
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +37,8 @@ def started(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Plugin:
 @pytest.fixture
 def ready(started: Plugin) -> Plugin:
     """One with an environment, which the tests share as it takes so long to make."""
-    run = started.run()
-    assert run.returncode == 0, run.stderr
+    with served(started) as client:
+        client.execute("1")
     return started
 
 
@@ -153,10 +47,43 @@ def plugin(tmp_path: Path, cache: Path) -> Plugin:
     return Plugin(tmp_path, cache)
 
 
+@pytest.fixture
+def blocked(plugin: Plugin) -> Plugin:
+    """One whose build does not go on."""
+    os.mkfifo(plugin.data.parents[2] / "go")
+    os.mkfifo(plugin.data.parents[2] / "blocked")
+    plugin.replace("uv", BLOCKED_UV)
+    return plugin
+
+
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Generator[None]:
+def nothing_is_left(request: pytest.FixtureRequest) -> Generator[None]:
+    plugins = [request.getfixturevalue(name) for name in ("plugin", "started") if name in request.fixturenames]
     with no_process_left():
-        yield
+        if plugins:
+            with builds_ended(plugins[0]):
+                yield
+        else:
+            yield
+
+
+def wait_until_blocked(plugin: Plugin) -> None:
+    """Returns as soon as the build waits in uv."""
+    fd = os.open(plugin.data.parents[2] / "blocked", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert select.select([fd], [], [], WAIT)[0], "the build does not begin"
+    finally:
+        os.close(fd)
+
+
+def let_go(plugin: Plugin) -> None:
+    """Lets the build go on, and further programs as well."""
+    script = (plugin.bin / "uv").read_text()
+    (plugin.bin / "uv").unlink()
+    (plugin.bin / "uv").write_text(script.replace(BLOCKED_UV, 'exec "$REAL" "$@"'))
+    (plugin.bin / "uv").chmod(0o755)
+    with (plugin.data.parents[2] / "go").open("w") as go:
+        go.write("go\n")
 
 
 def test_the_first_start_makes_an_environment_and_later_ones_use_it(tmp_path: Path, cache: Path):
@@ -169,116 +96,249 @@ def test_the_first_start_makes_an_environment_and_later_ones_use_it(tmp_path: Pa
     other = str(tmp_path / "other")
     variables = dict.fromkeys(("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT"), other)
 
-    notice = plugin.run("notice", "plain")
-    assert notice.stdout.startswith("codeact-default sets up its environment, once for this version, ")
-    assert (notice.returncode, notice.stdout.count("\n"), notice.stderr) == (0, 2, "")
-    first = plugin.run(**variables)
-    assert (first.returncode, first.stdout) == (0, "")
-    assert first.stderr.startswith("ipybox sets up its environment, once for this version: ")
-    assert first.stderr.endswith("ipybox has set up its environment\n")
+    notice = plugin.notice("plain")
+    assert notice["systemMessage"].startswith("codeact-default installs its packages now, once, ")
+    assert "call WaitForMcpServers" in notice["hookSpecificOutput"]["additionalContext"]
+    with served(plugin, **variables) as client:
+        (plugin.workspace / "json.py").unlink()
+        (plugin.workspace / "fcntl.py").unlink()
+        assert client.answer(client.call("print(6 * 7)", progressToken=3))["result"]["content"][0]["text"] == "42"
+        sent = [message["params"] for message in client.notifications]
+        assert {params["progressToken"] for params in sent} == {3}
+        progress = [params["progress"] for params in sent]
+        assert sorted(set(progress)) == progress, "it has to grow"
+        assert "installing 0 of 1" in sent[0]["message"]
     assert not Path(other).exists()
-    second = plugin.run(**variables)
+    assert "goes on" not in plugin.log
+    (built,) = plugin.versions
+    changed = built.stat().st_mtime_ns
 
-    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
-    assert plugin.run("notice", "plain").stdout == ""
-    (environment,) = plugin.environments
-    with served(plugin) as client:
+    assert plugin.notice("plain") == {}
+    with served(plugin, **variables) as client:
         (plugin.workspace / "ipybox.py").unlink()
         where = client.execute("import ipybox, os; print(ipybox.__file__, os.getcwd())")
-    (package,) = environment.glob("lib/python*/site-packages/ipybox/__init__.py")
+    (package,) = built.glob("lib/python*/site-packages/ipybox/__init__.py")
     assert where.split() == [str(package), str(plugin.workspace)]
+    assert plugin.versions == {built}
+    assert built.stat().st_mtime_ns == changed
 
 
-def test_without_uv_venv_and_pip_get_one(tmp_path: Path, cache: Path):
+def test_an_environment_has_only_what_ipybox_uses(ready: Plugin):
+    (environment,) = ready.environments
+    for unused in ("debugpy", "jedi", "parso", "uv"):
+        assert not [*environment.glob(f"lib/python*/site-packages/{unused}")]
+    assert not (environment / "bin" / "uv").exists()
+    with served(ready) as client:
+        # As a notebook completes: IPython goes without jedi.
+        assert client.execute("print(get_ipython().Completer.complete('print.__na')[1])") == "['.__name__']"
+        assert "ZeroDivisionError" in client.failure("1 / 0")
+        assert client.execute("import pdb, IPython.core.debugger; print('there')") == "there"
+
+
+def test_without_uv_pip_gets_one_that_is_not_kept(tmp_path: Path, cache: Path):
     plugin = Plugin(tmp_path, cache, hidden={"uv"})
 
-    run = plugin.run()
-
-    assert run.returncode == 0, run.stderr
-    assert "goes on" not in run.stderr
-    (environment,) = plugin.environments
-    assert (environment / "bin" / "uv").exists()
-
-
-def test_where_uv_fails_venv_and_pip_make_the_environment(plugin: Plugin, tmp_path: Path):
-    run = plugin.run(UV_OFFLINE="1", UV_CACHE_DIR=str(tmp_path / "empty"))
-
-    assert run.returncode == 0, run.stderr
-    assert "ipybox goes on with venv and pip: can't set up the environment, `uv pip` exited with " in run.stderr
-    assert plugin.run().stderr == ""
-
-
-def test_starts_that_fail_or_are_ended_half_way_are_made_good_by_two_at_once(plugin: Plugin, tmp_path: Path):
-    offline = {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "empty"), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
-    failed = plugin.run(**offline)
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.splitlines()[-1] == (
-        "ipybox: can't set up the environment, `python -m` exited with 1: see above; the next start tries again"
-    )
-
-    # As a machine does that runs out of memory, and as Claude Code does that is closed.
-    for signals in ([signal.SIGKILL], [signal.SIGINT, signal.SIGTERM]):
-        with plugin.start() as process:
-            until(process, "Resolved")  # says uv, which has the packages still to install
-            for number in signals:
-                process.send_signal(number)
-        (environment,) = plugin.environments
-        assert not (environment / "ipybox-ready").exists()
-
-    with plugin.start() as first, plugin.start() as second:
-        outcomes = [process.communicate(timeout=BUILD) for process in (first, second)]
-    assert [first.returncode, second.returncode] == [0, 0]
-    said = "".join(stderr for _, stderr in outcomes)
-    assert said.count("ipybox has set up its environment") == 1
-    assert plugin.environments == {environment}
     with served(plugin) as client:
         assert client.execute("print(6 * 7)") == "42"
 
+    assert "goes on" not in plugin.log
+    (environment,) = plugin.environments
+    assert not [*environment.rglob("uv")]
 
-def test_another_version_gets_an_environment_of_its_own_and_the_old_one_goes_when_nobody_runs_from_it(ready: Plugin):
+
+def test_where_uv_fails_venv_and_pip_make_the_environment(plugin: Plugin):
+    plugin.replace("uv", "echo 'error: no such index' >&2; exit 2")
+
+    with served(plugin) as client:
+        assert client.execute("print(6 * 7)") == "42"
+
+    assert "ipybox goes on with venv and pip: `uv venv` ended with status 2: error: no such index" in plugin.log
+
+
+def test_a_build_that_fails_is_said_and_the_next_call_tries_again(plugin: Plugin, ready: Plugin):
+    plugin.replace("uv", '[ -e "$HOME/network" ] && exec "$REAL" "$@"; echo "error: no network" >&2; exit 2')
+    with served(plugin, PIP_NO_INDEX="1", PIP_FIND_LINKS="") as client:
+        said = client.failure()
+        assert said.startswith("ipybox can't set up its environment: `python -m pip` ended with status 1: ERROR: ")
+        assert said.endswith(".log has all of it. The next call tries again")
+        assert "error: no network" in plugin.log
+
+        (plugin.data.parents[2] / "network").touch()
+        assert client.execute("print(6 * 7)") == "42"
+
+
+def test_a_client_that_is_killed_leaves_a_build_that_goes_on_for_all_others(blocked: Plugin):
+    with blocked.start() as killed:
+        Client(killed).initialize()
+        wait_until_blocked(blocked)
+        killed.kill()
+    with served(blocked) as first, served(blocked) as second:
+        calls = [(client, client.call("print(6 * 7)")) for client in (first, second)]
+        let_go(blocked)
+        assert [client.answer(number)["result"]["content"][0]["text"] for client, number in calls] == ["42", "42"]
+    assert len(blocked.versions) == 1
+    assert "goes on" not in blocked.log
+
+
+def test_a_build_that_is_killed_is_said_and_made_good(blocked: Plugin):
+    with served(blocked) as client:
+        call = client.call("1")
+        wait_until_blocked(blocked)
+        with builds_ended(blocked):
+            pass
+        text = client.answer(call)["result"]["content"][0]["text"]
+        assert text.startswith("ipybox can't set up its environment: the build was killed by signal 9. ")
+        let_go_later = client.call("print(6 * 7)")
+        wait_until_blocked(blocked)
+        let_go(blocked)
+        assert client.answer(let_go_later)["result"]["content"][0]["text"] == "42"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_launcher_that_is_ended_while_it_waits_leaves_only_the_build(blocked: Plugin, number: int):
+    with blocked.start() as process:
+        Client(process).initialize()
+        wait_until_blocked(blocked)
+        process.send_signal(number)
+        assert process.wait(WAIT) == (-number if number == signal.SIGKILL else 128 + number)
+    # That nothing else is left, the fixture sees.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_launcher_that_is_ended_ends_the_server(ready: Plugin, number: int):
+    with ready.start() as process:
+        client = Client(process)
+        client.initialize()
+        client.execute("1")
+        process.send_signal(number)
+        assert process.wait(WAIT) == (-number if number == signal.SIGKILL else 128 + number)
+
+
+def test_versions_with_the_same_requirements_share_an_environment_and_old_ones_go_when_nobody_runs_them(ready: Plugin):
+    (old,) = ready.versions
     with served(ready) as client:
-        (old,) = ready.environments
+        client.execute("1")
+        os.utime(old / "ipybox-ready", (0, 0))
         ready.change("1")
-        assert ready.run().returncode == 0
-        assert old in ready.environments
-        assert client.execute("import ipybox.mcp_client; print('still there')") == "still there"
-    assert len(ready.environments) == 2
+        with served(ready) as other:
+            other.execute("1")
+        assert old in ready.versions
+        assert client.execute("import ipybox.mcp_client.client; print('still there')") == "still there"
+    recent = ready.versions - {old}
+    assert len(ready.environments) == 1
 
+    os.utime(old / "ipybox-ready", (0, 0))
     ready.change("2")
-    assert ready.run().returncode == 0
-    (new,) = ready.environments
-    assert new != old
-
-
-def test_the_python_that_an_earlier_start_has_found_may_be_gone(ready: Plugin):
-    (ready.data / "python").unlink()
-    (ready.data / "python").symlink_to("/nowhere/python3")
-
-    assert (ready.run().returncode, len(ready.environments)) == (0, 1)
+    with served(ready) as other:
+        other.execute("1")
+    assert old not in ready.versions
+    assert recent < ready.versions
+    assert len(ready.environments) == 1
 
 
 def test_a_python_that_is_too_old_is_passed_over(ready: Plugin, tmp_path: Path):
-    (ready.data / "python").unlink()
     for name in ("python3.14", "python3.13", "python3.12"):
         (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "python3").symlink_to("/bin/false")
     (tmp_path / "python3.11").symlink_to(os.path.realpath(sys.executable))
+    versions = ready.versions
 
-    assert (ready.run(PATH=f"{tmp_path}:{ready.env['PATH']}").stderr, len(ready.environments)) == ("", 1)
+    with served(ready, PATH=f"{tmp_path}:{ready.env['PATH']}", XDG_DATA_HOME=str(tmp_path / "none")) as client:
+        assert client.request("ping") == {}
+    with served(ready, PATH=f"{tmp_path}:{ready.env['PATH']}") as client:
+        client.execute("1")
+    assert ready.versions == versions
 
 
-def test_without_python_and_uv_it_says_what_to_install(tmp_path: Path, cache: Path):
-    pythons = {f"python{version}" for version in ("", "3", "3.11", "3.12", "3.13", "3.14")}
-    plugin = Plugin(tmp_path, cache, hidden={"uv", *pythons})
+def test_a_python_that_is_too_old_for_ipybox_says_in_each_call_what_to_install(tmp_path: Path, cache: Path):
+    plugin = Plugin(tmp_path, cache, hidden={"uv", *PYTHONS})
+    # It says that it is old, as it would say of itself.
+    python = os.path.realpath(sys.executable)
+    (plugin.bin / "python3").write_text(
+        f'#!/bin/sh\nwhile [ "$1" != -c ]; do [ $# = 0 ] && exit; shift; done; echo old {python}\n'
+    )
+    (plugin.bin / "python3").chmod(0o755)
 
-    run = plugin.run()
-    assert (run.returncode, run.stdout) == (1, "")
-    wrong, mend = run.stderr.splitlines()
-    assert wrong == "ipybox can't run code here: there is neither uv nor a Python from 3.11 on."
-    assert mend.startswith("Tell the user to install uv (from their system's packages) or Python 3.11, ")
-    notice = plugin.run("notice", "sandbox")
-    assert (notice.returncode, notice.stdout, notice.stderr) == (0, run.stderr, "")
+    with served(plugin) as client:
+        for _ in range(2):
+            said = client.failure()
+            assert said.startswith("ipybox can't run code here: there is neither Python 3.11 or later nor uv. Run `/")
+            assert said.endswith(" -m pip install --user uv`, or install Python 3.11 or later. Then call ipybox again.")
+
+
+def test_without_python_each_call_says_what_to_install_until_it_is_there(ready: Plugin, tmp_path: Path, cache: Path):
+    plugin = Plugin(tmp_path, cache, hidden={"uv", *PYTHONS})
+    shutil.copytree(ready.root, plugin.root, dirs_exist_ok=True)
+    (plugin.bin / "apt-get").unlink(missing_ok=True)
+    (plugin.bin / "apt-get").write_text("#!/bin/sh\n")
+    (plugin.bin / "apt-get").chmod(0o755)
+    said = (
+        "ipybox can't run code here: there is neither Python 3.11 or later nor uv. "
+        "Run `apt-get install python3 python3-venv` as root, or install uv."
+    )
+    assert plugin.notice("sandbox")["systemMessage"] == said
+
+    with served(plugin) as without, served(ready) as client:
+        assert without.request("tools/list") == client.request("tools/list")
+        assert without.request("ping") == {}
+        assert without.answer(without.ask("no/such"))["error"]["code"] == -32601
+        assert without.failure('"id":7') == f"{said} Then call ipybox again."
+
+    with served(plugin) as client:
+        assert client.failure() == f"{said} Then call ipybox again."
+        shutil.copytree(ready.data, plugin.data, symlinks=True)
+        (plugin.bin / "python3").symlink_to(os.path.realpath(sys.executable))
+        assert client.execute("print(6 * 7)") == "42"
+        assert client.execute("print(6 * 8)") == "48"
+
+
+def test_where_uv_can_not_download_a_python_it_says_so(tmp_path: Path, cache: Path):
+    plugin = Plugin(tmp_path, cache, hidden=PYTHONS)
+    plugin.replace("uv", 'echo "uv: no network" >&2; exit 2')
+
+    notice = plugin.notice("plain")["systemMessage"]
+    assert notice.startswith(
+        "ipybox has no Python 3.11 or later here yet: uv downloads one now, and calls wait for it. "
+    )
+    with served(plugin) as client:
+        assert client.failure() == (
+            "ipybox can't run code here: there is no Python 3.11 or later, and uv could not download one. Run "
+            "`uv python install 3.13`, which says what is wrong, or install Python 3.11 or later. Then call ipybox "
+            "again."
+        )
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_DATA_HOME"])
+def test_a_home_that_can_not_be_written_is_said_with_the_remedy(plugin: Plugin, variable: str):
+    said = "set XDG_DATA_HOME to a directory that you can write"
+    env = {variable: "/dev/null/home"}
+
+    assert said in plugin.notice("plain", **env)["systemMessage"]
+    with served(plugin, **env) as client:
+        assert said in client.failure()
+
+
+def test_a_state_directory_that_can_not_be_written_is_said_with_the_remedy(ready: Plugin):
+    said = "set XDG_STATE_HOME to a directory that you can write"
+    env = {"XDG_STATE_HOME": "/dev/null/state"}
+
+    assert said in ready.notice("plain", **env)["systemMessage"]
+    with served(ready, **env) as client:
+        assert said in client.failure()
+
+
+def test_options_that_are_wrong_are_said_by_each_call(ready: Plugin):
+    with served(ready, "serve", "plain", "--memory-limit=lots") as client:
+        for _ in range(2):
+            assert "--memory-limit: 'lots' is not an amount of memory: write it like 4G" in client.failure()
+
+
+def test_docker_that_is_missing_is_said_by_each_call(tmp_path: Path, cache: Path):
+    plugin = Plugin(tmp_path, cache, hidden={"docker"})
+    with served(plugin, "serve", "docker") as client:
+        for _ in range(2):
+            assert client.failure() == "ipybox: docker is not on PATH: install Docker Engine or Docker Desktop"
 
 
 @pytest.mark.parametrize(
@@ -318,17 +378,3 @@ def test_options_that_are_set_reach_ipybox(tmp_path: Path, mode: Mode, options: 
 
     assert made == [f"--workspace={tmp_path}", *(each.replace("WORKSPACE", str(tmp_path)) for each in expected)]
     parser().parse_args(made) if mode != "docker" else docker_parser().parse_args(made)
-
-
-def test_a_session_is_told_of_files_that_are_not_trusted(tmp_path: Path, cache: Path):
-    plugin = Plugin(tmp_path, cache)
-    (plugin.workspace / "ipybox.yaml").write_text("default: allow")
-    (plugin.workspace / "sandbox-config.json").write_text('{"filesystem": {"allowRead": ["~/.ssh"]}}')
-
-    told = plugin.run("notice", "sandbox", CLAUDE_PLUGIN_OPTION_APPROVE="ipybox.yaml").stdout
-    assert "sandbox-config.json of the workspace is not trusted" in told
-    assert "ipybox.yaml of the workspace is not trusted" in told
-    assert f"{plugin.data}/envs/" in told
-    told = plugin.run("notice", "docker", CLAUDE_PLUGIN_OPTION_APPROVE="ipybox.yaml").stdout
-    assert "sandbox-config.json" not in told
-    assert f"uvx --from {plugin.root}/package ipybox trust" in told

@@ -60,8 +60,8 @@ def test_plugin_costs_little_when_it_is_not_used(installed: Installed):
 
 @pytest.mark.parametrize("installed", LOCAL_PLUGINS, indirect=True)
 def test_server_is_the_one_of_the_repository(installed: Installed, repository: Path):
-    data = installed.home.path / ".claude" / "plugins" / "data"
-    (package,) = data.glob("*/envs/*/lib/*/site-packages/ipybox")
+    data = installed.home.path / ".local" / "share" / "ipybox"
+    (package,) = data.glob("environments/*/versions/*/lib/*/site-packages/ipybox")
     archive = subprocess.run(
         ["git", f"--git-dir={repository}", "archive", "main", "ipybox"], check=True, capture_output=True, timeout=60
     )
@@ -71,10 +71,13 @@ def test_server_is_the_one_of_the_repository(installed: Installed, repository: P
                 assert (package.parent / member.name).read_bytes() == content.read(), member.name
 
 
-def test_commands_of_the_readme_install_a_plugin(home: Home, workspace: Path):
-    readme = (ROOT / "README.md").read_text()
-    commands = re.findall(r"^claude (plugin .*)$", readme, re.MULTILINE)
+def test_commands_of_the_documentation_install_a_plugin(home: Home, workspace: Path):
+    readme, commands = (
+        re.findall(r"^claude (plugin (?:marketplace add|install) .*)$", (ROOT / name).read_text(), re.MULTILINE)
+        for name in ("README.md", "docs/claude-code.md")
+    )
     assert len(commands) == 3
+    assert readme == commands[:2]
 
     said = [home.claude(*shlex.split(command), cwd=workspace) for command in commands]
 
@@ -90,17 +93,22 @@ def test_an_image_that_is_missing_is_said_and_how_to_build_it(home: Home, worksp
     home.marketplace_add()
     home.install("codeact-docker", image="no-such-image")
     script = home.plugin_root("codeact-docker") / "package" / "docker-build.sh"
-    problem, remedy = "there is no Docker image 'no-such-image'", f"IPYBOX_IMAGE=no-such-image sh {script}"
-
-    assert status(home.mcp_list(workspace)) == "✘ Failed to connect"
-    assert f"{problem}: build it with `{remedy}`" in home.log
+    problem, remedy = "no Docker image named 'no-such-image'", f"IPYBOX_IMAGE=no-such-image sh {script}"
 
     def is_told(request: Request) -> list[Block]:
         assert "codeact-docker can't run code here: " in request.text
         assert remedy in request.text
+        return [tool("execute_ipython_cell", code="1")]
+
+    def is_told_again(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert result.is_error
+        assert f"{problem}: build it with `{remedy}`" in result.text
         return [text("You lack the image.")]
 
-    home.session("Hello", [is_told], workspace)
+    allowed = ["mcp__plugin_codeact-docker_ipybox"]
+    session = home.session("Hello", [is_told, is_told_again], workspace, allowed=allowed)
+    assert session.servers == {"plugin:codeact-docker:ipybox": "connected"}
 
 
 @pytest.mark.parametrize("installed", ["codeact-docker"], indirect=True)
@@ -121,9 +129,16 @@ def test_a_container_has_the_network_and_the_memory_that_a_user_sets(installed: 
 @pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
 def test_values_that_a_user_sets_reach_the_server(installed: Installed, workspace: Path):
     home, plugin = installed.home, installed.plugin
+
+    def is_told(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert result.is_error
+        assert "--memory-limit: 'lots' is not an amount of memory: write it like 4G" in result.text
+        return [text("You mean 4G")]
+
     with home.other_config(plugin, memory_limit="lots"):
-        assert status(home.mcp_list(workspace)) == "✘ Failed to connect"
-        assert "--memory-limit: 'lots' is not an amount of memory: write it like 4G" in home.log
+        script = [[tool("execute_ipython_cell", code="1")], is_told]
+        home.session("Run", script, workspace, allowed=[installed.tools])
 
     def is_refused(request: Request) -> list[Block]:
         (result,) = request.results

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.outputs.store import PAGE_BYTES
+from ipybox.mcp_server.results.store import PAGE_BYTES
 from tests.claude.api import Block, Request, text, tool
 from tests.claude.conftest import LOCAL_PLUGINS, Installed
 from tests.claude.example import TOKEN, Example
@@ -75,7 +75,7 @@ def test_plot_and_long_output(installed: Installed, workspace: Path):
         assert "xend" in printed.text
         assert len(printed.text) < 220 + len(str(workspace))
         assert "ipybox://" not in printed.text
-        (file,) = re.findall(r"The whole output: (\S+)", printed.text)
+        (file,) = re.findall(r"Full output: (\S+)", printed.text)
         return [tool("Read", file_path=file)]
 
     def is_read(request: Request) -> list[Block]:
@@ -93,7 +93,7 @@ def test_output_of_a_megabyte_is_paged_through_by_resource(installed: Installed,
     pages: list[str] = []
 
     def is_cut(request: Request) -> list[Block]:
-        (address,) = re.findall(r"The whole output: (ipybox://\S+),", request.result)
+        (address,) = re.findall(r"Full output: (ipybox://\S+),", request.result)
         return [tool("ReadMcpResourceTool", server=f"plugin:{installed.plugin}:ipybox", uri=address)]
 
     def is_page(request: Request) -> list[Block]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.mcp_apigen.generator import write_package
-from ipybox.mcp_apigen.package import ToolSpec, render_package
+from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.mcp_apigen import golden
 
 _PAGED = {"page": {"type": "integer"}, "perPage": {"type": "integer", "description": "Most results on a page."}}

@@ -36,7 +36,7 @@ RUN = "def run(username: str, top_n_repos: int = 3, last_n_commits: int = 5) -> 
 IMPL_RUN = "def run(username: str, top_n_repos: int, last_n_commits: int) -> list[Repo]:"
 
 INTERFACES = {
-    "no run": Case(API_FILE, "def run(", "def _run(", "there is no function `run`", "define `def run(…) -> …:`"),
+    "no run": Case(API_FILE, "def run(", "def _run(", "function `run` not found", "define `def run(…) -> …:`"),
     "untyped parameter": Case(
         API_FILE,
         "username: str",
@@ -101,17 +101,17 @@ INTERFACES = {
         "from gentools",
     ),
     "helper function": Case(API_FILE, "", "\n\ndef help(): ...\n", "function `help`", "move it to impl.py", "def help"),
-    "plain class": Case(API_FILE, "", "\n\nclass A:\n    pass\n", "class `A` is no model", "BaseModel", "class A"),
+    "plain class": Case(API_FILE, "", "\n\nclass A:\n    pass\n", "class `A` is not a model", "BaseModel", "class A"),
     "method of a model": Case(
         API_FILE, '    @field_validator("name")\n    @classmethod\n', "", "neither a validator", "impl.py", "_is_named"
     ),
     "statement": Case(API_FILE, "", "\nprint(1)\n", "runs when the interface is imported", "impl.py", "print(1)"),
-    "syntax error": Case(API_FILE, "class Repo(", "class Repo((", "is not valid Python", "mend", "class Repo(("),
+    "syntax error": Case(API_FILE, "class Repo(", "class Repo((", "is not valid Python", "fix", "class Repo(("),
     "loop": Case(API_FILE, "", "\nfor i in []:\n    pass\n", "runs when the interface is imported", "impl.py", "for i"),
 }
 
 IMPLEMENTATIONS = {
-    "no run in impl": Case(IMPL_FILE, "def run(", "def go(", "there is no function `run`", "api.py's"),
+    "no run in impl": Case(IMPL_FILE, "def run(", "def go(", "function `run` not found", "api.py's"),
     "defaults": Case(IMPL_FILE, "commits: int)", "commits: int = 5)", "has defaults", "remove them", "def run("),
     "other names": Case(IMPL_FILE, "username: str,", "user: str,", "`run` takes (user: str", "of api.py", "def run("),
     "other kinds": Case(
@@ -152,15 +152,17 @@ PACKAGES = {
     "model not exported": Case(
         INIT_FILE, "Repo, run\n", "run\n", "does not export `Repo`", "`from .api import run, Repo`"
     ),
-    "no __all__": Case(INIT_FILE, "__all__", "names", "there is no `__all__`", '`__all__ = ["Repo", "run"]`'),
+    "no __all__": Case(
+        INIT_FILE, "__all__", "names", "`__all__`, a list of names, not found", '`__all__ = ["Repo", "run"]`'
+    ),
     "lacking in __all__": Case(INIT_FILE, ', "run"', "", "`__all__` lacks `run`", '"run"]`', "__all__"),
     "unknown in __all__": Case(INIT_FILE, '"run"', '"run", "x"', "`__all__` names `x`", "remove", "__all__"),
     "implementation exported": Case(
         INIT_FILE, "", "\nfrom .impl import _repo\n", "is imported", "only from .api", ".impl"
     ),
     "code": Case(INIT_FILE, "", "\nif 1:\n    pass\n", "more than exports", "move the rest", "if 1"),
-    "stray module": Case("gentools/github/x.py", "", "", "no saved code action", "directory <category>/<tool>"),
-    "stray file": Case("gentools/x.py", "", "", "found by nobody", "directory <category>/<tool>"),
+    "stray module": Case("gentools/github/x.py", "", "", "is not a saved code action", "directory <category>/<tool>"),
+    "stray file": Case("gentools/x.py", "", "", "never found", "directory <category>/<tool>"),
     "keyword": Case("gentools/class/x/api.py", "", "", "`class` can't be imported", "rename", where="gentools/class"),
     "no identifier": Case(
         "gentools/github/a-b/api.py", "", "", "`a-b` can't be imported", "rename", where="gentools/github/a-b"
@@ -169,15 +171,34 @@ PACKAGES = {
 
 IMPORTS = {
     "name that is not defined": Case(
-        IMPL_FILE, "", "\nUSED = undefined\n", "NameError: name 'undefined'", "mend this line", "USED ="
+        IMPL_FILE, "", "\nUSED = undefined\n", "NameError: name 'undefined'", "fix this line", "USED ="
     ),
-    "exit": Case(IMPL_FILE, "", "\nraise SystemExit(3)\n", "SystemExit: 3", "mend this line", "raise SystemExit"),
+    "text that is no Python": Case(
+        IMPL_FILE, "", '\ncompile("1 +", __file__, "exec")\n', "SyntaxError: invalid syntax", "fix this line"
+    ),
+    "error without a text": Case(
+        IMPL_FILE,
+        "",
+        "\n\nclass Mute(Exception):\n    def __str__(self):\n        raise OSError\n\n\nraise Mute\n",
+        "impl.py fails: Mute:",
+        "fix this line",
+        "raise Mute",
+    ),
+    "call of a tool": Case(
+        IMPL_FILE,
+        "",
+        "\nsearch_repositories.run_parsed(search_repositories.Params(query='x'))\n",
+        "impl.py fails: ToolRunnerError",
+        "fix this line",
+        "search_repositories.run_parsed(search_repositories.Params(query='x'))",
+    ),
+    "exit": Case(IMPL_FILE, "", "\nraise SystemExit(3)\n", "SystemExit: 3", "fix this line", "raise SystemExit"),
     "tool that is not there": Case(
         IMPL_FILE,
         "import list_commits, ",
         "import gone, ",
         "cannot import name 'gone'",
-        "mend this line",
+        "fix this line",
         "import gone",
     ),
     "error in what is used": Case(
@@ -185,11 +206,11 @@ IMPORTS = {
         "class Params",
         "1 / 0\n\n\nclass Params",
         "import of gentools/github/commits_of_top_repos/impl.py fails: ZeroDivisionError",
-        "mend this line",
+        "fix this line",
         "1 / 0",
     ),
     "unresolved annotation": Case(
-        f"{COUNT}/api.py", "from collections.abc import Mapping\n", "", "NameError: name 'Mapping'", "mend this line"
+        f"{COUNT}/api.py", "from collections.abc import Mapping\n", "", "NameError: name 'Mapping'", "fix this line"
     ),
     "result of no kind": Case(
         f"{COUNT}/api.py",
@@ -207,14 +228,14 @@ IMPORTS = {
         "import its types from .api",
     ),
     "class that only looks like a model": Case(
-        API_FILE, "", "\n\nclass A(dict[str, int]):\n    pass\n", "class `A` is no model", "BaseModel", "class A"
+        API_FILE, "", "\n\nclass A(dict[str, int]):\n    pass\n", "class `A` is not a model", "BaseModel", "class A"
     ),
     "implementation by detour": Case(
         API_FILE,
         "class Commit",
         'name = __import__("importlib").import_module(".impl", __package__)\n\n\nclass Commit',
         "cannot import name 'Commit'",
-        "mend this line",
+        "fix this line",
         "import Commit",
         where=IMPL_FILE,
     ),

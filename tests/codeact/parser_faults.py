@@ -9,19 +9,22 @@ DOCUMENTED = '    """The repositories that were found."""\n'
 
 
 PARSERS = {
-    "no tool": Case(
-        "mcpparse/github/gone.py", "", "", "there is no tool mcptools/github/gone.py", "register the server"
-    ),
+    "no tool": Case("mcpparse/github/gone.py", "", "", "tool mcptools/github/gone.py not found", "register the server"),
     "no model": Case(
         SEARCH,
         "class ParseResult(",
         "class Parsed(",
-        "no model `ParseResult`",
+        "model `ParseResult` not found",
         f"append it to {SEARCH}",
         "def run_parsed",
     ),
     "no run_parsed": Case(
-        SEARCH, "def run_parsed(", "def parsed(", "no function `run_parsed`", f"append it to {SEARCH}", "def parsed("
+        SEARCH,
+        "def run_parsed(",
+        "def parsed(",
+        "function `run_parsed` not found",
+        f"append it to {SEARCH}",
+        "def parsed(",
     ),
     "untyped": Case(SEARCH, "(params: Params) -> P", "(params) -> P", "has no type", "annotate it", "def run_parsed"),
     "more parameters": Case(
@@ -45,6 +48,14 @@ PARSERS = {
         "body",
         "import mcpp",
     ),
+    "parser imported by detour": Case(
+        SEARCH,
+        "",
+        '\n\nparser = __import__("importlib").import_module("mcpparse.github.search_repositories")\n',
+        "its parser is imported with it",
+        "in the body of `run_parsed` only",
+        "def run_parsed",
+    ),
     "generated body": Case(SEARCH, "-> str: ...\n", '-> str: return ""\n', CHANGED, "again"),
     "other tool": Case(SEARCH, "@CLIENT.tool", '@CLIENT.tool("delete_repository")', CHANGED, "again"),
     "generated function removed": Case(SEARCH, "run_async = ", "run_later = ", CHANGED, "again"),
@@ -56,13 +67,11 @@ PARSERS = {
         "mcptools/github/.ipybox.json",
         '"modules"',
         '"module"',
-        "doesn't say what was generated",
+        "doesn't record what was generated",
         "again",
         where=SEARCH,
     ),
-    "no parse": Case(
-        SEARCH_PARSER, "def parse(", "def read(", "there is no function `parse`", "`def parse(result: str)"
-    ),
+    "no parse": Case(SEARCH_PARSER, "def parse(", "def read(", "function `parse` not found", "`def parse(result: str)"),
     "type of parse": Case(
         SEARCH_PARSER, "result: str", "result: dict", "returns str", "`def parse(result: str)", "def pa"
     ),
@@ -86,7 +95,7 @@ PARSERS = {
         "import that of mcptools.github.search_repositories",
         "class ParseResult",
     ),
-    "model not imported": Case(
+    "model not imported by the parser": Case(
         SEARCH_PARSER, "ParseResult, R", "R", "`ParseResult` is not imported", "`from mcptools.github.search_repo"
     ),
     "other model": Case(
@@ -96,11 +105,11 @@ PARSERS = {
         SEARCH,
         "class ParseResult(BaseModel)",
         "class ParseResult(list[str])",
-        "no pydantic",
+        "is not a pydantic model",
         "BaseModel",
         "class Parse",
     ),
-    "parser fails": Case(SEARCH_PARSER, "", "\n1 / 0\n", "ZeroDivisionError", "mend this line", "1 / 0"),
+    "parser fails": Case(SEARCH_PARSER, "", "\n1 / 0\n", "ZeroDivisionError", "fix this line", "1 / 0"),
     "run_parsed with no parser": Case(
         "mcptools/github/list_commits.py",
         "",

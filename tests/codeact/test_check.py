@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from ipybox.codeact import check
-from ipybox.codeact.verdict import SHOWN, problems
+from ipybox.codeact.checker import SHOWN, problems
 from ipybox.mcp_apigen.generator import write_package
-from ipybox.mcp_apigen.package import render_package
+from ipybox.mcp_apigen.package.files import render_package
 from tests.codeact.conftest import COMMITS, PARSER, SEARCH, SEARCH_PARSER, TRACKER_APPENDED, TRACKER_PARSER, append
 from tests.codeact.faults import IMPL_FILE, IMPLEMENTATIONS, IMPORTS, INTERFACES, PACKAGES, Case
 from tests.codeact.parser_faults import PARSERS
 from tests.mcp_apigen.test_package import case_tools
 
 FILES = ("__init__", "api", "impl")
-CASES = INTERFACES | IMPLEMENTATIONS | PACKAGES | IMPORTS | PARSERS
+TABLES = (INTERFACES, IMPLEMENTATIONS, PACKAGES, IMPORTS, PARSERS)
+CASES = {name: case for table in TABLES for name, case in table.items()}
+assert len(CASES) == sum(map(len, TABLES)), "a fault that has the name of another one is not tested"
 
 
 def spoil(workspace: Path, case: Case) -> str:
@@ -65,6 +67,15 @@ def test_an_emptied_file_is_a_fault(good: Path, path: str):
 def test_a_workspace_in_which_all_is_well_is_ok(good: Path):
     assert problems(good) == []
     assert check(workspace=good) == "ok: 2 gentools, 2 parsers"
+
+
+def test_names_for_type_checkers_only_and_own_classes_of_an_implementation_are_ok(good: Path):
+    api, impl = good / COMMITS / "api.py", good / COMMITS / "impl.py"
+    checked = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import this\n\n\nclass Commit"
+    api.write_text(api.read_text().replace("class Commit", checked, 1))
+    append(impl, "\n\nclass Own:\n    pass\n")
+
+    assert problems(good) == []
 
 
 def test_parsers_of_all_kinds_of_generated_tools_are_ok(tmp_path: Path):

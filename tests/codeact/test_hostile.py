@@ -9,7 +9,7 @@ import pytest
 
 from ipybox.codeact import check, tools
 from ipybox.codeact import source as source_module
-from ipybox.codeact.source import MAX_FILE, UnreadableError, Workspace
+from ipybox.codeact.source import MAX_FILE, SourceReader, UnreadableError
 from tests.codeact.conftest import COMMITS
 
 #: Seconds that an answer may take, whatever there is.
@@ -97,13 +97,14 @@ def test_a_workspace_may_be_a_link(good: Path, tmp_path_factory: pytest.TempPath
     assert check(workspace=link) == check(workspace=good) == "ok: 2 gentools, 2 parsers"
 
 
+@pytest.mark.slow
 def test_thousands_of_files_are_answered_in_part(good: Path):
     for number in range(10_001):
         (good / f"mcptools/github/x{number}.py").touch()
     started = time.monotonic()
 
-    assert "! mcptools/github:1: is left out: there are more than 10,000 files" in tools(workspace=good).splitlines()
-    assert "mcptools/github:1: is left out" in check(workspace=good)
+    assert "! mcptools/github:1: is omitted: there are more than 10,000 files" in tools(workspace=good).splitlines()
+    assert "mcptools/github:1: is omitted" in check(workspace=good)
     assert time.monotonic() - started < PROMPT
 
 
@@ -140,10 +141,10 @@ def test_deep_annotations_are_a_fault(good: Path):
 
 def test_reading_a_missing_file_is_no_fault_of_it(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
-        Workspace(tmp_path).module("gone.py")
+        SourceReader(tmp_path).module("gone.py")
 
 
 def test_reading_names_what_can_not_be_listed(good: Path):
     with pytest.raises(UnreadableError, match="can't be listed") as caught:
-        Workspace(good).entries("mcptools/github/list_commits.py")
+        SourceReader(good).entries("mcptools/github/list_commits.py")
     assert caught.value.path == "mcptools/github/list_commits.py"

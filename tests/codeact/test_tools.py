@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -11,9 +12,9 @@ import pytest
 
 import ipybox.codeact
 from ipybox.codeact import tools
-from ipybox.codeact.listing import HITS, HOW
+from ipybox.codeact.listing import HOW, OTHERS
 from ipybox.mcp_apigen.generator import write_package
-from ipybox.mcp_apigen.package import ToolSpec, render_package
+from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.codeact.conftest import COMMITS
 from tests.mcp_apigen.test_package import github_tools
 
@@ -140,8 +141,8 @@ class ParseResult(BaseModel):
 def run_parsed(params: Params) -> ParseResult:
     """The repositories that were found."""
 
-# from mcptools.github.search_repositories import Params, run_parsed
-# result = run_parsed(Params(query=…))'''
+# from mcptools.github import search_repositories
+# search_repositories.run_parsed(search_repositories.Params(query=…)) -> ParseResult'''
     )
 
 
@@ -157,13 +158,36 @@ def test_a_name_shows_the_interface_of_a_saved_code_action_and_not_how_it_works(
 
 def test_an_interface_of_an_async_action_is_called_with_await(good: Path):
     assert tools("labels.count", workspace=good).endswith("import run\n# result = await run(…)")
-    assert "# result = await run_parsed_async(Params(query=…" in tools("tracker.search_tickets", workspace=good)
-
-
-def test_a_tool_without_a_parser_tells_its_async_form(good: Path):
-    assert tools("tracker.ping", workspace=good).endswith(
-        "# result = run(Params()); run_async(params) is the same, awaited"
+    assert "# await search_tickets.run_parsed_async(search_tickets.Params(query=…" in tools(
+        "tracker.search_tickets", workspace=good
     )
+
+
+def test_an_interface_names_properties_and_what_is_passed_by_name_only(good: Path):
+    api = good / "gentools/labels/count/api.py"
+    api.write_text(
+        "import functools\n\nfrom pydantic import BaseModel\n\n\nclass Span(BaseModel):\n"
+        "    @functools.cached_property\n    def length(self) -> int:\n        return 1\n\n    start: int\n\n\n"
+        'async def run(*, first: int, last: int = 9) -> Span:\n    """Counts."""\n'
+    )
+
+    assert "count(*, first, last=9)" in tools("labels", workspace=good)
+    assert "class Span(BaseModel):\n    @property\n    def length(self) -> int: ...\n    start: int" in tools(
+        "labels.count", workspace=good
+    )
+
+
+def test_an_overview_of_saved_code_actions_alone_names_no_servers(good: Path):
+    shutil.rmtree(good / "mcptools")
+
+    overview = tools(workspace=good)
+
+    assert overview.startswith("gentools (2), to be preferred:")
+    assert "mcptools" not in overview
+
+
+def test_an_interface_names_what_run_returns(good: Path):
+    assert tools("tracker.ping", workspace=good).endswith("# ping.run(ping.Params()) -> str")
 
 
 def test_a_name_of_several_tools_lists_them(good: Path):
@@ -186,23 +210,114 @@ def test_a_code_action_hides_no_tool_of_its_name(good: Path):
 
 
 @pytest.mark.parametrize(
-    ("query", "first"),
+    ("query", "best"),
     [
-        ("commits by author", "github.list_commits: "),
-        ("Repository search", "github.search_repositories [run_parsed]: "),
-        ("popular stars", "github.commits_of_top_repos("),
-        ("AUTHOR", "github.list_commits: "),
-        ("per page", "github.search_repositories [run_parsed]: "),
-        ("ticket", "tracker.search_tickets [run_parsed]: "),
-        ("is the tracker up?", "tracker.ping: "),
-        ("labels", "await labels.count("),
+        ("commits by author", "mcptools.github.list_commits"),
+        ("Repository search", "mcptools.github.search_repositories"),
+        ("find repos", "mcptools.github.search_repositories"),
+        ("popular stars", "gentools.github.commits_of_top_repos"),
+        ("AUTHOR", "mcptools.github.list_commits"),
+        ("per page", "mcptools.github.search_repositories"),
+        ("ticket", "mcptools.tracker.search_tickets"),
+        ("is the tracker up?", "mcptools.tracker.ping"),
+        ("how often labels are used", "gentools.labels.count"),
     ],
 )
-def test_words_find_the_tool_that_they_are_about(good: Path, query: str, first: str):
-    assert tools(query, workspace=good).startswith(first)
+def test_words_find_the_tool_that_they_are_about(good: Path, query: str, best: str):
+    assert re.match(rf"# {re.escape(best)}(:|\n)", tools(query, workspace=good))
 
 
-def test_names_count_more_than_parameters_and_these_more_than_texts(tmp_path: Path):
+def test_a_search_shows_a_short_interface_and_names_other_hits(good: Path):
+    assert (
+        tools("find repositories", workspace=good)
+        == """\
+# mcptools.github.search_repositories: Finds repositories
+class Params(Input):
+    query: str
+    page: int = UNSET
+    perPage: int = UNSET  # Most results on a page.
+class Repository(BaseModel):
+    name: str
+    stars: int
+class ParseResult(BaseModel):
+    repositories: list[Repository]
+# from mcptools.github import search_repositories
+# search_repositories.run_parsed(search_repositories.Params(query=…)) -> ParseResult
+# also: gentools.github.commits_of_top_repos, tracker.search_tickets [run_parsed], github.list_commits"""
+    )
+
+
+def test_a_short_interface_of_a_saved_code_action_says_what_run_does(good: Path):
+    shown = tools("latest commits of popular repositories", workspace=good)
+
+    assert shown.startswith("# gentools.github.commits_of_top_repos\nclass Commit(BaseModel):\n    sha: str")
+    assert '"""The latest commits of a user\'s repositories with most stars.' in shown
+    assert "# from gentools.github.commits_of_top_repos import run\n# result = run(username=…)" in shown
+    assert "_is_named" not in shown
+
+
+def test_several_queries_are_answered_at_once_and_nothing_is_shown_twice(good: Path):
+    repositories, commits = tools("find repos", workspace=good), tools("list commits", workspace=good)
+
+    assert tools("find repos", "list commits", workspace=good) == f"{repositories}\n\n{commits}"
+    assert tools("find repos", "find repos", workspace=good) == repositories
+
+
+@pytest.mark.parametrize("query", ["list commits", "list the commits", "commit list"])
+def test_a_listing_is_found_before_what_only_shares_its_noun(tmp_path: Path, query: str):
+    commit = ToolSpec("git_commit", "Records changes to the repository. Lists nothing.", {})
+    listing = ToolSpec("list_commits", "Get list of commits of a branch.", {})
+    others = [ToolSpec(f"list_{noun}", f"Lists {noun}.", {}) for noun in ("tags", "branches", "releases")]
+    for server, specs in (("git", [commit]), ("github", [listing, *others])):
+        write_package(tmp_path / "mcptools" / server, render_package(server, {"command": "x"}, specs, "seal"))
+
+    assert tools(query, workspace=tmp_path).startswith("# mcptools.github.list_commits:")
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("raise a ticket", "create_issue"),
+        ("tickets", "list_issues"),
+        ("show all bugs", "list_issues"),
+        ("erase a ticket", "delete_issue"),
+        ("unfavorite", "unstar"),
+        ("mark as favorite", "star"),
+        ("merge requests", "list_pull_requests"),
+    ],
+)
+def test_what_is_done_tells_tools_for_the_same_thing_apart(tmp_path: Path, query: str, best: str):
+    names = ("create_issue", "delete_issue", "get_issue", "list_issues", "star", "unstar", "list_pull_requests")
+    specs = [ToolSpec(name, None, {}) for name in names]
+    write_package(tmp_path / "mcptools" / "forge", render_package("forge", {"command": "x"}, specs, "seal"))
+
+    assert tools(query, workspace=tmp_path).startswith(f"# mcptools.forge.{best}\n")
+
+
+@pytest.mark.parametrize(
+    ("query", "nearest"),
+    [
+        ("tracker.list_commits", "github.list_commits, "),
+        ("github.listcommits", "github.list_commits"),
+        ("mcptools.github.get_commits", "github.list_commits"),
+        ("mcptools/github/search_repos.py", "github.search_repositories"),
+        ("github.top_repos", "github.commits_of_top_repos, "),
+    ],
+)
+def test_a_name_that_no_tool_has_shows_no_interface_but_names_the_nearest(good: Path, query: str, nearest: str):
+    name = query.removeprefix("mcptools").strip("./").replace("/", ".").removesuffix(".py")
+
+    answer = tools(query, workspace=good)
+
+    assert answer.startswith(f"There is no {name}; nearest: {nearest}")
+    assert len(answer.splitlines()) == 1
+
+
+def test_a_name_that_resembles_nothing_says_what_there_is(good: Path):
+    assert tools("qwertz.asdf", workspace=good).startswith("There is no qwertz.asdf among: gentools.github 1, ")
+
+
+def test_names_count_more_than_summaries_these_more_than_parameters_and_these_more_than_texts(tmp_path: Path):
     specs = [
         ToolSpec("a", "Says zebra.", {}),
         ToolSpec("b", None, {"properties": {"zebra": {"type": "string"}}}),
@@ -213,11 +328,10 @@ def test_names_count_more_than_parameters_and_these_more_than_texts(tmp_path: Pa
     ]
     write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, specs, "seal"))
 
-    hits, _, best = tools("zebras, please", workspace=tmp_path).partition("\n\n")
+    answer = tools("zebras, please", workspace=tmp_path)
 
-    names = [re.split("[: ]", line)[0] for line in hits.splitlines()]
-    assert names == ["zoo.zebra", "zoo.zebrafish", "zoo.b", "zoo.a", "zoo.e"]
-    assert best.startswith("# mcptools/zoo/zebra.py\n")
+    assert answer.startswith("# mcptools.zoo.zebra\n")
+    assert answer.endswith("\n# also: zoo.zebrafish, zoo.a, zoo.b, zoo.e")
 
 
 @pytest.mark.parametrize("others", [[], [f"by_the_number_of_{number}" for number in range(8)]], ids=["few", "many"])
@@ -226,14 +340,30 @@ def test_values_of_parameters_are_searched(tmp_path: Path, others: list[str]):
     specs = [ToolSpec("a", None, {}), ToolSpec("b", None, order)]
     write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, specs, "seal"))
 
-    assert tools("newest", workspace=tmp_path).startswith("zoo.b\n\n# mcptools/zoo/b.py\n")
+    assert tools("newest", workspace=tmp_path).startswith("# mcptools.zoo.b\n")
 
 
-def test_a_search_has_few_hits(large: Path):
-    hits, _, best = tools("get the things of it", workspace=large).partition("\n\n")
+def test_a_search_names_few_other_hits(large: Path):
+    *interface, others = tools("get or do something", workspace=large).splitlines()
 
-    assert len(hits.splitlines()) == HITS + 1
-    assert best.startswith("# mcptools/github/")
+    assert interface[0].startswith("# mcptools.github.")
+    assert others.startswith("# also: ")
+    assert others.count(",") == OTHERS - 1
+
+
+def test_what_a_search_says_of_a_field_is_short(tmp_path: Path):
+    said = {"type": "string", "description": "word " * 100}
+    schema = {"properties": {"needed": said, "optional": said}, "required": ["needed"]}
+    write_package(
+        tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, [ToolSpec("zebra", None, schema)], "")
+    )
+
+    _, _, needed, optional, *_ = tools("zebras", workspace=tmp_path).splitlines()
+
+    assert needed.startswith("    needed: str  # word word")
+    assert needed.endswith("…")
+    assert 60 < len(optional) < 100 < len(needed) < 150
+    assert len(tools("zoo.zebra", workspace=tmp_path)) > 1000
 
 
 def test_an_interface_that_is_long_is_not_shown_unasked(tmp_path: Path):
@@ -242,7 +372,10 @@ def test_an_interface_that_is_long_is_not_shown_unasked(tmp_path: Path):
         tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, [ToolSpec("zebra", "Zebras.", long)], "")
     )
 
-    assert tools("zebras", workspace=tmp_path) == "zoo.zebra: Zebras"
+    line, how = tools("zebras", workspace=tmp_path).splitlines()
+
+    assert line.startswith("# zoo.zebra(field_0?, field_1?,")
+    assert how == '# tools("mcptools.zoo.zebra") shows its interface'
 
 
 def test_a_search_without_hits_says_what_there_is(good: Path):
@@ -270,22 +403,26 @@ def test_everything_shown_of_real_tools_is_python(large: Path):
     names = [path.stem for path in (large / "mcptools/github").glob("*.py") if path.stem != "__init__"]
     for name in sorted(names)[::10]:
         ast.parse(tools(f"mcptools.github.{name}", workspace=large))
+        ast.parse(tools(name.replace("_", " "), workspace=large))
     assert len(names) == 117
 
 
 def test_exported_names_are_these():
-    assert ipybox.codeact.__all__ == ["check", "tools"]
+    assert ipybox.codeact.__all__ == ["check", "suggest_parser", "tools"]
     assert set(ipybox.codeact.__all__) <= set(dir(ipybox.codeact))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         getattr(ipybox.codeact, "nothing")  # noqa: B009  pyright knows that the attribute is missing
 
 
-@pytest.mark.parametrize(("name", "more"), [("tools", ["pydantic"]), ("check", [])])
-def test_importing_loads_nothing_heavy(tmp_path: Path, name: str, more: list[str]):
+@pytest.mark.parametrize(
+    ("name", "module", "more"),
+    [("tools", "listing", ["pydantic"]), ("check", "checker", []), ("suggest_parser", "suggestion", [])],
+)
+def test_importing_loads_nothing_heavy(tmp_path: Path, name: str, module: str, more: list[str]):
     script = f"from ipybox.codeact import {name}\nimport sys\nprint(*sys.modules)"
     run = [sys.executable, "-W", "error", "-c", script]
     loaded = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout.split()
 
     heavy = {"mcp", "mcp_types", "aiohttp", "asyncio", "starlette", "ipybox.mcp_apigen", "tornado", *more}
     assert heavy.isdisjoint(loaded)
-    assert f"ipybox.codeact.{'listing' if name == 'tools' else 'verdict'}" in loaded
+    assert f"ipybox.codeact.{module}" in loaded

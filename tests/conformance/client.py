@@ -9,7 +9,7 @@ import httpx2
 from mcp_types import ElicitRequestParams, ElicitResult, Tool
 
 from ipybox import generate_mcp_sources
-from ipybox.mcp_client import MCPClient
+from ipybox.mcp_client.client import MCPClient
 from tests.servers import WAIT
 
 #: Where the suite expects that the client's metadata are published.

@@ -27,8 +27,9 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from ipybox.mcp_http import Listening
-from ipybox.mcp_server import MCPServer
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.mcp_server.http import HTTPServerInfo
+from ipybox.mcp_server.server import MCPServer
 
 Context = mcpserver.Context[Any, Any]
 
@@ -148,11 +149,11 @@ async def _elicit(message: str, properties: dict[str, Any], context: Context) ->
     return f"Elicitation completed: action={result.action}, content={json.dumps(result.content)}"
 
 
-def tell(listening: Listening) -> None:
+def tell(listening: HTTPServerInfo) -> None:
     print(f"ipybox: serving on {listening.url}, its token is in {listening.token_file}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     logging.disable()
     warnings.simplefilter("ignore", MCPDeprecationWarning)
-    asyncio.run(FixtureServer(Path(sys.argv[2])).run_http(port=0, on_listening=tell))
+    asyncio.run(FixtureServer(ExecutorConfig(working_dir=Path(sys.argv[2]))).run_http(port=0, on_listening=tell))

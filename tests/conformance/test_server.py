@@ -46,7 +46,7 @@ OF_FIXTURE = (
 _NO_PROMPTS = "ipybox has no prompts, and does not announce any"
 _NO_SUBSCRIPTIONS = "outputs never change, and their addresses come with results: there is nothing to subscribe to"
 _OTHER_RESOURCES = (
-    "it reads `test://` addresses, and ipybox's resources are outputs alone: see tests/test_mcp_server.py"
+    "it reads `test://` addresses, and ipybox's resources are outputs alone: see tests/mcp_server/test_server.py"
 )
 NOT_APPLICABLE = {
     "completion-complete": "ipybox has neither prompts nor templates with values to complete",

@@ -20,8 +20,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from ipybox.docker.container import LABEL
+from tests.mcp_server.test_server import EXECUTE, INITIALIZE
 from tests.servers import ROOT, WAIT, descendants, until_dead
-from tests.test_mcp_server import EXECUTE, INITIALIZE
 
 ENSURE_DOCKER = ROOT / "tests" / "docker" / "ensure-docker.sh"
 
@@ -175,5 +175,6 @@ async def launched(workspace: Path, *arguments: str, **how: Any) -> AsyncGenerat
         for pid in await until_dead(pids, GRACE):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if left := containers(workspace):
-            docker("rm", "--force", *left.split())
+        for container in containers(workspace).split():
+            with suppress(AssertionError):  # it may be about to be removed
+                docker("rm", "--force", container)

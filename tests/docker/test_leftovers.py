@@ -12,8 +12,8 @@ import pytest
 
 from tests.conftest import Fifo
 from tests.docker.conftest import GRACE, Launched, cell, command, containers, docker, launched, until_removed
+from tests.mcp_server.test_server import EXECUTE
 from tests.servers import WAIT, until_dead
-from tests.test_mcp_server import EXECUTE
 
 #: The fifo is in the workspace, so it is the same one in the container.
 BUSY = cell(
@@ -26,7 +26,7 @@ def eof(running: Launched) -> None:
     running.process.stdin.close()
 
 
-def signalled(number: signal.Signals) -> Callable[[Launched], None]:
+def signaled(number: signal.Signals) -> Callable[[Launched], None]:
     return lambda running: running.process.send_signal(number)
 
 
@@ -40,9 +40,9 @@ def kill_all(running: Launched) -> None:
     "end",
     [
         pytest.param(eof, id="eof"),
-        pytest.param(signalled(signal.SIGTERM), id="SIGTERM"),
-        pytest.param(signalled(signal.SIGINT), id="SIGINT"),
-        pytest.param(signalled(signal.SIGKILL), id="SIGKILL"),
+        pytest.param(signaled(signal.SIGTERM), id="SIGTERM"),
+        pytest.param(signaled(signal.SIGINT), id="SIGINT"),
+        pytest.param(signaled(signal.SIGKILL), id="SIGKILL"),
         pytest.param(kill_all, id="SIGKILL-of-the-owner-too"),
     ],
 )

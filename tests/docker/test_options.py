@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import json
 import os
 from dataclasses import replace
 from itertools import pairwise
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli import parser as whole_parser
+from ipybox.cli.docker_options import container_options, docker_parser
+from ipybox.cli.options import parser as whole_parser
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine
 from ipybox.docker.errors import DockerError
-from ipybox.docker.options import MEMORY_BESIDE_CODE, Options, options, parser
-from ipybox.docker.refusal import request_id
-from ipybox.state import workspace_state_dir
+from ipybox.docker.options import MEMORY_BESIDE_CODE, Options
+from ipybox.docker.refusal import refuse, request_id
+from ipybox.support.state import workspace_state_dir
 from ipybox.workspace.trust import TrustStore
 
 ENGINE = Engine("/usr/bin/docker", 16 << 30)
@@ -35,27 +37,28 @@ def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatc
     monkeypatch.setenv("TOKEN", "s3cret")
     given = ["--workspace", str(tmp_path), "--memory-limit=2G", "-e", "TOKEN", "--cpu-seconds=5", "--log-level", "INFO"]
     given += ["--allowed-dir", ".", "--allowed-dir=data", "--images=link", "--resources=always"]
-    given += ["--instructions=brief", "--audit=hash"]
-    alone = options(parser().parse_args(given))
-    assert alone == options(whole_parser().parse_args(["docker", *given]))
+    given += ["--instructions=brief", "--audit=hash", "--connect-timeout=5", "--register-timeout=9"]
+    alone = container_options(docker_parser().parse_args(given))
+    assert alone == container_options(whole_parser().parse_args(["docker", *given]))
     assert alone == Options(
         workspace=tmp_path,
         image="ipybox",
         env=["TOKEN"],
         memory_limit=2 << 30,
         passed_on=[
-            *("--allowed-dir=.", "--allowed-dir=data", "--images=link", "--resources=always"),
-            *("--instructions=brief", "--audit=hash", "--cpu-seconds=5.0", "--log-level=INFO"),
+            *("--allowed-dir=.", "--allowed-dir=data", "--audit=hash", "--images=link", "--resources=always"),
+            *("--connect-timeout=5.0", "--register-timeout=9.0", "--instructions=brief", "--log-level=INFO"),
+            "--cpu-seconds=5.0",
         ],
     )
 
 
 def test_files_of_the_workspace_are_transferred_unless_other_directories_are_named(tmp_path: Path):
     workspace = ["--workspace", str(tmp_path)]
-    for parsed in (parser().parse_args(workspace), whole_parser().parse_args(["docker", *workspace])):
-        assert "--allowed-dir=." in options(parsed).passed_on
+    for parsed in (docker_parser().parse_args(workspace), whole_parser().parse_args(["docker", *workspace])):
+        assert "--allowed-dir=." in container_options(parsed).passed_on
         parsed.allowed_dir = []  # as the plugin does
-        assert "allowed-dir" not in str(options(parsed).passed_on)
+        assert "allowed-dir" not in str(container_options(parsed).passed_on)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +73,8 @@ def test_files_of_the_workspace_are_transferred_unless_other_directories_are_nam
 )
 def test_how_calls_are_approved_is_passed_on(given: list[str], expected: list[str], tmp_path: Path):
     given = ["--workspace", str(tmp_path), *(each.replace("WORKSPACE", str(tmp_path)) for each in given)]
-    for parsed in (parser().parse_args(given), whole_parser().parse_args(["docker", *given])):
-        passed_on = options(parsed).passed_on
+    for parsed in (docker_parser().parse_args(given), whole_parser().parse_args(["docker", *given])):
+        passed_on = container_options(parsed).passed_on
         assert [each for each in passed_on if each.startswith(("--approve", "--late"))] == expected
 
 
@@ -82,7 +85,7 @@ def test_the_container_is_told_what_is_trusted_on_the_host_and_nothing_else(tmp_
     workspace = ["--workspace", str(tmp_path), "--sandbox", f"--approve={tmp_path}/ipybox.yaml"]
 
     def trusted(*given: str) -> list[str]:
-        passed_on = options(parser().parse_args([*workspace, *given])).passed_on
+        passed_on = container_options(docker_parser().parse_args([*workspace, *given])).passed_on
         return [each for each in passed_on if each.startswith("--trusted")]
 
     def hash_of(name: str) -> str:
@@ -104,27 +107,41 @@ def test_the_container_is_told_what_is_trusted_on_the_host_and_nothing_else(tmp_
 
 
 def test_rules_that_the_container_does_not_see_are_refused(tmp_path: Path):
-    parsed = parser().parse_args(["--workspace", str(tmp_path), "--approve=/etc/ipybox.yaml"])
-    with pytest.raises(DockerError, match=r"the container does not see /etc/ipybox\.yaml: have the rules"):
-        options(parsed)
+    parsed = docker_parser().parse_args(["--workspace", str(tmp_path), "--approve=/etc/ipybox.yaml"])
+    with pytest.raises(DockerError, match=r"the container does not see /etc/ipybox\.yaml: put the rules"):
+        container_options(parsed)
 
 
 def test_options_may_come_before_the_command(tmp_path: Path):
     given = whole_parser().parse_args(["--workspace", str(tmp_path), "--memory-limit", "0", "docker"])
-    assert options(given).workspace == tmp_path
-    assert options(given).memory_limit == 0
+    assert container_options(given).workspace == tmp_path
+    assert container_options(given).memory_limit == 0
 
 
 @pytest.mark.parametrize("given", ["TOKEN=s3cret", "", "A B", "-x"])
 def test_a_value_is_never_on_a_command_line(given: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
-        parser().parse_args([f"--env={given}"])
+        docker_parser().parse_args([f"--env={given}"])
     assert "s3cret" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--memory-limit=much", "'much'"),
+        ("--connect-timeout=0", "0 is not a number of seconds above 0"),
+        ("--register-timeout=inf", "inf is not a number of seconds above 0"),
+    ],
+)
+def test_values_that_are_no_sizes_or_times_are_refused(given: str, said: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        docker_parser().parse_args([given])
+    assert said in capsys.readouterr().err
 
 
 def test_too_little_memory_is_refused(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
-        parser().parse_args(["--memory-limit", "64M"])
+        docker_parser().parse_args(["--memory-limit", "64M"])
     assert "64M is too low: a kernel needs 128 MiB at least" in capsys.readouterr().err
 
 
@@ -154,6 +171,21 @@ def test_a_container_of_an_ordinary_user_is_theirs(asked: Options, monkeypatch: 
     monkeypatch.setattr(os, "geteuid", lambda: 501)
     monkeypatch.setattr(os, "getegid", lambda: 20)
     assert values(create_command(asked, ENGINE), "--user") == ["501:20"]
+
+
+def test_a_sandbox_is_permitted_what_apparmor_forbids_to_containers(asked: Options, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 501)
+    asked = replace(asked, sandbox=True)
+
+    assert "apparmor=unconfined" in values(create_command(asked, replace(ENGINE, apparmor=True)), "--security-opt")
+    assert "apparmor=unconfined" not in create_command(asked, ENGINE)
+    assert "apparmor=unconfined" not in create_command(replace(asked, sandbox=False), replace(ENGINE, apparmor=True))
+
+
+def test_a_container_whose_state_can_not_be_kept_is_not_made(asked: Options, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/state")
+    with pytest.raises(DockerError, match="the directory for the container's state can't be created: "):
+        create_command(asked, ENGINE)
 
 
 def test_a_workspace_has_any_name(tmp_path: Path):
@@ -197,5 +229,44 @@ def test_requests_are_told_from_all_else(line: bytes, number: int | str | None):
 
 
 def test_all_options_explain_themselves():
-    for action in parser()._actions:  # pyright: ignore[reportPrivateUsage] -- argparse has no other way
+    for action in docker_parser()._actions:  # pyright: ignore[reportPrivateUsage] -- argparse has no other way
         assert action.help not in (None, "", argparse.SUPPRESS), action.option_strings
+
+
+#: What a client sends first.
+REQUEST = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}\n'
+
+
+def refused(requests: bytes, place: Path) -> bytes:
+    """Returns what a client reads that has sent this, and waits for no more than the answers."""
+    (place / "requests").write_bytes(requests)
+    with (place / "requests").open("rb") as stdin, (place / "answers").open("wb") as stdout:
+        refuse("no Docker", stdin.fileno(), stdout.fileno())
+    return (place / "answers").read_bytes()
+
+
+def test_each_request_is_refused_with_the_reason(tmp_path: Path):
+    answers = [json.loads(line) for line in refused(REQUEST * 2, tmp_path).splitlines()]
+
+    assert answers == [{"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "no Docker"}}] * 2
+
+
+def test_what_is_too_long_for_a_request_is_not_waited_for(tmp_path: Path):
+    assert refused(b" " * (1 << 20) + REQUEST, tmp_path) == b""
+
+
+def test_a_refusal_ends_when_nobody_listens(tmp_path: Path):
+    (tmp_path / "requests").write_bytes(REQUEST)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with (tmp_path / "requests").open("rb") as stdin, os.fdopen(writer, "wb", buffering=0) as stdout:
+        refuse("no Docker", stdin.fileno(), stdout.fileno())
+
+
+def test_people_at_a_terminal_are_not_asked_for_requests(tmp_path: Path):
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as terminal, os.fdopen(theirs, "rb", buffering=0) as stdin:
+        terminal.write(REQUEST)
+        with (tmp_path / "answers").open("wb") as stdout:
+            refuse("no Docker", stdin.fileno(), stdout.fileno())
+    assert (tmp_path / "answers").read_bytes() == b""

@@ -17,13 +17,13 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from ipybox.diagnosis import problems
+from ipybox.cli.diagnosis import problems
 from ipybox.docker.engine import DAEMON_TIMEOUT
 from tests.docker.conftest import readable_copy
 from tests.servers import ROOT, WAIT
 
-#: Seconds in which it has to be said what is wrong.
-SOON = 2.0
+#: Seconds in which the reason must be reported: less than questions take that are asked one after the other.
+SOON = 2 * DAEMON_TIMEOUT
 
 #: Of nobody here, unless root starts the tests.
 NOBODY = 65534
@@ -68,6 +68,28 @@ def test_docker_is_not_there(tmp_path: Path):
     said = told(tmp_path, PATH=str(tmp_path))
     assert said.message == "ipybox: docker is not on PATH: install Docker Engine or Docker Desktop"
     assert said.seconds < SOON
+
+
+@pytest.mark.parametrize(
+    ("info", "inspect", "message"),
+    [
+        ("echo '{}}'", "true", "`docker info` prints unexpected information: '{}}\\n'"),
+        ("""echo '[0, [], ["no route"]]'""", "true", "the Docker daemon can't be reached (no route): start Docker"),
+        (
+            "echo '[0, [], null]'",
+            "echo 'no space left'; false",
+            "can't be inspected, docker exits with 1: no space left",
+        ),
+    ],
+    ids=["no JSON", "errors", "image"],
+)
+def test_a_docker_that_answers_something_else(tmp_path: Path, info: str, inspect: str, message: str):
+    docker = tmp_path.with_name(f"{tmp_path.name}-bin") / "docker"  # not in the workspace
+    docker.parent.mkdir()
+    docker.write_text(f"#!/bin/sh\ncase $1 in info) {info} ;; image) {inspect} ;; *) exit 1 ;; esac\n")
+    docker.chmod(0o755)
+
+    assert message in told(tmp_path, PATH=f"{docker.parent}:/usr/bin:/bin").message
 
 
 def test_the_daemon_is_not_there(tmp_path: Path, engine: None, monkeypatch: pytest.MonkeyPatch):
@@ -126,19 +148,17 @@ def test_the_daemon_is_not_for_this_user(engine: None, daemon: socket.socket):
 def test_the_image_is_not_there(tmp_path: Path, engine: None, monkeypatch: pytest.MonkeyPatch):
     how = f"build it with `IPYBOX_IMAGE=ipybox-none sh {ROOT / 'docker-build.sh'}`"
     said = told(tmp_path, "--image", "ipybox-none")
-    assert said.message == f"ipybox: there is no Docker image 'ipybox-none': {how}"
+    assert said.message == f"ipybox: no Docker image named 'ipybox-none': {how}"
     assert said.seconds < SOON
     assert told(tmp_path, IPYBOX_IMAGE="ipybox-none").message == said.message
 
     monkeypatch.setenv("IPYBOX_IMAGE", "ipybox-none")
-    assert problems(docker=True) == [f"there is no Docker image 'ipybox-none': {how}"]
+    assert problems(docker=True) == [f"no Docker image named 'ipybox-none': {how}"]
 
 
 def test_the_network_is_not_there(tmp_path: Path, image: str):
     said = told(tmp_path, "--image", image, "--network", "ipybox-none")
-    assert said.message == (
-        "ipybox: there is no Docker network 'ipybox-none': `docker network ls` shows those that are there"
-    )
+    assert said.message == ("ipybox: no Docker network named 'ipybox-none': `docker network ls` lists the networks")
     assert said.seconds < SOON
 
 
@@ -149,14 +169,14 @@ def test_docker_can_not_make_the_container(tmp_path: Path, image: str):
     docker.write_text(f'#!/bin/sh\n[ $1 = create ] && {{ echo no space left >&2; exit 1; }}\nexec {real} "$@"\n')
     docker.chmod(0o755)
     said = told(tmp_path, "--image", image, PATH=f"{docker.parent}:{os.environ['PATH']}")
-    assert said.message == "ipybox: Docker can't make the container: no space left"
+    assert said.message == "ipybox: Docker can't create the container: no space left"
 
 
 def test_a_variable_that_is_named_is_not_there(tmp_path: Path):
     said = told(tmp_path, "-e", "NO_SUCH_VARIABLE")
     assert said.message == (
-        "ipybox: -e NO_SUCH_VARIABLE: there is no variable NO_SUCH_VARIABLE here; "
-        f"set it, or put it in {tmp_path.resolve()}/.env"
+        "ipybox: -e NO_SUCH_VARIABLE: environment variable NO_SUCH_VARIABLE is not set; "
+        f"set it, or add it to {tmp_path.resolve()}/.env"
     )
 
 
@@ -174,7 +194,7 @@ def test_a_port_that_would_not_be_there_is_refused():
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == "ipybox: --tool-server-port is no option of `ipybox docker`: see `ipybox docker --help`\n"
+    assert done.stderr == "ipybox: --tool-server-port is not an option of `ipybox docker`: see `ipybox docker --help`\n"
 
 
 async def test_the_client_has_the_message_in_its_error(tmp_path: Path):

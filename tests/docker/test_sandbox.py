@@ -1,5 +1,6 @@
 """Code in a sandbox in the container: it has neither what the MCP servers have nor what the container has."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -7,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.cli.docker_options import container_options, docker_parser
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine, find_engine
 from ipybox.docker.errors import DockerError
-from ipybox.docker.options import Options, options, parser
+from ipybox.docker.options import Options
 from ipybox.docker.seccomp import profile
-from ipybox.state import workspace_state_dir
+from ipybox.support.state import workspace_state_dir
+from tests import registry
 from tests.docker.conftest import NETWORK, client_of
 from tests.docker.test_session import NOW, TIME
+from tests.mcp_server.test_server import call, output, text_of
+from tests.sandbox.test_git_exclude import git
 from tests.servers import WAIT
-from tests.test_mcp_server import call, output, text_of
 
 
 @pytest.fixture
@@ -34,8 +38,44 @@ async def test_session_of_an_agent(workspace: Path, image: str):
         assert await output(client, NOW) == "'UTC'"
         assert text_of(await call(client, "install_package", package_name="cowsay==6.1")) == "Installed cowsay-6.1"
         assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
+        assert "cowsay 6.1 is installed already" in await output(client, "!pip install cowsay")
         plot = await output(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()")
         assert plot.startswith("Images:\n- /app/workspace/images/")
+
+
+async def test_git_sees_nothing_of_the_sandbox(workspace: Path, image: str):
+    git(workspace, "init", "-q")
+    owner = workspace.stat()
+    for directory, directories, files in os.walk(workspace):
+        for name in (*directories, *files):
+            os.chown(os.path.join(directory, name), owner.st_uid, owner.st_gid)
+    async with client_of(workspace, image, "--sandbox") as client:
+        assert await output(client, "1 + 1") == "2"
+        assert (workspace / ".mcp.json").is_file()
+        assert git(workspace, "-c", "safe.directory=*", "status", "--porcelain") == ""
+    assert git(workspace, "-c", "safe.directory=*", "status", "--porcelain") == ""
+
+
+async def test_npx_obeys_the_global_npmrc_of_the_image(
+    workspace: Path, image: str, tmp_path_factory: pytest.TempPathFactory
+):
+    with registry.serving(tmp_path_factory.mktemp("registry") / "made") as running:
+        running.released.set()
+        (workspace / "ca.pem").write_bytes(running.certificate.read_bytes())
+        npmrc = f"registry={running.url}\\ncafile=/app/workspace/ca.pem\\n"
+        dockerfile = (
+            f'FROM {image}\nUSER root\nRUN f="$(npm config get globalconfig)" && mkdir -p "$(dirname "$f")" '
+            f"&& printf '{npmrc}' > \"$f\"\n"
+        )
+        derived = f"{image}-npmrc"
+        build = ["docker", "build", "--network", NETWORK, "--tag", derived, "-"]
+        await asyncio.to_thread(subprocess.run, build, input=dockerfile.encode(), check=True, timeout=10 * WAIT)
+        params = {"command": "npx", "args": ["-y", registry.PACKAGE]}
+        async with client_of(workspace, derived, "--sandbox") as client:
+            result = await call(client, "register_mcp_server", server_name=registry.PACKAGE, server_params=params)
+            assert not result.is_error, text_of(result)
+            code = "from mcptools.ipybox_hello import hello; hello.run(hello.Params())"
+            assert await output(client, code) == "'hello from npx'"
 
 
 async def test_code_sees_neither_secrets_nor_servers_nor_the_network(workspace: Path, image: str):
@@ -118,15 +158,17 @@ print(json.dumps(result))
 def test_settings_of_the_sandbox_are_passed_on(tmp_path: Path):
     given = ["--workspace", str(tmp_path), "--sandbox", "--allow-domain=a.org,b.org", "--allow-domain", "c.org"]
     config = ["--sandbox-config", str(tmp_path / "settings" / "sandbox.json")]
-    assert options(parser().parse_args([*given, *config])).passed_on == [
+    assert container_options(docker_parser().parse_args([*given, *config])).passed_on == [
+        "--allowed-dir=.",
         "--sandbox-config=/app/workspace/settings/sandbox.json",
         "--allow-domain=a.org,b.org,c.org",
-        "--allowed-dir=.",
     ]
-    with pytest.raises(DockerError, match=r"the container does not see .*: have the sandbox's settings in "):
-        options(parser().parse_args([*given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")]))
-    with pytest.raises(DockerError, match="no sandbox is asked for: add --sandbox"):
-        options(parser().parse_args(["--workspace", str(tmp_path), "--sandbox-profile=workspace"]))
+    with pytest.raises(DockerError, match=r"the container does not see .*: put the sandbox's settings in "):
+        container_options(
+            docker_parser().parse_args([*given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")])
+        )
+    with pytest.raises(DockerError, match="--sandbox-profile is an option of the sandbox, which is off: add --sandbox"):
+        container_options(docker_parser().parse_args(["--workspace", str(tmp_path), "--sandbox-profile=workspace"]))
 
 
 def test_a_container_that_runs_as_root_can_not_have_one(tmp_path: Path):

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from tests import test_mcp_server as server
 from tests.conftest import Mode
 from tests.docker.conftest import client_of
-from tests.test_mcp_server import (
+from tests.mcp_server import test_server as server
+from tests.mcp_server.test_server import (
     test_file_tools_are_offered_where_directories_are_allowed,
     test_long_output_is_cut_and_paged_through_by_resource,
     test_nothing_is_said_that_only_costs_context,

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ipybox.state import workspace_state_dir
+from ipybox.support.state import workspace_state_dir
 from tests.docker.conftest import NETWORK, cell, client_of, launched, readable_copy, until_removed
+from tests.mcp_server.test_server import call, output, text_of
 from tests.servers import ROOT, SCRIPTED_SERVER
-from tests.test_mcp_server import call, output, text_of
 
 TIME = {"command": "python", "args": ["-m", "mcp_server_time"]}
 NOW = "from mcptools.clock import get_current_time as t; now = t.run(t.Params(timezone='UTC')); now.timezone"

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutor
-from ipybox.kernel_mgr import client as kernel_client
+from ipybox.kernel_mgr import timeouts
 from tests import servers
 from tests.conftest import Mode
 from tests.servers import WAIT
@@ -77,4 +77,4 @@ async def family(started: Family) -> Family:
 @pytest.fixture
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("INTERRUPT_GRACE", "ANSWER_GRACE"):
-        monkeypatch.setattr(kernel_client, name, 0.5)
+        monkeypatch.setattr(timeouts, name, 0.5)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ipybox.code_exec import STATE_LOST, CodeExecutionResult
+from ipybox.code_exec.executor import STATE_LOST, CodeExecutionResult
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 from tests.faults.cells import Observation, observed
 
@@ -34,7 +34,7 @@ LOST = (
 
 
 #: Messages that say that the executor was reset or stopped.
-ENDED = ("was reset while", "was reset meanwhile", "was closed while")
+ENDED = ("was reset while", "was closed while")
 
 
 @dataclass

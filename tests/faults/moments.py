@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ipybox import ApprovalRequest, CodeExecutionResult
+from tests.code_exec.cells import begun, process_of
 from tests.faults.conftest import Family
 from tests.faults.processes import kernels, until_kernels, until_there
 from tests.servers import WAIT
-from tests.test_code_exec import begun, process_of
 
 CELL = """
 print("begun", flush=True)

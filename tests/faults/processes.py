@@ -9,10 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests import servers
+from tests.code_exec.cells import process_of
+from tests.code_exec.test_lifecycle import command_of
 from tests.faults.conftest import Family
 from tests.servers import WAIT
-from tests.test_code_exec import process_of
-from tests.test_lifecycle import command_of
 
 
 class Victim(StrEnum):
@@ -24,13 +24,13 @@ class Victim(StrEnum):
     SRT = "srt"
     SANDBOX_GUARD = "sandbox_guard"
     MCP_SERVER = "mcp_server"
-    MCP_GUARD = "mcp_guard"
+    MCP_GUARD = "process_guard"
 
 
 SANDBOX = (Victim.BUBBLEWRAP, Victim.SRT, Victim.SANDBOX_GUARD)
 
 #: What the command lines of the sandbox's processes begin with, or have in them.
-_COMMANDS = {Victim.BUBBLEWRAP: "bwrap ", Victim.SRT: "node ", Victim.SANDBOX_GUARD: "sandbox/guard.py "}
+_COMMANDS = {Victim.BUBBLEWRAP: "bwrap ", Victim.SRT: "node ", Victim.SANDBOX_GUARD: "sandbox/placeholders.py "}
 
 
 async def pid_of(victim: Victim, family: Family) -> int:

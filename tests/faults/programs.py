@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests import servers
-from tests.test_lifecycle import command_of
+from tests.code_exec.test_lifecycle import command_of
 
 KERNEL = "ipybox.guest.kernel"
 GATEWAY = "ipybox.guest.gateway"

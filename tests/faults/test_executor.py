@@ -12,13 +12,13 @@ import anyio
 import pytest
 
 from ipybox import CodeExecutor
-from ipybox.code_exec import STATE_LOST
+from ipybox.code_exec.executor import STATE_LOST
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError, GatewayError
-from ipybox.kernel_mgr import client as kernel_client
+from ipybox.kernel_mgr import timeouts
 from tests import servers
+from tests.code_exec.cells import begun, process_of, text
 from tests.faults.conftest import Family
 from tests.servers import WAIT
-from tests.test_code_exec import begun, process_of, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -103,7 +103,7 @@ async def test_an_answer_that_came_while_the_loop_was_blocked_is_no_timeout(fami
 
 async def test_a_gateway_that_answers_late_costs_no_kernel_of_others(family: Family, monkeypatch: pytest.MonkeyPatch):
     """The gateway is stopped for longer than an interrupt may take, as on a machine that is too busy."""
-    monkeypatch.setattr(kernel_client, "ANSWER_GRACE", 0.2)
+    monkeypatch.setattr(timeouts, "ANSWER_GRACE", 0.2)
     gateway = await process_of(family.executor, "gateway")
     execution = await begun(family.executor, SLEEPS)
     os.kill(gateway, signal.SIGSTOP)
@@ -238,7 +238,7 @@ async def test_a_kernel_that_dies_at_its_start_is_an_error_at_once_and_costs_no_
         with pytest.raises(GatewayError, match=r"^the kernel did not start: its process ended$"):
             async with asyncio.timeout(WAIT):
                 await family.executor.reset()
-        with pytest.raises(CodeExecutionError, match="a fresh one can't be started: the kernel did not start: its pro"):
+        with pytest.raises(CodeExecutionError, match="a new one can't be started: the kernel did not start: its pro"):
             await text(family.executor, "1")
     finally:
         family.die.unlink()
@@ -270,8 +270,8 @@ async def test_the_time_limit_covers_the_start_of_a_fresh_kernel(family: Family)
 async def test_a_new_sibling_starts_after_the_gateway_has_died(
     family: Family, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernel_client, "GATEWAY_TIMEOUT", 5.0)
-    monkeypatch.setattr(kernel_client, "PROBE_TIMEOUT", 1.0)
+    monkeypatch.setattr(timeouts, "GATEWAY_TIMEOUT", 5.0)
+    monkeypatch.setattr(timeouts, "PROBE_TIMEOUT", 1.0)
     gateway = await process_of(family.executor, "gateway")
     os.kill(gateway, number)
     if number == signal.SIGKILL:

@@ -10,15 +10,15 @@ import signal
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutionResult, CodeExecutor
-from ipybox.code_exec import STATE_LOST
+from ipybox.code_exec.executor import STATE_LOST
 from ipybox.errors import ExecutionTimeoutError
 from tests import servers
+from tests.code_exec.cells import begun
 from tests.conftest import Mode
 from tests.faults.conftest import Family, keeps_its_state
 from tests.faults.moments import MOMENTS, tool_call
 from tests.faults.processes import SANDBOX, Victim, kill, outcome, pid_of, stopped
 from tests.servers import WAIT
-from tests.test_code_exec import begun
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,8 +17,8 @@ import pytest
 from tests import servers
 from tests.conftest import Fifo, Mode
 from tests.faults.processes import stopped
+from tests.mcp_server.test_server import INITIALIZE
 from tests.servers import WAIT
-from tests.test_mcp_server import INITIALIZE
 
 #: More than a pipe holds.
 LONG = 300_000
@@ -139,7 +139,7 @@ async def test_a_server_that_can_not_answer_ends_and_says_why(tmp_path: Path, mo
         errors = await process.stderr.read()
         assert await process.wait() == 1
     process.stdin.close()
-    assert errors.decode().startswith("ipybox: the MCP client can't be answered: ")
+    assert errors.decode().startswith("ipybox: can't answer the MCP client: ")
     assert reason in errors.decode()
     assert errors.count(b"\n") == 1
 

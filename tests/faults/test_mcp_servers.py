@@ -1,6 +1,6 @@
 """MCP servers with faults, called by code in a kernel: the call fails or not, and nothing else is lost.
 
-More of them, without a kernel, in `tests/test_mcp_client.py` and `tests/tool_exec/test_sessions.py`.
+More of them, without a kernel, in `tests/mcp_client/client` and `tests/tool_exec/test_server_connections.py`.
 """
 
 import asyncio

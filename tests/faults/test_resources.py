@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from ipybox.errors import ExecutionTimeoutError
-from ipybox.outputs.store import OutputStore
+from ipybox.mcp_server.results.store import OutputStore
+from tests.code_exec.cells import begun, process_of, text
 from tests.faults.conftest import Family, keeps_its_state
 from tests.faults.moments import CALL
 from tests.faults.processes import outcome, until_kernels
 from tests.servers import WAIT
-from tests.test_code_exec import begun, process_of, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -104,7 +104,7 @@ async def test_a_clock_that_jumps_changes_no_time_limit_and_no_order(
     family: Family, tmp_path: Path, seconds: int, monkeypatch: pytest.MonkeyPatch
 ):
     outputs = OutputStore(tmp_path)
-    first = outputs.keep("first")
+    first = outputs.save("first")
     now, now_ns = time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: now() + seconds)
     monkeypatch.setattr(time, "time_ns", lambda: now_ns() + seconds * 10**9)
@@ -113,6 +113,6 @@ async def test_a_clock_that_jumps_changes_no_time_limit_and_no_order(
     with pytest.raises(ExecutionTimeoutError, match="was interrupted and keeps its state"):
         await family.executor.execute("while True: pass", timeout=0.5)
     await family.check()
-    assert [kept.name for kept in outputs.kept()] == [outputs.keep("second"), first][::1] or outputs.kept()[
+    assert [kept.name for kept in outputs.kept()] == [outputs.save("second"), first][::1] or outputs.kept()[
         1
     ].name == first

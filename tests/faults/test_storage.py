@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.audit.audit import Audit
+from ipybox.audit.audit import AuditLog
 from ipybox.errors import AuditError, GatewayError
 from tests import servers
 from tests.audit.lines import events
@@ -27,10 +27,10 @@ APPLICATION = """
 import asyncio, json, os, subprocess, sys
 from pathlib import Path
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.audit.audit import Audit
+from ipybox.audit.audit import AuditLog
 from ipybox.errors import AuditError
-from ipybox.outputs.answer import Answers
-from ipybox.outputs.store import OutputStore
+from ipybox.mcp_server.results.tool_result import ToolResultBuilder
+from ipybox.mcp_server.results.store import OutputStore
 from tests.faults.test_storage import IMAGE
 
 fault, mode, workspace = sys.argv[1], sys.argv[2], Path(sys.argv[3])
@@ -59,7 +59,7 @@ async def error_of(executor, code):
 
 async def main():
     outputs = OutputStore(workspace)
-    outputs.keep("before")
+    outputs.save("before")
     async with (
         CodeExecutor(working_dir=workspace, sandbox=mode == "sandbox") as executor,
         executor.sibling() as sibling,
@@ -70,10 +70,11 @@ async def main():
         image = await executor.execute(IMAGE)
         said["image"] = [image.text, image.images, image.notices]
         said["written"] = await error_of(executor, "open('made', 'w').write('x' * 10_000)")
-        (block, told) = (await Answers(outputs).of(await executor.execute("print('long' * 1000)"), 100)).content
+        long = await executor.execute("print('long' * 1000)")
+        (block, told) = (await ToolResultBuilder(outputs).success(long, 100)).content
         said["output"] = told.text
         try:
-            Audit(workspace).open()
+            AuditLog(workspace).open()
             said["audit"] = "opened"
         except AuditError as exc:
             said["audit"] = str(exc)
@@ -83,7 +84,7 @@ async def main():
         end()
         image = await executor.execute(IMAGE)
         said["later"] = [image.text, [path.stat().st_size for path in image.images], image.notices]
-        said["files"] = sum(path.is_file() for path in (workspace / "images").iterdir())
+        said["files"] = len(list((workspace / "images").glob("*.png")))
         said["outputs"] = len(outputs.kept())
     print(json.dumps(said))
 
@@ -122,7 +123,7 @@ async def test_a_disk_that_takes_nothing_costs_what_can_not_be_written_and_no_st
     assert reason in notice
     assert said["written"].startswith("OSError: [Errno ")
     assert reason in said["written"]
-    assert said["output"].startswith("[ipybox] The whole output can't be kept: ")
+    assert said["output"].startswith("[ipybox] The full output can't be kept: ")
     assert reason in said["output"]
     assert said["audit"].startswith("the audit log can't be written: ") == (fault == "read_only")
     assert said["kept"] == ["'kept'", "'kept'"]
@@ -139,12 +140,12 @@ async def test_of_an_image_that_no_file_can_hold_nothing_stays(tmp_path: Path, m
         assert (result.text, result.images) == ("shown", [])
         (notice,) = result.notices
         assert "File too large" in notice
-        assert list((tmp_path / "images").iterdir()) == []
+        assert list((tmp_path / "images").glob("*.png")) == []
         assert len((await executor.execute(IMAGE)).images) == 1
 
 
 async def test_a_full_audit_log_stops_cells_of_all_executors_until_there_is_room(tmp_path: Path, mode: Mode):
-    audit = Audit(tmp_path)
+    audit = AuditLog(tmp_path)
     async with (
         CodeExecutor(working_dir=tmp_path, audit=audit, sandbox=mode.sandbox) as executor,
         executor.sibling("other") as sibling,

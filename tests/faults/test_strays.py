@@ -12,9 +12,9 @@ import pytest
 
 from ipybox import CodeExecutor
 from tests import servers
+from tests.code_exec.cells import process_of, text
 from tests.conftest import Mode
 from tests.servers import WAIT
-from tests.test_code_exec import process_of, text
 
 #: Each writes its id, as it is known outside of a sandbox's own names of processes, too.
 SPAWNS = {

@@ -64,7 +64,7 @@ get_ipython().input_transformers_cleanup.append(interrupt)
             "a\N{REPLACEMENT CHARACTER}b",
             id="a_lone_surrogate_in_a_display",
         ),
-        pytest.param("print('\\x1b[1;31mred\\x1b[0m')", "red", id="colours"),
+        pytest.param("print('\\x1b[1;31mred\\x1b[0m')", "red", id="colors"),
         pytest.param("print('\\x1b]8;;http://x\\x1b\\\\link\\x1b]8;;\\x07')", "link", id="links"),
         pytest.param("display({'text/plain': '\\x1b[31mred\\x1b[0m'}, raw=True)", "red", id="colours_in_a_display"),
     ],

@@ -18,8 +18,8 @@ from ipybox.guest.gateway import gateway_config, offer_tool_port, unix_sockets_w
 from ipybox.guest.kernel import kernel_config, pack_json
 from ipybox.guest.protocol import LISTENER, MAX_FDS
 from ipybox.guest.streams import keep_order, write_to_descriptor
+from ipybox.guest.tools.http import ServerAddress, SyncConnectionPool
 from ipybox.guest.tracebacks import cut_at_ipybox
-from ipybox.tool_exec.exchange import Address, SyncPool
 from tests import servers
 
 
@@ -90,9 +90,9 @@ def traceback_of(call: str, **names: object) -> list[str]:
 
 def test_a_traceback_is_cut_where_it_enters_ipybox():
     with socket.create_server(("127.0.0.1", 0)) as freed:
-        address = Address("127.0.0.1", freed.getsockname()[1], None)
+        address = ServerAddress("127.0.0.1", freed.getsockname()[1], None)
 
-    files = traceback_of("pool.request('GET', '/', b'')", pool=SyncPool(address))
+    files = traceback_of("pool.request('GET', '/', b'')", pool=SyncConnectionPool(address))
 
     assert files == ["test_modules.py", "user code"]
 

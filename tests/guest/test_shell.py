@@ -66,9 +66,11 @@ async def test_a_stream_that_code_leaves_unusable_keeps_neither_value_nor_displa
 
 
 async def test_a_stream_of_the_code_stays(executor: CodeExecutor):
-    assert await text(executor, "import io, sys\nsys.stdout = mine = io.StringIO()\nprint('a')") is None
+    kept = "import io, sys\nkept = sys.stdout, sys.__stdout__\n"
+    assert await text(executor, f"{kept}sys.stdout = mine = io.StringIO()\nprint('a')") is None
     assert await text(executor, "print('b')") is None
     assert await text(executor, "sys.stdout = sys.__stdout__ = sys.stderr; mine.getvalue()") == "'a\\nb\\n'"
+    assert await text(executor, "print('c'); sys.stdout, sys.__stdout__ = kept") == "c"
 
 
 async def test_the_kernel_holds_no_copy_of_the_output(executor: CodeExecutor):
@@ -296,6 +298,20 @@ async def test_code_that_uses_all_descriptors_up_fails_with_that_and_can_close_t
         assert await text(fresh, "kept") == "1"
 
 
+async def test_no_connection_to_a_kernel_is_made_beside_its_start_as_it_may_come_when_no_descriptor_is_left(
+    tmp_path: Path,
+):
+    async with CodeExecutor(working_dir=tmp_path) as fresh:
+        connections = """
+import ipykernel, json
+with open(ipykernel.get_connection_file()) as file:
+    control = "{ip}-{control_port}".format_map(json.load(file))
+with open("/proc/net/unix") as file:
+    print(sorted(line.split()[5] for line in file if line.rstrip().endswith(control)))
+"""
+        assert await text(fresh, connections) == str(["01", "03"]), "the listening socket and the client's connection"
+
+
 async def test_what_a_function_has_opened_that_failed_for_want_of_descriptors_is_closed(tmp_path: Path, mode: Mode):
     uses_up = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))\n"
     uses_up += "def use_up():\n    opened = []\n    while True: opened.append(open('/dev/null'))\nuse_up()"
@@ -327,3 +343,45 @@ async def test_a_gui_that_can_not_run_fails_with_its_cell(executor: CodeExecutor
     assert error.startswith(f"UsageError: the event loop of {gui} can't be used: ")
     assert await text(executor, "import asyncio; await asyncio.sleep(0.1); print('next')") == "next"
     await executor.execute("os.environ.pop('DISPLAY', None);")
+
+
+# What code has set up
+
+
+async def test_an_error_may_render_itself(executor: CodeExecutor):
+    code = "class Own(Exception):\n    def _render_traceback_(self): return ['this is', 'all of it']\nraise Own"
+
+    assert await failure(executor, code) == "this is\nall of it"
+
+
+async def test_showing_an_error_where_there_is_none_says_so(executor: CodeExecutor):
+    forget = "import sys\nfor name in ('type', 'value', 'traceback', 'exc'): vars(sys).pop(f'last_{name}', None)\n"
+
+    assert await text(executor, f"{forget}get_ipython().showtraceback()") == "No traceback available to show."
+
+
+async def test_an_event_loop_of_no_toolkit_is_an_error(executor: CodeExecutor):
+    assert "Invalid GUI request 'none-such'" in await failure(executor, "%gui none-such")
+
+
+async def test_a_transformer_may_refuse_a_cell(executor: CodeExecutor):
+    await executor.execute("""
+import ast
+from IPython.core.error import InputRejected
+class Refusing(ast.NodeTransformer):
+    def visit_Constant(self, node):
+        if node.value == "refused":
+            raise InputRejected("not this")
+        return node
+refusing = Refusing()
+get_ipython().ast_transformers.append(refusing)
+""")
+    assert "not this" in await failure(executor, "'refused'")
+    assert await text(executor, "'accepted'") == "'accepted'"
+    await executor.execute("get_ipython().ast_transformers.remove(refusing)")
+
+
+async def test_what_is_no_json_is_displayed_all_the_same(executor: CodeExecutor):
+    code = "from datetime import date\ndisplay({'text/plain': 'shown'}, metadata={'at': date(2026, 1, 1)}, raw=True)"
+
+    assert await text(executor, code) == "shown"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from ipybox.guest import rlimits
-from ipybox.kernel_mgr import limit_watch, limits
-from ipybox.kernel_mgr.limit_watch import LimitWatch
-from ipybox.kernel_mgr.limits import Limits, default_memory_limit, format_bytes, parse_bytes
-from ipybox.kernel_mgr.process_tree import LinuxTree, PortableTree
+from ipybox.kernel_mgr.limits import monitor, resource_limits
+from ipybox.kernel_mgr.limits.monitor import LimitMonitor
+from ipybox.kernel_mgr.limits.process_tree import LinuxTree, PortableTree
+from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from tests import servers
 
 MIB = 1 << 20
@@ -118,10 +118,10 @@ class Gateway:
         self.messages: asyncio.Queue[str] = asyncio.Queue()
         self.cpu_messages: asyncio.Queue[str] = asyncio.Queue()
 
-    def watch(self, **allowed: Any) -> LimitWatch:
-        return LimitWatch(
+    def watch(self, **allowed: Any) -> LimitMonitor:
+        return LimitMonitor(
             self.pid,
-            Limits(**allowed),
+            ResourceLimits(**allowed),
             lambda message, _: self.messages.put_nowait(message),
             lambda message, _: self.cpu_messages.put_nowait(message),
         )
@@ -188,7 +188,7 @@ async def until_dead(pids: set[int]) -> set[int]:
 
 @pytest.fixture(params=[LinuxTree, PortableTree], ids=["proc", "psutil"])
 def either_tree(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit_watch, "process_tree", request.param)
+    monkeypatch.setattr(monitor, "process_tree", request.param)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,7 @@ async def test_files_without_a_name_count_as_memory():
         assert await all_dead(gateway)
 
 
+@pytest.mark.sandbox
 async def test_files_in_private_file_systems_count_as_memory_and_the_sandbox_dies_with_them():
     async with running_gateway(*BWRAP) as gateway, gateway.watch(memory=200 * MIB):
         gateway.run(FILES)
@@ -290,7 +291,7 @@ async def test_cpu_time_of_a_cell_is_exceeded_once_and_nothing_is_killed():
         async with asyncio.timeout(servers.WAIT):
             message = await gateway.cpu_messages.get()
         assert message.startswith("the cell used 0.")
-        assert message.endswith(" s of CPU time, more than cpu_seconds=0.3 allows: it was interrupted")
+        assert message.endswith(" s of CPU time, more than cpu_seconds=0.3 allows")
         watch.end_cell("kernel")
         assert descendants(gateway.pid)
         watch.start_cell("kernel")  # the second cell gets a time of its own
@@ -413,64 +414,35 @@ over.set()
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1073741824", 1 << 30),
-        ("4G", 4 << 30),
-        ("4g", 4 << 30),
-        ("512MiB", 512 << 20),
-        ("512Mi", 512 << 20),
-        (" 1.5 GiB ", 3 << 29),
-        ("2T", 2 << 40),
-        ("64k", 64 << 10),
-        ("4GB", 4_000_000_000),
-        ("100 b", 100),
-    ],
-)
-def test_amounts_of_memory_are_understood(text: str, expected: int):
-    assert parse_bytes(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "G", "4X", "-1G", "1e9", "4 G B", "four", "1,5G", "٤G", "inf"])
-def test_other_texts_are_refused_with_examples(text: str):
-    with pytest.raises(ValueError, match="is not an amount of memory: write it like 4G, 512MiB or 1073741824"):
-        parse_bytes(text)
-
-
-@pytest.mark.parametrize(
-    ("count", "expected"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (4 << 30, "4 GiB"), (int(4.1 * (1 << 40)), "4.1 TiB")],
-)
-def test_amounts_of_memory_are_readable(count: int, expected: str):
-    assert format_bytes(count) == expected
-
-
-@pytest.mark.parametrize(
     ("make", "message"),
     [
-        pytest.param(lambda: Limits(memory=1 << 20), "memory_limit=1 MiB is too low", id="memory"),
-        pytest.param(lambda: Limits(cpu_seconds=0), "cpu_seconds=0 is too low", id="cpu"),
-        pytest.param(lambda: Limits(cpu_seconds=float("nan")), "cpu_seconds=nan is too low", id="not_a_number"),
-        pytest.param(lambda: Limits(processes=0), "process_limit=0 is too low", id="processes"),
+        pytest.param(lambda: ResourceLimits(memory=1 << 20), "memory_limit=1 MiB is too low", id="memory"),
+        pytest.param(lambda: ResourceLimits(cpu_seconds=0), "cpu_seconds=0 is too low", id="cpu"),
+        pytest.param(lambda: ResourceLimits(cpu_seconds=float("nan")), "cpu_seconds=nan is too low", id="not_a_number"),
+        pytest.param(lambda: ResourceLimits(processes=0), "process_limit=0 is too low", id="processes"),
     ],
 )
-def test_limits_that_no_kernel_survives_are_refused(make: Callable[[], Limits], message: str):
+def test_limits_that_no_kernel_survives_are_refused(make: Callable[[], ResourceLimits], message: str):
     with pytest.raises(ValueError, match=message):
         make()
 
 
 def test_limits_tell_whether_there_are_any():
-    assert not Limits().any
-    assert Limits(processes=1).any
+    assert not ResourceLimits().any
+    assert ResourceLimits(processes=1).any
 
 
 def test_the_default_memory_limit_is_at_most_half_of_the_memory():
-    assert limits.MIN_MEMORY <= default_memory_limit() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    assert (
+        resource_limits.MIN_MEMORY
+        <= default_memory_limit()
+        <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    )
 
 
 def test_the_default_memory_limit_respects_that_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "memory.max").write_text("1073741824\n")
     (tmp_path / "unlimited").write_text("max\n")
     files = [tmp_path / name for name in ("unlimited", "memory.max", "missing")]
-    monkeypatch.setattr(limits, "_cgroup_files", lambda: files)
+    monkeypatch.setattr(resource_limits, "_cgroup_files", lambda: files)
     assert default_memory_limit() == 512 * MIB

@@ -1,323 +1,157 @@
-import base64
-import json
+"""The outputs of a cell in order, with all forms of displays, whatever code sends."""
+
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ipybox.kernel_mgr import outputs as outputs_module
+from ipybox.kernel_mgr import output_collector
+from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.outputs import CellOutputs, plain
-
-PNG = b"\x89PNG\r\n\x1a\n..."
-JPEG = b"\xff\xd8\xff..."
+from ipybox.kernel_mgr.outputs import Display, Result, Stream
+from tests.kernel_mgr.test_output_collector import Collector, collected, display, message, png, stream
 
 
-def message(type_: str, **content: Any) -> Message:
-    return Message("iopub", {"msg_type": type_}, {}, json.dumps(content).encode())
+def stderr(text: str) -> Message:
+    return message("stream", name="stderr", text=text)
 
 
-def stream(text: str) -> Message:
-    return message("stream", name="stdout", text=text)
+def in_order(*messages: Message) -> tuple[Stream | Display, ...]:
+    return collected(*messages).in_order({})
 
 
-def display(data: dict[str, Any] | str, display_id: str | None = None, type_: str = "display_data") -> Message:
-    data = {"text/plain": data} if isinstance(data, str) else data
-    return message(type_, data=data, transient={"display_id": display_id} if display_id else {})
-
-
-def png(data: bytes = PNG) -> dict[str, Any]:
-    return {"image/png": base64.b64encode(data).decode(), "text/plain": "<Figure size 640x480 with 1 Axes>"}
-
-
-def collected(*messages: Message) -> CellOutputs:
-    outputs = CellOutputs()
-    for each in messages:
-        outputs.add(each)
-    return outputs
-
-
-@pytest.mark.parametrize(
-    ("messages", "expected"),
-    [
-        pytest.param([], None, id="nothing"),
-        pytest.param([stream("")], None, id="empty_text"),
-        pytest.param([stream("\n")], "", id="a_newline"),
-        pytest.param([stream("a\n\n")], "a\n", id="only_one_final_newline_goes"),
-        pytest.param([stream("a"), stream("b")], "ab", id="writes_are_joined"),
-        pytest.param([display("1"), display("2")], "1\n2", id="displays_have_lines_of_their_own"),
-        pytest.param([stream("a"), display("1"), stream("b")], "a\n1\nb", id="a_display_between_writes"),
-        pytest.param([stream("a\n"), display("1\n"), stream("b\n")], "a\n1\nb", id="no_empty_lines_are_added"),
-        pytest.param([stream("a"), display(""), stream("b")], "ab", id="an_empty_display_is_none"),
-        pytest.param([stream("a"), display(png()), stream("b")], "ab", id="a_picture_has_no_text"),
-        pytest.param([display("1", type_="execute_result")], "1", id="a_result"),
-        pytest.param([message("status", execution_state="busy"), message("unknown")], None, id="other_messages"),
-        pytest.param([display({"text/plain": ["a\n", "b"]})], "a\nb", id="a_list_of_lines"),
-        pytest.param([stream("\x1b[31mr"), stream("ed\x1b[0"), stream("m!")], "red!", id="split_control_sequences"),
-        pytest.param([stream("a\r"), stream("\nb")], "a\nb", id="split_line_end"),
-    ],
-)
-def test_text_is_all_in_order_without_its_final_newline(messages: list[Message], expected: str | None):
-    assert collected(*messages).text() == expected
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        pytest.param({"text/plain": "plain", "text/html": "<b>"}, "plain", id="informative_text_wins"),
-        pytest.param({"text/plain": "<a.b.C object at 0x7f>", "text/html": "<b>"}, "<b>", id="an_address_says_nothing"),
-        pytest.param({"text/plain": "<a.b.C object at 0x7f>"}, "<a.b.C object at 0x7f>", id="but_more_than_nothing"),
-        pytest.param(
-            {"text/plain": "<IPython.core.display.Markdown object>", "text/markdown": "# x", "text/html": "<h1>"},
-            "# x",
-            id="markdown_before_html",
-        ),
-        pytest.param({"text/latex": "$x$"}, "$x$", id="latex"),
-        pytest.param({"application/json": {"ä": 1}}, '{"ä": 1}', id="json"),
-        pytest.param({"text/html": "<b>\x1b[31mx\x1b[0m</b>"}, "<b>x</b>", id="html"),
-        pytest.param({"image/svg+xml": "<svg/>"}, "<svg/>", id="svg"),
-        pytest.param({"application/x-unknown": "?"}, None, id="no_text_form"),
-        pytest.param({"image/png": "x", "text/plain": "<Figure>"}, "<Figure>", id="a_broken_picture"),
-        pytest.param({"image/png": "ä", "text/plain": "<Figure>"}, "<Figure>", id="a_picture_that_is_not_ascii"),
-        pytest.param({**png(), "text/plain": "a caption"}, "a caption", id="a_picture_with_a_caption"),
-    ],
-)
-def test_a_display_gives_its_most_readable_text(data: dict[str, Any], expected: str | None):
-    assert collected(display(data)).text() == expected
-
-
-def test_an_update_replaces_all_displays_of_its_id_in_place():
-    outputs = collected(display("a", "1"), stream("b\n"), display("c", "1"), display("d", "2"))
-    shown = outputs.add(display("new", "1", "update_display_data"))
-
-    assert shown == "new\n"
-    assert outputs.text() == "new\nb\nnew\nd"
-
-
-def test_an_update_of_a_display_that_is_not_there_is_a_display():
-    assert collected(stream("a\n"), display("b", "1", "update_display_data")).text() == "a\nb"
-
-
-def test_an_update_without_an_id_replaces_nothing():
-    assert collected(stream("a\n"), display("b"), display("c", type_="update_display_data")).text() == "a\nb\nc"
-
-
-def test_an_update_can_take_a_picture_away(tmp_path: Path):
-    outputs = collected(display(png(), "1"), display("gone", "1", "update_display_data"))
-
-    assert outputs.text() == "gone"
-    assert outputs.save(tmp_path / "images").images == []
-    assert not (tmp_path / "images").exists()
-
-
-def test_clearing_removes_text_and_pictures_at_once():
-    outputs = collected(stream("a"), display(png()), message("clear_output", wait=False), stream("b"))
-
-    assert outputs.text() == "b"
-
-
-def test_clearing_can_wait_for_the_next_output():
-    outputs = collected(stream("a"), message("clear_output", wait=True))
-    assert outputs.text() == "a"
-    outputs.add(stream("b"))
-    outputs.add(stream("c"))
-    assert outputs.text() == "bc"
-
-
-def test_clearing_forgets_the_beginning_of_a_control_sequence():
-    outputs = collected(stream("a\x1b["), message("clear_output"))
-
-    assert outputs.add(stream("31 b")) == "31 b"
-
-
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        ["\x1b[31mred\x1b[0m"],
-        ["\x1b", "[31mred\x1b", "[0m"],
-        ["\x1b[", "3", "1", "mr", "ed\x1b[0", "m"],
-        ["\x1b]0;title", " goes on\x07red"],
-        ["\x1b]8;;http://x\x1b", "\\red\x1b]8;;\x1b\\"],
-        ["\x1b(", "Bred"],
-        list("\x1b[1;31mred\x1b[0m"),
-    ],
-)
-def test_control_sequences_are_removed_from_chunks_however_they_are_split(pieces: list[str]):
-    outputs = CellOutputs()
-    chunks = [outputs.add(stream(piece)) for piece in pieces]
-
-    assert "".join(chunks) == "red"
-    assert outputs.text() == "red"
-
-
-def test_the_beginning_of_a_control_sequence_is_not_held_back_for_ever():
-    outputs = CellOutputs()
-    for _ in range(10):
-        outputs.add(stream("\x1b]" + "x" * 1000))
-
-    assert "x" * 1000 in "".join(outputs.add(stream("y" * 5000)) for _ in range(2))
-
-
-def test_a_csi_sequence_that_does_not_end_is_not_held_back_for_ever():
-    outputs = CellOutputs()
-    assert outputs.add(stream("\x1b[" + "0" * 200)) == ""
-
-    assert outputs.add(stream("0" * 200)) == r"\u001b[" + "0" * 400
-
-
-@pytest.mark.parametrize("left_out", [stream("y" * 600), display("y" * 600), display("y" * 600, "1")])
-def test_text_beyond_the_bound_is_left_out_and_a_notice_says_so(left_out: Message, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outputs_module, "MAX_OUTPUT_BYTES", 1000)
-    outputs = collected(stream("x" * 500))
-
-    assert outputs.add(left_out) == ""
-    size = len(left_out.raw_content)
-    assert outputs.text() == "x" * 500
-    (notice,) = outputs.notices()
-    assert notice.startswith(f"{size} bytes of output were left out: of one cell there can be 1000 bytes")
-    outputs.add(message("clear_output"))
-    assert outputs.add(stream("z" * 900)) == "z" * 900
-    assert (outputs.text(), outputs.notices()) == ("z" * 900, [])
-
-
-def test_an_update_counts_once_for_each_place_and_no_more_when_it_is_replaced(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outputs_module, "MAX_OUTPUT_BYTES", 5000)
-    outputs = collected(display("a", "1"), display("b", "1"))
-    for _ in range(100):
-        assert outputs.add(display("y" * 600, "1", "update_display_data")) == "y" * 600 + "\n"
-
-    assert outputs.add(display("z" * 2000, "1", "update_display_data")) == ""
-    assert outputs.text() == "y" * 600 + "\n" + "y" * 600
-    assert len(outputs.notices()) == 1
-
-
-def test_values_without_end_are_left_out_and_commas_in_text_are_no_values():
-    outputs = collected(stream("a,[{" * 1_000_000), display({"application/json": [[]] * 3_000_001}))
-
-    assert outputs.text() == "a,[{" * 1_000_000
-    (notice,) = outputs.notices()
-    assert notice.endswith("3,000,000 values in one display.")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("plain", "plain"),
-        ("\x1b[1;31mred\x1b[0m", "red"),
-        ("\x1b]8;;http://x\x07link\x1b]8;;\x07", "link"),
-        ("\x1b(B\x1b=x", "x"),
-        ("a\ud800b\udfff", "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"),
-        ("ä€\U0001f600", "ä€\U0001f600"),
-        ("a\r\nb\r\n", "a\nb\n"),
-        ("progress\rdone", "progress\rdone"),
-        ("[31m", "[31m"),
-        ("\x1b[31", r"\u001b[31"),
-        ("\x1b[\x1b[31m31m", r"\u001b[31m"),
-        ("a\b\x07\x7f\x9b31m\t\r", "a\\u0008\\u0007\\u007f\\u009b31m\t\r"),
-    ],
-)
-def test_plain_text_has_no_control_sequences_and_can_be_encoded(text: str, expected: str):
-    assert plain(text) == expected
-    expected.encode()
-
-
-def test_a_backspace_in_a_stream_stays():
-    assert plain("50 %\b\b\b\b60 %\x07", stream=True) == "50 %\b\b\b\b60 %\\u0007"
-    assert collected(stream("50 %\b\b\b\b60 %")).text() == "50 %\b\b\b\b60 %"
-
-
-def test_plain_text_of_many_unfinished_sequences_takes_linear_time():
-    text = "\x1b]" * 500_000 + "\x1b[" + "0" * 1_000_000
-
-    assert plain(text) == text.replace("\x1b", r"\u001b")
-
-
-def test_pictures_are_saved_in_order_as_new_files(tmp_path: Path):
-    outputs = collected(
-        display(png(b"first")),
-        display({"image/jpeg": base64.b64encode(JPEG).decode()}),
-        display({**png(b"both"), "image/jpeg": base64.b64encode(JPEG).decode()}),
-        display({"image/png": [base64.b64encode(b"split").decode()[:4], base64.b64encode(b"split").decode()[4:]]}),
+def test_stdout_stderr_displays_and_the_result_are_in_order():
+    chart = {"application/vnd.plotly.v1+json": {"data": [{"y": [1, 2]}]}, "text/html": "<div>", "text/plain": "Figure"}
+    outputs = in_order(
+        stream("a"),
+        stream("b\n"),
+        stderr("warn\n"),
+        stream("c\n"),
+        message("display_data", data=chart, metadata={"width": 3}, transient={}),
+        stream("d"),
+        message("execute_result", data={"text/plain": "42"}, metadata={}, execution_count=7),
     )
-    directory = tmp_path / "a" / "b"
-    paths = outputs.save(directory).images
 
-    assert [path.read_bytes() for path in paths] == [b"first", JPEG, b"both", b"split"]
-    assert [path.suffix for path in paths] == [".png", ".jpg", ".png", ".png"]
-    assert {path.parent for path in paths} == {directory}
-    assert len({*paths, *outputs.save(directory).images}) == 8
+    assert outputs == (
+        Stream("stdout", "ab\n"),
+        Stream("stderr", "warn\n"),
+        Stream("stdout", "c\n"),
+        Display(chart, {"width": 3}),
+        Stream("stdout", "d"),
+        Result({"text/plain": "42"}, execution_count=7),
+    )
 
 
-def test_pages_of_the_reply_are_output():
-    page = {"source": "page", "data": {"text/plain": "\x1b[31mhelp\x1b[0m"}, "start": 0}
-    reply = message("execute_reply", status="ok", payload=[page, {"source": "set_next_input", "text": "x"}])
-    outputs = collected(stream("a\n"))
+def test_each_output_is_reported_as_it_arrives():
+    outputs = Collector()
+    for each in (stream("a"), stderr("b"), display(png(), "1"), display("new", "1", "update_display_data")):
+        outputs.add(each)
 
-    assert outputs.add(reply) == "help\n"
-    assert outputs.text() == "a\nhelp"
+    assert outputs.arrived == [
+        Stream("stdout", "a"),
+        Stream("stderr", "b"),
+        Display(png(), display_id="1"),
+        Display({"text/plain": "new"}, display_id="1"),
+    ]
+
+
+def test_updates_and_clearings_count():
+    cleared = [stream("gone"), display("gone", "1"), message("clear_output", wait=True)]
+    updated = [display("a", "1"), stderr("b"), display("a", "1"), display("new", "1", "update_display_data")]
+    new = Display({"text/plain": "new"}, display_id="1")
+
+    assert in_order(*cleared, *updated) == (new, Stream("stderr", "b"), new)
+
+
+def test_a_display_without_content_is_none_and_may_get_some():
+    empty = display({}, "1")
+
+    assert in_order(stream("a"), empty, stream("b")) == (Stream("stdout", "ab"),)
+    assert in_order(empty, display("new", "1", "update_display_data")) == (
+        Display({"text/plain": "new"}, display_id="1"),
+    )
+
+
+def test_the_files_of_a_display_are_at_the_display(tmp_path: Path):
+    both = {**png(b"first"), "text/html": "<b>"}
+    outputs = collected(display("no file"), display(both), stream("a"), display(png(b"second")))
+    saved = outputs.save(tmp_path)
+    text, first, _, second = outputs.in_order(saved.of)
+
+    assert isinstance(text, Display)
+    assert isinstance(first, Display)
+    assert isinstance(second, Display)
+    assert [[path.read_bytes() for path in each.files] for each in (text, first, second)] == [
+        [],
+        [b"first", b"<b>"],
+        [b"second"],
+    ]
+    assert [*first.files, *second.files] == [saved.images[0], *saved.files, saved.images[1]]
+
+
+def test_text_that_was_held_back_stays_in_order():
+    assert in_order(stream("a\x1b["), display("b"), stderr("31mc\x1b[")) == (
+        Stream("stdout", "a"),
+        Display({"text/plain": "b"}),
+        Stream("stderr", "c\\u001b["),
+    )
+
+
+def test_tracebacks_that_were_shown_are_text_on_stderr():
+    outputs = collected(stream("a"), message("error", traceback=["shown"]))
+    outputs.end(message("execute_reply", status="ok"))
+
+    assert outputs.in_order({}) == (Stream("stdout", "a"), Stream("stderr", "shown\n"))
 
 
 @pytest.mark.parametrize(
-    "malformed",
+    ("content", "expected"),
     [
-        message("stream"),
-        message("stream", text=1),
-        message("display_data"),
-        message("display_data", data=[]),
-        message("display_data", data={"text/plain": {}, "image/png": {}}, transient=[]),
-        message("update_display_data", data={}, transient={"display_id": []}),
-        message("execute_reply", payload={}),
-        message("execute_reply", payload=[1, None, {"source": "page"}, {"source": "page", "data": 1}]),
-        Message("iopub", {"msg_type": "stream"}, {}, b"no JSON"),
-        Message("iopub", {"msg_type": []}, {}, b"{}"),
+        pytest.param({"data": [], "metadata": []}, (), id="no_objects"),
+        pytest.param({"data": {"text/plain": 1, "x": {}}}, (Display({"text/plain": "", "x": ""}),), id="no_texts"),
+        pytest.param({"data": {"x": ["a", 1, "b"]}}, (Display({"x": "ab"}),), id="lines"),
+        pytest.param({"data": {"a+json": None}}, (Display({"a+json": None}),), id="any_json"),
+        pytest.param({"data": {"x": "\ud800"}}, (Display({"x": "\ud800"}),), id="a_lone_surrogate_as_it_was_sent"),
+        pytest.param({"data": {"x": ""}, "metadata": 1}, (Display({"x": ""}),), id="metadata"),
+        pytest.param({"data": {"x": ""}, "transient": {"display_id": 1}}, (Display({"x": ""}),), id="display_id"),
     ],
 )
-def test_malformed_messages_add_nothing(malformed: Message):
-    outputs = collected(stream("a\n"))
-
-    assert outputs.add(malformed) == ""
-    assert outputs.text() == "a"
+def test_whatever_code_sends_is_a_display_or_nothing(content: dict[str, Any], expected: tuple[Display, ...]):
+    assert in_order(message("display_data", **content)) == expected
 
 
-@pytest.mark.parametrize(
-    ("data", "saved"),
-    [
-        pytest.param({"text/html": "<b>ä</b>", "text/plain": "b"}, {".html": "<b>ä</b>"}, id="html"),
-        pytest.param({"image/svg+xml": ["<svg>\n", "</svg>"]}, {".svg": "<svg>\n</svg>"}, id="svg"),
-        pytest.param({"text/latex": "$x$", "text/html": "x"}, {".html": "x", ".tex": "$x$"}, id="several"),
-        pytest.param({"application/json": {"ä": [1]}}, {".json": '{"ä": [1]}'}, id="json"),
-        pytest.param({"text/html": "\ud800"}, {".html": "?"}, id="a_lone_surrogate"),
-        pytest.param({"text/plain": "x", "text/markdown": "# x"}, {}, id="nothing_but_text"),
-        pytest.param({"text/html": "", "image/svg+xml": {}}, {}, id="nothing_in_it"),
-    ],
-)
-def test_richer_forms_become_files(data: dict[str, Any], saved: dict[str, str], tmp_path: Path):
-    files = collected(display(data)).save(tmp_path).files
-
-    assert {path.suffix: path.read_text() for path in files} == saved
-    assert {*files} == {*tmp_path.iterdir()}
+@pytest.mark.parametrize("count", ["1", None, True, 1.5])
+def test_a_count_that_is_no_number_is_none(count: object):
+    assert in_order(message("execute_result", data={"x": ""}, execution_count=count)) == (Result({"x": ""}),)
 
 
-def test_too_many_or_too_large_files_are_left_out_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outputs_module, "MAX_FILE_CHARS", 100)
-    htmls = ["x" * 90, "y" * 90, *["z"] * 30]
-    outputs = collected(*[display({"text/html": html, "text/plain": "text"}) for html in htmls])
+@pytest.mark.parametrize("name", ["stdin", None, ["stderr"]])
+def test_a_stream_of_another_name_is_stdout(name: object):
+    assert in_order(message("stream", name=name, text="a\ud800")) == (Stream("stdout", "a\N{REPLACEMENT CHARACTER}"),)
 
-    assert [path.read_text() for path in outputs.save(tmp_path).files] == ["x" * 90, *["z"] * 10]
-    assert (outputs.text() or "").splitlines() == ["text"] * 32
+
+def test_json_that_is_nested_too_deeply_to_be_encoded_has_no_text():
+    value: list[Any] = []
+    for _ in range(100_000):  # more than any Python encodes
+        value = [value]
+
+    assert text_of(Display({"application/json": value, "text/plain": "<a.b object at 0x7f>"})) == ""
+
+
+def test_values_of_json_count_what_they_take_in_memory():
+    lists = [display({"a+json": [[]] * 1_000_000, "text/plain": "x"}) for _ in range(6)]
+    outputs = collected(*lists)
+
+    assert len(outputs.displays()) == 2
     (notice,) = outputs.notices()
-    assert notice.startswith("HTML, SVG, LaTeX or JSON was not saved for 21 displays: ")
+    assert "of output were left out" in notice
+    texts = collected(*[display("a,[{" * 1_000_000) for _ in range(6)])
+    assert len(texts.displays()) == 6, "text is no value"
 
 
-def test_an_update_replaces_files_too(tmp_path: Path):
-    outputs = collected(display({"text/html": "a"}, "1"), display({"text/html": "b"}, "1", "update_display_data"))
+def test_changes_between_the_streams_count(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(output_collector, "MAX_OUTPUT_BYTES", 10_000)
+    changing = collected(*[stream("a"), stderr("b")] * 100)
 
-    assert [path.read_text() for path in outputs.save(tmp_path).files] == ["b"]
-
-
-def test_images_are_held_as_they_were_sent_within_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outputs_module, "MAX_IMAGE_DATA", 10)
-    saved = collected(*[display(png(data)) for data in (b"first", b"too large", b"third")]).save(tmp_path)
-
-    assert saved.image_data == [b"first", None, b"third"]
-    assert [path.read_bytes() for path in saved.images] == [b"first", b"too large", b"third"]
+    assert changing.notices() != []
+    assert collected(*[stream("a"), stream("b")] * 100).notices() == []

@@ -18,7 +18,7 @@ from ipybox import CodeExecutor
 from ipybox.errors import GatewayError, KernelDiedError, SandboxError
 from ipybox.kernel_mgr.client import ExecutionError, ExecutionResult, KernelClient
 from ipybox.kernel_mgr.server import KernelGateway
-from ipybox.tokens import find_token, token_file
+from ipybox.support.tokens import find_token, token_file
 from tests import servers
 from tests.conftest import GRACE, Mode
 from tests.servers import WAIT
@@ -104,7 +104,7 @@ async def test_a_websocket_without_the_token_is_refused(gateway: KernelGateway, 
 
 async def test_a_client_with_a_wrong_token_is_told_so(gateway: KernelGateway, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
-        patch.setattr("ipybox.endpoint.find_token", Mock(return_value="wrong"))
+        patch.setattr("ipybox.support.endpoint.find_token", Mock(return_value="wrong"))
         with pytest.raises(GatewayError, match="HTTP 401"):
             await KernelClient(port=port(gateway)).connect()
 

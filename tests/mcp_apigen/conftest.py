@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_apigen.naming import module_names
-from ipybox.mcp_apigen.package import ToolSpec, render_package
+from ipybox.guest.tools.client import ToolRunner as _ToolRunner
+from ipybox.mcp_apigen.package.files import ToolSpec, render_package
+from ipybox.mcp_apigen.render.naming import module_names
 from ipybox.tool_exec import client
-from ipybox.tool_exec.client import ToolRunner as _ToolRunner
 
 Call = tuple[str, str, dict[str, Any]]
 Loader = Callable[[list[ToolSpec]], list[ModuleType]]

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ipybox.mcp_apigen.package import ToolSpec
-from ipybox.mcp_client import MCPClient
+from ipybox.mcp_apigen.package.files import ToolSpec
+from ipybox.mcp_client.client import MCPClient
 from tests import servers
 
 _DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -49,6 +49,23 @@ SCHEMAS: dict[str, Any] = {
             "maybe": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None},
             "only": {"type": "null"},
         },
+    },
+    "required defaults": {
+        "type": "object",
+        "properties": {
+            "scale": {"enum": ["css", "device"], "default": "css"},
+            "page": {"type": "integer", "default": 1, "minimum": 1, "maximum": 100},
+            "from": {"type": ["string", "null"], "default": None},
+            "formats": {"type": "array", "items": {"type": "string"}, "default": ["markdown"], "uniqueItems": True},
+            "options": {
+                "type": "object",
+                "properties": {"deep": {"type": "boolean", "default": True}},
+                "required": ["deep"],
+                "default": {},
+            },
+        },
+        "required": ["scale", "page", "from", "formats", "options"],
+        "additionalProperties": False,
     },
     "defaults": {
         "type": "object",

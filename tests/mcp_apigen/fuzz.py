@@ -23,11 +23,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from ipybox.errors import ToolRunnerError
-from ipybox.mcp_apigen.naming import module_names
-from ipybox.mcp_apigen.package import MANIFEST, ToolSpec, render_package
-from ipybox.mcp_apigen.values import elements, is_object
+from ipybox.guest.tools.models import wire
+from ipybox.mcp_apigen.package.files import MANIFEST, ToolSpec, render_package
+from ipybox.mcp_apigen.render.naming import module_names
+from ipybox.mcp_apigen.schema.values import elements, is_object
 from ipybox.tool_exec import client
-from ipybox.tool_exec.models import wire
 from tests.mcp_apigen.audit import Audit
 from tests.mcp_apigen.conftest import FakeRunner
 from tests.mcp_apigen.harmless import Module
@@ -152,10 +152,22 @@ class Fuzz:
         # Params that were not checked may be refused now, and `Result` has no good value from the stand-in.
         with suppress(ValidationError, ToolRunnerError):
             module.run(params)
+        if not accepted:
+            sent = _defaults_sent(tool.input_schema, module.CLIENT.calls)
         method = "run_text" if tool.output_schema is None else "run_structured"
         called, expected = _text(module.CLIENT.calls), _text([(method, tool.name, sent)])
         if called != expected and (accepted or module.CLIENT.calls):
             raise Failure(f"the calls are {called}, not {expected}")
+
+
+def _defaults_sent(schema: Any, calls: list[Any]) -> dict[str, Any]:
+    """The defaults of required properties in the calls: they are sent without being given."""
+    properties = schema.get("properties") if is_object(schema) else None
+    if not is_object(properties):
+        return {}
+    required = elements(schema.get("required")) or []
+    names = {name for _, _, arguments in calls for name in arguments if name in required and name in properties}
+    return {name: properties[name]["default"] for name in names}
 
 
 def _text(value: Any) -> str:

@@ -6,7 +6,7 @@ After an intended change of the generator: `python -m tests.mcp_apigen.golden`, 
 from pathlib import Path
 from typing import Any
 
-from ipybox.mcp_apigen.package import MANIFEST, ToolSpec, render_package
+from ipybox.mcp_apigen.package.files import MANIFEST, ToolSpec, render_package
 
 #: Each file has `.txt` after its name, so that no tool takes it for part of this project.
 FILES = Path(__file__).parent / "golden_files"
@@ -33,7 +33,7 @@ _SEARCH = ToolSpec(
     {
         "type": "object",
         "additionalProperties": False,
-        "required": ["query", "from"],
+        "required": ["query", "from", "view", "columns"],
         "properties": {
             "page": {
                 "type": "integer",
@@ -66,6 +66,13 @@ _SEARCH = ToolSpec(
                         "negate": {"type": "boolean", "default": False},
                     },
                 },
+            },
+            "view": {"enum": ["table", "board"], "default": "table", "description": "How to show them."},
+            "columns": {
+                "type": "array",
+                "items": {"type": "string", "minLength": 1},
+                "minItems": 1,
+                "default": ["identifier", "title", "state", "number-of-comments", "author", "labels"],
             },
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
             "priority": {"type": "integer", "enum": [1, 2, 3], "description": "1 is the highest."},

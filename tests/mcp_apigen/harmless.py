@@ -10,7 +10,7 @@ import tokenize
 from typing import NoReturn
 
 _IMPORTED = {
-    "UNSET", "Among", "Annotated", "Any", "CheckedInput", "Choice", "CLIENT", "Exact", "Field", "Literal",
+    "UNSET", "Among", "Annotated", "Any", "CheckedInput", "Choice", "CLIENT", "Default", "Exact", "Field", "Literal",
     "SafeInteger", "Output", "Input",
 }  # fmt: skip
 _BASES = {"CheckedInput", "Input", "Output"}
@@ -145,6 +145,8 @@ def _default(node: ast.expr | None) -> None:
     match node:
         case None | ast.Constant() | ast.Name(id="UNSET"):
             pass
+        case ast.Call(func=ast.Name(id="Default"), args=[value], keywords=[]):
+            _literal(value)
         case ast.Call(func=ast.Name(id="Field"), args=[], keywords=keywords):
             for keyword in keywords:
                 if keyword.arg != "default" or ast.unparse(keyword.value) != "UNSET":

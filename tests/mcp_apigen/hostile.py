@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ipybox.mcp_apigen.package import ToolSpec
-from ipybox.mcp_apigen.values import Schema, elements, is_object, mapping
+from ipybox.mcp_apigen.package.files import ToolSpec
+from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, mapping
 from tests.mcp_apigen.corpus import SCHEMAS
 
 #: Comments that tools obey.

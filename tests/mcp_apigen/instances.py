@@ -17,7 +17,7 @@ from jsonschema.validators import validator_for  # pyright: ignore[reportUnknown
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from ipybox.mcp_apigen.values import Schema, elements, is_object, mapping, objects, strings
+from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, mapping, objects, strings
 
 _MAX_DEPTH = 5
 _TEXTS = ["", "a", "ab", "abc", "Zürich", "x" * 40, "1", "null", "a\nb", "\u2028", "日本", "0.5", "C:\\x", '"']
@@ -72,6 +72,10 @@ class Instances:
         rounds = max(map(len, refused.values()), default=0)
         each = [(keyword, found[n]) for n in range(rounds) for keyword, found in refused.items() if n < len(found)]
         yield from each[:count]
+
+    def is_valid(self, instance: Schema) -> bool:
+        """Returns whether the schema allows an object."""
+        return self._oracle.is_valid(instance)
 
     def _value(self, schema: Any, depth: int) -> Any:
         if schema is False:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ipybox.mcp_apigen.package import ToolSpec
-from ipybox.mcp_apigen.values import elements, is_object
+from ipybox.mcp_apigen.package.files import ToolSpec
+from ipybox.mcp_apigen.schema.values import elements, is_object
 
 _TRIALS = 400
 

@@ -3,14 +3,14 @@
 import pytest
 
 from ipybox.codeact.source import MAX_FILE
-from ipybox.mcp_apigen.additions import split
-from ipybox.mcp_apigen.manifest import ModuleRecord, digest
-from ipybox.mcp_apigen.module import ToolSpec
-from ipybox.mcp_apigen.package import render_package
+from ipybox.mcp_apigen.package.additions import split_additions
+from ipybox.mcp_apigen.package.files import render_package
+from ipybox.mcp_apigen.package.manifest import ModuleRecord, sha256_hex
+from ipybox.mcp_apigen.render.module import ToolSpec
 
 GENERATED = render_package("s", {"command": "x"}, [ToolSpec("a", "Does it.", {})], "")["a.py"].encode()
 APPENDED = b"\n\nimport json\n\n\ndef run_parsed(params: Params) -> int:\n    return json.loads(run(params))\n"
-RECORD = ModuleRecord(tool="a", sha256="", source=digest(GENERATED), length=len(GENERATED))
+RECORD = ModuleRecord(tool="a", sha256="", source=sha256_hex(GENERATED), length=len(GENERATED))
 EDITED = GENERATED.replace(b"Does it.", b"Does more.")
 
 
@@ -29,7 +29,7 @@ EDITED = GENERATED.replace(b"Does it.", b"Does more.")
     ids=["nothing", "line end", "parser", "other line ends", "run_async", "no Python", "no text", "large"],
 )
 def test_what_follows_the_recorded_text_is_appended_whatever_it_is(appended: bytes) -> None:
-    assert split(GENERATED + appended, [RECORD]) == (appended, True)
+    assert split_additions(GENERATED + appended, [RECORD]) == (appended, True)
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,22 @@ def test_what_follows_the_recorded_text_is_appended_whatever_it_is(appended: byt
     ids=["CR LF", "CR", "byte order mark"],
 )
 def test_line_ends_that_an_editor_has_changed_are_no_edit(module: bytes) -> None:
-    assert split(module, [RECORD]) == (APPENDED, True)
+    assert split_additions(module, [RECORD]) == (APPENDED, True)
 
 
 def test_each_record_is_tried() -> None:
-    other = RECORD.model_copy(update={"source": digest(b"other")})
-    assert split(GENERATED + APPENDED, [other, RECORD]) == (APPENDED, True)
+    other = RECORD.model_copy(update={"source": sha256_hex(b"other")})
+    assert split_additions(GENERATED + APPENDED, [other, RECORD]) == (APPENDED, True)
 
 
 @pytest.mark.parametrize("records", [[RECORD], []], ids=["edited", "no record"])
 def test_what_follows_run_async_is_appended_where_the_rest_is_not_as_recorded(records: list[ModuleRecord]) -> None:
-    assert split(EDITED + APPENDED, records) == (APPENDED, False)
+    assert split_additions(EDITED + APPENDED, records) == (APPENDED, False)
 
 
 def test_run_async_that_was_appended_belongs_to_what_was_appended() -> None:
     appended = APPENDED + b"\n\nasync def run_async(params):\n    pass\n\n\nx = 1\n"
-    assert split(EDITED + appended, [RECORD]) == (appended, False)
+    assert split_additions(EDITED + appended, [RECORD]) == (appended, False)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_run_async_that_was_appended_belongs_to_what_was_appended() -> None:
     ids=["empty", "no run_async", "no Python", "NUL", "no text", "deep", "deeper", "large", "other name"],
 )
 def test_nothing_counts_as_appended_where_syntax_does_not_tell(module: bytes) -> None:
-    assert split(module, [RECORD]) == (b"", False)
+    assert split_additions(module, [RECORD]) == (b"", False)
 
 
 @pytest.mark.filterwarnings("error")
 def test_nothing_is_executed_and_nothing_warned_about() -> None:
     appended = b"\nraise SystemExit('\\d')\n"
-    assert split(EDITED + appended, [RECORD]) == (appended, False)
+    assert split_additions(EDITED + appended, [RECORD]) == (appended, False)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_apigen.exactness import types_suffice
-from ipybox.mcp_apigen.resolve import Resolver
+from ipybox.mcp_apigen.schema.exactness import types_cover_schema
+from ipybox.mcp_apigen.schema.resolve import Resolver
 
 STRING: dict[str, Any] = {"type": "string"}
 INTEGER: dict[str, Any] = {"type": "integer"}
@@ -63,6 +63,8 @@ BEYOND_TYPES: dict[str, Any] = {
     "type_against_alternatives": {"type": "string", "anyOf": [STRING, INTEGER]},
     "alternatives_of_both_kinds": {"anyOf": [STRING], "oneOf": [STRING]},
     "overlapping_types": {"oneOf": [INTEGER, {"type": "number"}]},
+    "anything_or_a_string": {"oneOf": [True, STRING]},
+    "nothing_known_or_a_string": {"oneOf": [{"$ref": "#/$defs/none"}, STRING]},
     "overlapping_constants": {"oneOf": [{"enum": ["a", "b"]}, {"const": "b"}]},
     "objects_by_turns": {"oneOf": [{"type": "object", "properties": {"a": STRING}}, {"type": "object"}]},
     "not": {"not": STRING},
@@ -84,7 +86,7 @@ DEFINITIONS: dict[str, Any] = {
 
 def suffice(schema: Any) -> bool:
     arguments: dict[str, Any] = {"properties": {"v": schema}, "required": ["v"], "$defs": DEFINITIONS}
-    return types_suffice(arguments, Resolver(arguments))
+    return types_cover_schema(arguments, Resolver(arguments))
 
 
 @pytest.mark.parametrize("schema", SAID_BY_TYPES.values(), ids=SAID_BY_TYPES.keys())
@@ -105,4 +107,4 @@ def test_in_old_drafts_nothing_counts_beside_a_reference():
         "properties": {"v": {"$ref": "#/definitions/v", "minLength": 1}},
         "definitions": {"v": STRING},
     }
-    assert types_suffice(schema, Resolver(schema))
+    assert types_cover_schema(schema, Resolver(schema))

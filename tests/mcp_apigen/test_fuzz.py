@@ -105,6 +105,8 @@ def test_hook_refuses_what_is_not_the_packages_own(action: str, tmp_path: Path) 
         ('"created_at": "created-at"', '"created_at": evil'),
         ("default=UNSET", "default=evil()"),
         ("Field(default=UNSET", "Field(evil()"),
+        ('Default("table")', "Default(evil())"),
+        ('Default("table")', 'Default("table", factory=evil)'),
         ("ge=1,", "ge=evil(),"),
         ("class FilterItem(Input):", "@evil\nclass FilterItem(Input):"),
         ("class FilterItem(Input):", "class Any(Input):"),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_apigen.naming import module_names
-from ipybox.mcp_apigen.package import ToolSpec, render_package
-from ipybox.mcp_apigen.values import elements, is_object, is_text
-from ipybox.tool_exec.models import wire
+from ipybox.guest.tools.models import wire
+from ipybox.mcp_apigen.package.files import ToolSpec, render_package
+from ipybox.mcp_apigen.render.naming import module_names
+from ipybox.mcp_apigen.schema.values import elements, is_object, is_text
 from tests.mcp_apigen import harmless
 from tests.mcp_apigen.conftest import Loader
 from tests.mcp_apigen.hostile import PAYLOADS
@@ -170,6 +170,9 @@ HEAVY = {
     },
     "same property 40 times over": {
         "allOf": [{"properties": {"a": {"allOf": [{"properties": {"b": {"type": "string"}}}] * 40}}}] * 40
+    },
+    "3,000 properties 100 times over": {
+        "allOf": [{"properties": {f"p{n}": {"type": "string"} for n in range(3_000)}}, *[{"$ref": "#/allOf/0"}] * 99]
     },
     "long integers": {"properties": {"a": {"enum": [10**4299]}, "b": {"minimum": 10**4299, "type": "number"}}},
     "infinity": {"properties": {"a": {"enum": [float("inf")], "default": float("nan")}}},

@@ -3,24 +3,35 @@ from itertools import permutations
 
 import pytest
 
-from ipybox.mcp_apigen.naming import check_package_name, class_name, field_names, member_names, module_names
+from ipybox.mcp_apigen.render.naming import class_name, field_names, member_names, module_names, package_name
 
 BAD_PACKAGE_NAMES = [
-    "", "..", ".", "/abs", "a/b", "a\\b", "has-dash", "1abc", "class", "None", "Sp ace", "__init__", "__pycache__",
-    "a.b", "a\n", "a\0", "ﬁx", "$(x)", "\ud800",
+    "", "..", ".", "/abs", "a/b", "a\\b", "-dash", "1abc", "class", "None", " space", "__init__", "__pycache__",
+    "a.b/c", "a\n", "a\0", "ﬁx", "$(x)", "\ud800",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD_PACKAGE_NAMES, ids=ascii)
 def test_bad_package_name_is_refused_and_named(name: str) -> None:
     with pytest.raises(ValueError, match="server name") as caught:
-        check_package_name(name)
+        package_name(name)
     assert repr(name) in str(caught.value)
+
+
+def test_a_package_name_that_is_too_long_is_refused_and_its_beginning_named() -> None:
+    with pytest.raises(ValueError, match=r"^server name '(abcd){10}'\.\.\. is too long: use at most 80 characters$"):
+        package_name("abcd" * 20 + "e")
+    assert package_name("abcd" * 20) == "abcd" * 20
 
 
 @pytest.mark.parametrize("name", ["github", "_x", "my_server2", "größe", "match"])
 def test_identifiers_are_package_names(name: str) -> None:
-    check_package_name(name)
+    assert package_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["brave-search", "brave.search", "brave search"])
+def test_names_that_servers_usually_have_become_identifiers(name: str) -> None:
+    assert package_name(name) == "brave_search"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +78,10 @@ def test_long_tool_names_become_distinct_file_names() -> None:
         (["from", "from_"], ["from__2", "from_"]),
         (["schema", "json", "copy", "validate", "dict"], ["schema_", "json_", "copy_", "validate_", "dict_"]),
         (["model_config", "model_dump", "model_x"], ["model_config_", "model_dump_", "model_x"]),
-        (["self", "str", "list", "Any", "UNSET", "Params"], ["self_", "str_", "list_", "Any_", "UNSET_", "Params_"]),
+        (
+            ["self", "str", "list", "Any", "Default", "UNSET", "Params"],
+            ["self_", "str_", "list_", "Any_", "Default_", "UNSET_", "Params_"],
+        ),
         (["", "-", "\0", "日本", "a\nb"], ["field", "field_2", "field_3", "日本", "a_b"]),
         (["__class__", "__init__"], ["class_", "init"]),
         (["ﬁ", "fi"], ["fi_2", "fi"]),

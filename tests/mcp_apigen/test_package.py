@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ipybox.mcp_apigen.package import MANIFEST, ToolSpec, render_package
+from ipybox.mcp_apigen.package.files import MANIFEST, ToolSpec, render_package
 from tests.mcp_apigen import golden
 from tests.mcp_apigen.conftest import Loader
 from tests.mcp_apigen.test_schemas import CASES

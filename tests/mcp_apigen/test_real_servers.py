@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_apigen.package import ToolSpec, render_package
+from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.mcp_apigen import golden
 from tests.mcp_apigen.conftest import Loader
 from tests.mcp_apigen.corpus import own_tools, real_servers

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import ValidationError
 
-from ipybox.tool_exec.models import wire
+from ipybox.guest.tools.models import wire
 
 LoadOne = Callable[..., ModuleType]
 
@@ -66,6 +66,10 @@ CASES = {
     "boolean enum": Case({"enum": [True]}, [True], [1, False, "true"]),
     "mixed enum": Case({"enum": [1, "1", None, False]}, [1, "1", None, False], [0, True, "None"]),
     "enum of structures": Case({"enum": [[1], {"a": [True]}, 1.5]}, [[1], {"a": [True]}, 1.5], [[2], {"a": [1]}]),
+    "boolean enum against type": Case({"type": "boolean", "enum": [True, "x"]}, [True], [False, "x"]),
+    "number enum against type": Case({"type": "integer", "enum": [1.0, 2.5]}, [1.0], [2.5, 3]),
+    "list enum against type": Case({"type": "array", "enum": [[1], {"a": 1}]}, [[1]], [[2], {"a": 1}]),
+    "object enum against type": Case({"type": "object", "enum": [[1], {"a": 1}]}, [{"a": 1}], [{"a": 2}, [1]]),
     "const": Case({"const": "x"}, ["x"], ["y", None]),
     "null const": Case({"const": None}, [None], [0, False]),
     "enum against type": Case({"type": "string", "enum": ["a", "b", 1]}, ["a"], [1]),
@@ -79,6 +83,9 @@ CASES = {
         {"type": "array", "prefixItems": [{"type": "string"}], "items": False}, [["a"], []], [[1], ["a", "b"]]
     ),
     "tuple of draft 7": Case({"type": "array", "items": [{"type": "string"}]}, [["a", 1]], ["a"]),
+    "tuple of many": Case({"type": "array", "prefixItems": [{"type": "string"}] * 50}, [["a"]], ["a"]),
+    "many alternatives": Case({"anyOf": [{"type": "array", "minItems": n} for n in range(50)]}, [[1]], []),
+    "patterns of names": Case({"type": "object", "patternProperties": {"^x": {}}}, [{"x": 1}, {}], ["x", []]),
     "open object": Case({"type": "object"}, [{}, {"a": 1, "from": None}], [[], "x"]),
     "dictionary": Case({"type": "object", "additionalProperties": {"type": "integer"}}, [{"a": 1}], [{"a": "1"}]),
     "empty object": Case({"type": "object", "additionalProperties": False}, [{}], [{"a": 1}]),
@@ -128,6 +135,11 @@ CASES = {
         [{"a": 1, "b": 1}],
         [{"b": "1"}],
     ),
+    "property once more in alternatives": Case(
+        {"type": "object", "properties": {"a": {"type": "string"}}, "oneOf": [{"properties": {"a": {}, "b": {}}}]},
+        [{"a": "x", "b": 1}],
+        [{"a": 1}],
+    ),
     "all of": Case(
         {
             "allOf": [{"$ref": "#/$defs/base"}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}],
@@ -136,6 +148,18 @@ CASES = {
         [{"a": "x", "b": 1}],
         [{"a": "x"}, {"b": 1}, {"a": 1, "b": 1}],
         {"base": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}},
+    ),
+    "bounds of all of": Case(
+        {"allOf": [{"type": "integer", "minimum": 1, "maximum": 5}, {"minimum": 3, "maximum": 9, "title": "T"}]},
+        [3, 5],
+        [2, 6],
+    ),
+    "enums of all of": Case({"allOf": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}]}, ["b"], ["a", "c"]),
+    "types of all of": Case(
+        {"allOf": [{"type": ["number", "string"]}, {"type": ["integer", "null"]}]}, [1], ["x", 1.5, None]
+    ),
+    "items of all of": Case(
+        {"allOf": [{"type": "array", "items": True}, {"items": {"type": "integer"}}]}, [[1]], [["x"]]
     ),
     "closed parts of all of": Case(
         {
@@ -156,6 +180,13 @@ CASES = {
     "escaped ref": Case({"$ref": "#/$defs/a~1b%25"}, ["x"], [1], {"a/b%": {"type": "string"}}),
     "anchor": Case({"$ref": "#s"}, ["x"], [1], {"s": {"$anchor": "s", "type": "string"}}),
     "ref by id": Case({"$ref": "http://x/s"}, ["x"], [1], {"s": {"$id": "http://x/s", "type": "string"}}),
+    "ref to true": Case({"$ref": "#/$defs/s"}, ["x", None], [], {"s": True}),
+    "ref into a list": Case({"$ref": "#/$defs/s/anyOf/0"}, ["x"], [1], {"s": {"anyOf": [{"type": "string"}]}}),
+    "ref beyond a list": Case({"$ref": "#/$defs/s/anyOf/1"}, ["x", 1], [], {"s": {"anyOf": [{"type": "string"}]}}),
+    "id that is no address": Case({"$ref": "#/$defs/s"}, ["x"], [1], {"s": {"$id": "http://[x", "type": "string"}}),
+    "dangling reference beside a type": Case(
+        {"type": "string", "anyOf": [{"$ref": "#/$defs/nothing"}, {"minLength": 3}]}, ["abc"], []
+    ),
     "ref with siblings": Case({"$ref": "#/$defs/s", "maxLength": 1}, ["x"], ["xx", 1], {"s": {"type": "string"}}),
     "recursion": Case(
         {"$ref": "#/$defs/node"},

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import aiohttp
 from mcp.shared.inbound import encode_header_value
 
-from ipybox.tokens import new_token
+from ipybox.support.tokens import new_token
 from tests.servers import WAIT
 
 #: What ids of requests begin with that are not malformed: what they lead to is kept.

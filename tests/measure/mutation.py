@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MUTMUT = [sys.executable, str(Path(__file__).with_name("mutmut_runner.py"))]
 
-POLICY = ["tests/tool_exec/test_policy.py"]
+POLICY = ["tests/tool_exec/policy"]
 
 
 def _without(file: str, *slow: str) -> list[str]:
@@ -32,15 +32,15 @@ def _without(file: str, *slow: str) -> list[str]:
 #: Modules below ipybox/, and their tests.
 TARGETS: dict[str, list[str]] = {
     "tool_exec/seal": ["tests/tool_exec/test_seal.py"],
-    "tool_exec/approval/policy": [*POLICY, "tests/workspace/test_trust.py"],
+    "tool_exec/approval/policy": [*POLICY, "tests/workspace/trust"],
     "tool_exec/approval/rules": POLICY,
     "tool_exec/approval/conditions": POLICY,
     "tool_exec/approval/paths": POLICY,
     "tool_exec/approval/document": POLICY,
     "audit/redaction": ["tests/audit/test_redaction.py"],
-    "mcp_apigen/naming": ["tests/mcp_apigen/test_naming.py"],
+    "mcp_apigen/render/naming": ["tests/mcp_apigen/test_naming.py"],
     "kernel_mgr/messages": ["tests/kernel_mgr/test_messages.py"],
-    "workspace/config": ["tests/workspace/test_narrowing.py", "tests/workspace/test_trust.py"],
+    "workspace/config": ["tests/workspace/test_narrowing.py", "tests/workspace/trust"],
     "workspace/env_file": ["tests/workspace/test_env_file.py"],
     "workspace/git_config": ["tests/workspace/test_git_config.py"],
     "workspace/imports": ["tests/workspace/test_imports.py"],
@@ -66,8 +66,8 @@ TARGETS: dict[str, list[str]] = {
         "registering_with_a_cwd_that_code_can_write_says_what_that_means",
         "generating_follows_no_link",
     ),
-    "workspace/trust": ["tests/workspace/test_trust.py"],
-    "workspace/trust_command": ["tests/workspace/test_trust.py"],
+    "workspace/trust": ["tests/workspace/trust"],
+    "workspace/trust_command": ["tests/workspace/trust"],
     "workspace/writable": ["tests/workspace/test_writable.py", "tests/workspace/test_imports.py"],
 }
 
@@ -76,7 +76,7 @@ CONFIGURATION = """
 source_paths = ["ipybox"]
 only_mutate = [{module!r}]
 pytest_add_cli_args_test_selection = {tests!r}
-pytest_add_cli_args = ["-m", "not kernel", "-p", "no:cacheprovider"]
+pytest_add_cli_args = ["-m", "not kernel", "-p", "no:cacheprovider", "-p", "no:randomly"]
 also_copy = ["skills", "docs", "README.md"]
 timeout_constant = 4.0
 timeout_multiplier = 5.0

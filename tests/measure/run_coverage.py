@@ -5,11 +5,14 @@
 While this runs, each Python process of this virtual environment is measured: run nothing else in it.
 """
 
+import json
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / ".coverage-data"
@@ -45,7 +48,27 @@ def main(arguments: list[str]) -> int:
     file = f"--data-file={DATA}/data"
     for command in (["combine", file, "--quiet", "--append", str(DATA)], ["report", file], ["json", file, "-o", JSON]):
         subprocess.run([sys.executable, "-m", "coverage", *command], cwd=ROOT)
+    print_packages()
     return tested.returncode
+
+
+def print_packages() -> None:
+    """Prints how much of the lines and branches of ipybox is covered, of all and of each package."""
+    files: dict[str, Any] = json.loads(Path(JSON).read_text())["files"]
+    packages: dict[str, list[dict[str, int]]] = defaultdict(list)
+    for file, found in files.items():
+        path = (ROOT / file).relative_to(ROOT / "ipybox")
+        for package in ("all", f"{path.parts[0]}/" if len(path.parts) > 1 else "other modules"):
+            packages[package].append(found["summary"])
+    for package, summaries in sorted(packages.items()):
+        cells = [f"{package:16}"]
+        for kind, covered, number in (
+            ("lines", "covered_lines", "num_statements"),
+            ("branches", "covered_branches", "num_branches"),
+        ):
+            done, total = (sum(each[key] for each in summaries) for key in (covered, number))
+            cells.append(f"{done:6} of {total:6} {kind} {done / (total or 1):6.1%}")
+        print(*cells)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """Starts coverage in a process that the tests have started, however little of the environment the process gets.
 
 A `.pth` file runs this text when Python starts, with `DATA`, the directory of the data files, and `ROOT`, the
-repository. Four things are other than in an ordinary run, and nothing of it is in the product:
+repository. Six things are other than in an ordinary run, and nothing of it is in the product:
 
 - A kernel saves its data after each request, because it ends with SIGKILL.
+- A process saves its data before it becomes another program.
 - The sandbox may write the data directory.
 - The guards, which run without site-packages, run with them.
-- What shrinks images may write files.
+- What shrinks images and infers models may write files.
+- A child that code has forked ends with SIGTERM at once, without saving its data.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,8 +23,14 @@ from typing import Any, cast
 DATA: str = globals()["DATA"]
 ROOT: str = globals()["ROOT"]
 
-#: Programs of which nothing is measured: servers that tests start, and pip.
-OTHERS = ("mcp_server_", "pip", f"{ROOT}/tests/", "ruff", "compileall", "venv", "ensurepip", "uv")
+#: Processes that may write no file, which they need for their data.
+WITHOUT_FILES = ("/image_worker.py", "/infer_models.py")
+
+#: Programs of which nothing is measured: servers that tests start, pip, and workers of pools in code of tests.
+OTHERS = (
+    *("mcp_server_", "pip", f"{ROOT}/tests/", "ruff", "compileall", "venv", "ensurepip", "uv"),
+    "from multiprocessing",
+)
 
 
 def start() -> Any:
@@ -100,10 +109,29 @@ def measure_guards() -> None:
         words = cast(list[Any], args) if isinstance(args, list) else []
         if isinstance(args, tuple):
             words = list(cast(tuple[Any, ...], args))
-        guard = words[1:3] == ["-I", "-S"] and str(words[3]).endswith("guard.py")
+        guard = words[1:3] == ["-I", "-S"] and str(words[3]).endswith(("process_guard.py", "placeholders.py"))
         init(self, cast(Any, [words[0], "-I", *words[3:]] if guard else args), *others, **kwargs)
 
     cast(Any, subprocess.Popen).__init__ = init_with_site
+
+
+def save_before_exec(measured: Any) -> None:
+    """Has this process save its data before another program takes its place."""
+
+    def saving(execute: Callable[..., None]) -> Callable[..., None]:
+        def save_and_execute(*args: Any) -> None:
+            measured.save()
+            execute(*args)
+
+        return save_and_execute
+
+    os.execv, os.execve = cast(Any, saving(os.execv)), cast(Any, saving(os.execve))
+
+
+def end_with_sigterm(measured: Any) -> None:
+    """Has SIGTERM end this process, unless it has another handler than the one that saves the data."""
+    if signal.getsignal(signal.SIGTERM) is measured:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def write_files() -> None:
@@ -116,11 +144,17 @@ def write_files() -> None:
 
 program = sys.orig_argv[1:4]
 others = any(each.startswith(OTHERS) or each.endswith("/bin/pip") for each in program)
-saved = None if others or "IPYBOX_UNMEASURED" in os.environ else start()
+# Tests that wrap a Python in srt by themselves leave the data directory read-only.
+unmeasured = others or "IPYBOX_UNMEASURED" in os.environ or not os.access(DATA, os.W_OK)
+saved = None if unmeasured else start()
 if saved is not None:
     changes = {"ipybox.guest.extension": save_after_requests(saved), "ipybox.sandbox.launch": open_data_directory}
     sys.meta_path.insert(0, cast(Any, Changes(changes)))
+    save_before_exec(saved)
     if program[:1] != ["-I"] and not any(each.startswith("ipybox.guest") for each in program):
         measure_guards()
-    if any(each.endswith("/shrink.py") for each in program):
+    if any(each.endswith(WITHOUT_FILES) for each in program):
         write_files()
+    # coverage's handler raises where the data can't be written, and a worker of a pool would go on after that.
+    handler = signal.getsignal(signal.SIGTERM)
+    os.register_at_fork(after_in_child=lambda: end_with_sigterm(handler))

@@ -12,9 +12,13 @@ import pytest
 from ipybox import CodeExecutor
 from ipybox.errors import SandboxError
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.sandbox import busy_machine
 from tests import servers
+from tests.mcp_server.test_server import call, client_of, output, text_of
+from tests.sandbox.late_socat import LATE_ALWAYS, LATE_ONCE, use_late_socat
 from tests.servers import NODE_MODULES, WAIT
-from tests.test_mcp_server import call, client_of, output, text_of
+
+pytestmark = pytest.mark.sandbox
 
 INSTRUCTION = "srt is not on PATH: install it with `npm install -g @anthropic-ai/sandbox-runtime`"
 
@@ -109,13 +113,13 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
     [
         (["--sandbox", "--sandbox-config", "none.json"], "don't exist: give a file, or one of the profiles"),
         (["--sandbox", "--sandbox-config", "typo.json"], "have an unknown key 'filesytem'"),
-        (["--sandbox-config", "typo.json"], "no sandbox is asked for: add --sandbox"),
-        (["--sandbox-profile", "workspace"], "no sandbox is asked for: add --sandbox"),
-        (["--allow-domain", "example.org"], "no sandbox is asked for: add --sandbox"),
+        (["--sandbox-config", "typo.json"], "is an option of the sandbox, which is off: add --sandbox"),
+        (["--sandbox-profile", "workspace"], "is an option of the sandbox, which is off: add --sandbox"),
+        (["--allow-domain", "example.org"], "is an option of the sandbox, which is off: add --sandbox"),
         (["--sandbox", "--allow-domain", "a.org,https://b.org"], "the allowed domains (--allow-domain) must be a list"),
         (["--sandbox", "--sandbox-profile", "strict"], "invalid choice: 'strict'"),
         (["--sandbox", "--workspace-config", "--sandbox-config", "typo.json"], "not allowed with argument"),
-        (["--workspace-config"], "no sandbox is asked for: add --sandbox"),
+        (["--workspace-config"], "is an option of the sandbox, which is off: add --sandbox"),
     ],
 )
 async def test_wrong_settings_are_refused_on_the_command_line(workspace: Path, options: list[str], message: str):
@@ -139,6 +143,29 @@ async def test_a_sandbox_that_does_not_start_says_why(workspace: Path, tmp_path:
 
     assert str(failed.value).startswith("the sandbox did not start, and nothing ran without it\nbwrap is broken")
     assert "bwrap: no permission" in str(failed.value)
+
+
+async def test_a_sandbox_that_a_busy_machine_starts_too_late_is_started_again(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    use_late_socat(LATE_ONCE, tmp_path, monkeypatch)
+
+    async with executor(workspace) as started:
+        assert (await started.execute("print(6 * 7)")).text == "42"
+
+    assert caplog.messages.count("this machine is too busy for the sandbox to start in time: starting it again") == 1
+
+
+async def test_a_sandbox_that_always_starts_too_late_is_given_up(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    use_late_socat(LATE_ALWAYS, tmp_path, monkeypatch)
+    monkeypatch.setattr(busy_machine, "SANDBOX_STARTS", 2)
+
+    with pytest.raises(SandboxError, match=r"nothing ran without it\n(.*\n)*.*Failed to create bridge sockets"):
+        await executor(workspace).start()
+
+    assert len([message for message in caplog.messages if "too busy" in message]) == 1
 
 
 async def run(workspace: Path, *arguments: str) -> tuple[int | None, str]:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.servers import NODE_MODULES, ROOT, WAIT
 
+pytestmark = pytest.mark.sandbox
+
 CODE = """
 import errno, os, sys
 import beside_ipybox

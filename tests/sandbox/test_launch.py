@@ -15,7 +15,7 @@ import ipybox
 from ipybox.errors import SandboxError
 from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
-from ipybox.state import scratch_root
+from ipybox.support.state import scratch_root
 from ipybox.tool_exec.seal import key_path
 from tests.servers import NODE_MODULES
 

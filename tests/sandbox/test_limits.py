@@ -10,12 +10,13 @@ import aiohttp
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.code_exec import STATE_LOST
-from ipybox.deadline import Deadline
+from ipybox.code_exec.executor import STATE_LOST
 from ipybox.errors import ExecutionTimeoutError, KernelDiedError
 from ipybox.kernel_mgr.client import KernelClient
-from ipybox.kernel_mgr.limits import UNATTRIBUTED, Limits, default_memory_limit, format_bytes
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.support.deadline import Deadline
+from ipybox.support.sizes import format_bytes
 from tests.conftest import Mode
 from tests.servers import WAIT
 
@@ -79,7 +80,7 @@ async def prespawned(directory: Path, mode: Mode, **limits: Any) -> AsyncGenerat
     """Yields a gateway whose first kernel ran long before a client came, and that client."""
     async with AsyncExitStack() as resources:
         gateway = KernelGateway(
-            port=None, working_dir=directory, sandbox=mode.sandbox, limits=Limits(**limits), prespawn=True
+            port=None, working_dir=directory, sandbox=mode.sandbox, limits=ResourceLimits(**limits), prespawn=True
         )
         resources.push_async_callback(gateway.stop)
         await gateway.spawn()
@@ -168,6 +169,8 @@ async def test_a_limit_that_was_exceeded_between_cells_is_told_with_the_next(tmp
         assert "more than process_limit=5 allows" in told
 
 
+@pytest.mark.kernel
+@pytest.mark.sandbox
 async def test_the_sandbox_has_a_memory_limit_by_default_and_none_if_asked_for(tmp_path: Path):
     read = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY)"
     limits = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[1])"
@@ -185,8 +188,7 @@ async def test_cpu_time_of_a_kernel_that_ran_before_its_client_came_is_limited(t
         deadline = Deadline(None)
         exceeded = pytest.raises(ExecutionTimeoutError, match=r"more than cpu_seconds=0\.5 allows")
         with gateway.cell(client.kernel_id, deadline.expire), exceeded:
-            async for _ in client.stream(BURN_ITSELF, deadline):
-                pass
+            await client.run(BURN_ITSELF, deadline)
 
 
 async def test_no_session_dies_for_what_a_kernel_uses_that_ran_before_its_client_came(tmp_path: Path, mode: Mode):

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.sandbox.policy import HostRule, Policy, Reason, Rule, is_loopback
+from ipybox.sandbox.denial import Denial, Reason
+from ipybox.sandbox.policy import HostRule, SandboxPolicy, is_loopback
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 
 
@@ -15,7 +16,7 @@ def policy_of(
     deny_write: tuple[str, ...] = (),
     allowed_domains: tuple[str, ...] = (),
     denied_domains: tuple[str, ...] = (),
-) -> Policy:
+) -> SandboxPolicy:
     settings = SandboxSettings(
         source="test.json",
         deny_read=deny_read,
@@ -25,7 +26,7 @@ def policy_of(
         allowed_domains=allowed_domains,
         denied_domains=denied_domains,
     )
-    return Policy(settings, workspace)
+    return SandboxPolicy(settings, workspace)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def policy_of(
 def test_the_most_specific_entry_decides_what_can_be_read(
     tmp_path: Path, deny: list[str], allow: list[str], path: str, entry: str | None
 ):
-    rule = policy_of(tmp_path, deny_read=tuple(deny), allow_read=tuple(allow)).reads(path)
+    rule = policy_of(tmp_path, deny_read=tuple(deny), allow_read=tuple(allow)).read_denial(path)
 
     assert (rule and rule.entry) == entry
     assert rule is None or rule.reason is Reason.DENY_READ
@@ -76,8 +77,8 @@ def test_the_most_specific_entry_decides_what_can_be_read(
 def test_a_rule_says_where_its_entry_is_and_whether_the_path_is_below(tmp_path: Path):
     policy = policy_of(tmp_path, deny_read=("**/keys",))
 
-    assert policy.reads("a/keys/b") == Rule(Reason.DENY_READ, "**/keys", f"{tmp_path}/a/keys", below=True)
-    assert policy.reads("a/keys") == Rule(Reason.DENY_READ, "**/keys", f"{tmp_path}/a/keys", below=False)
+    assert policy.read_denial("a/keys/b") == Denial(Reason.DENY_READ, "**/keys", f"{tmp_path}/a/keys", below=True)
+    assert policy.read_denial("a/keys") == Denial(Reason.DENY_READ, "**/keys", f"{tmp_path}/a/keys", below=False)
 
 
 def test_a_link_counts_as_what_it_leads_to(tmp_path: Path):
@@ -88,10 +89,10 @@ def test_a_link_counts_as_what_it_leads_to(tmp_path: Path):
     (tmp_path / "alias").symlink_to(workspace)
     policy = policy_of(tmp_path / "alias", deny_read=(str(tmp_path / "secrets"), "x"))
 
-    assert policy.reads("link/key") is not None
-    assert policy.reads(str(workspace / "x")) is not None
-    assert policy.writes("link/key") == Rule(Reason.NOT_IN_ALLOW_WRITE)
-    assert policy.writes(str(workspace / "y")) is None
+    assert policy.read_denial("link/key") is not None
+    assert policy.read_denial(str(workspace / "x")) is not None
+    assert policy.write_denial("link/key") == Denial(Reason.NOT_IN_ALLOW_WRITE)
+    assert policy.write_denial(str(workspace / "y")) is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_what_is_allowed_and_neither_denied_nor_protected_can_be_written(
 ):
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
 
-    rule = policy_of(tmp_path, allow_write=tuple(allow), deny_write=tuple(deny)).writes(path)
+    rule = policy_of(tmp_path, allow_write=tuple(allow), deny_write=tuple(deny)).write_denial(path)
 
     assert (rule and rule.reason) == reason
 
@@ -136,24 +137,24 @@ def test_what_holds_something_refused_is_not_moved(tmp_path: Path):
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
     policy = policy_of(tmp_path, deny_read=("a/b/key",), deny_write=("c/d",))
 
-    assert policy.moves("a") == Rule(Reason.DENY_READ, "a/b/key", f"{tmp_path}/a")
-    assert policy.moves("c") == Rule(Reason.DENY_WRITE, "c/d", f"{tmp_path}/c")
-    assert policy.moves(".git") == Rule(Reason.PROTECTED, ".git", f"{tmp_path}/.git")
-    assert policy.moves("a/c") is None
-    assert policy.moves("b") is None
+    assert policy.move_denial("a") == Denial(Reason.DENY_READ, "a/b/key", f"{tmp_path}/a")
+    assert policy.move_denial("c") == Denial(Reason.DENY_WRITE, "c/d", f"{tmp_path}/c")
+    assert policy.move_denial(".git") == Denial(Reason.PROTECTED, ".git", f"{tmp_path}/.git")
+    assert policy.move_denial("a/c") is None
+    assert policy.move_denial("b") is None
 
 
 def test_what_ipybox_adds_holds_whatever_the_settings_say(tmp_path: Path):
     settings = SandboxSettings(source="test.json", deny_read=("/home",), allow_read=("/",), allow_write=("/",))
-    policy = Policy(
+    policy = SandboxPolicy(
         settings, tmp_path, hidden=["/state"], readable=["/home/env"], writable=["/private"], read_only=["/env", ".env"]
     )
 
-    assert policy.reads("/state/key") == Rule(Reason.OWN, "/state", "/state", below=True)
-    assert policy.reads("/home/env/lib") is None
-    assert policy.writes("/env/lib") == Rule(Reason.OWN, "/env", "/env", below=True)
-    assert policy.writes("/private/x") is None
-    assert policy.writes(".env") == Rule(Reason.PROTECTED, ".env", f"{tmp_path}/.env")
+    assert policy.read_denial("/state/key") == Denial(Reason.INTERNAL, "/state", "/state", below=True)
+    assert policy.read_denial("/home/env/lib") is None
+    assert policy.write_denial("/env/lib") == Denial(Reason.INTERNAL, "/env", "/env", below=True)
+    assert policy.write_denial("/private/x") is None
+    assert policy.write_denial(".env") == Denial(Reason.PROTECTED, ".env", f"{tmp_path}/.env")
 
 
 @pytest.mark.parametrize(
@@ -169,16 +170,16 @@ def test_what_ipybox_adds_holds_whatever_the_settings_say(tmp_path: Path):
     ],
 )
 def test_the_default_settings_hide_credentials_only(tmp_path: Path, path: str, hidden: bool):
-    assert (Policy(PROFILES["default"], tmp_path).reads(path) is not None) == hidden
+    assert (SandboxPolicy(PROFILES["default"], tmp_path).read_denial(path) is not None) == hidden
 
 
 def test_the_workspace_profile_hides_the_home_but_not_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    policy = Policy(PROFILES["workspace"], tmp_path / "project")
+    policy = SandboxPolicy(PROFILES["workspace"], tmp_path / "project")
 
-    assert policy.reads("~/notes.txt") == Rule(Reason.DENY_READ, "~", str(tmp_path), below=True)
-    assert policy.reads("notes.txt") is None
-    assert policy.reads("sub/.env") is not None
+    assert policy.read_denial("~/notes.txt") == Denial(Reason.DENY_READ, "~", str(tmp_path), below=True)
+    assert policy.read_denial("notes.txt") is None
+    assert policy.read_denial("sub/.env") is not None
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_the_workspace_profile_hides_the_home_but_not_the_workspace(tmp_path: Pa
 def test_the_entry_for_a_host_is_found(tmp_path: Path, host: str, rule: HostRule | None):
     allowed = ("example.org", "*.example.com", "ports.test:443", "[2001:db8::1]:443")
 
-    assert policy_of(tmp_path, allowed_domains=allowed, denied_domains=("bad.example.com",)).host(host) == rule
+    assert policy_of(tmp_path, allowed_domains=allowed, denied_domains=("bad.example.com",)).host_rule(host) == rule
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "x.localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]"])
@@ -212,5 +213,5 @@ def test_other_hosts_are_not_loopback(host: str):
 
 
 def test_the_root_can_not_be_written_unless_it_is_named(tmp_path: Path):
-    assert policy_of(tmp_path).writes("/") == Rule(Reason.NOT_IN_ALLOW_WRITE)
-    assert policy_of(tmp_path, allow_write=("/",)).writes("/") is None
+    assert policy_of(tmp_path).write_denial("/") == Denial(Reason.NOT_IN_ALLOW_WRITE)
+    assert policy_of(tmp_path, allow_write=("/",)).write_denial("/") is None

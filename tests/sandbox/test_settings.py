@@ -136,6 +136,7 @@ console.log(JSON.stringify([hosts.map(takes("allowedDomains")), ["*", "*:443"].m
         ({"filesystem": {"disabled": True}}, "have an unknown key 'filesystem.disabled'"),
         ({"network": {"allowAllUnixSockets": True}}, "have an unknown key 'network.allowAllUnixSockets'"),
         ({"bwrapPath": "/bin/true"}, "have an unknown key 'bwrapPath'"),
+        ({"allowPty": True}, "'network': correct or remove it, also if srt itself accepts it"),
         ({"filesystem": []}, ": 'filesystem' must be an object"),
         ({"filesystem": {"denyRead": ".env"}}, ": 'filesystem.denyRead' must be a list of non-empty strings"),
         ({"filesystem": {"allowWrite": [1]}}, ": 'filesystem.allowWrite' must be a list of non-empty strings"),
@@ -187,9 +188,9 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
 
 
 def test_settings_without_a_sandbox_are_a_mistake():
-    with pytest.raises(ValueError, match="no sandbox is asked for: pass sandbox=True, too"):
+    with pytest.raises(ValueError, match="sandbox_config is given, but the sandbox is off: pass sandbox=True"):
         CodeExecutor(sandbox_config="workspace")
-    with pytest.raises(ValueError, match="there are allowed_domains, but no sandbox is asked for: pass sandbox=True"):
+    with pytest.raises(ValueError, match="allowed_domains is given, but the sandbox is off: pass sandbox=True"):
         CodeExecutor(allowed_domains=["example.org"])
 
 

@@ -15,7 +15,7 @@ from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import PROFILES
 from tests.servers import WAIT
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.kernel]
+pytestmark = [pytest.mark.asyncio, pytest.mark.kernel, pytest.mark.sandbox]
 
 ATTEMPT = """
 import os
@@ -109,11 +109,11 @@ async def test_the_policy_answers_as_srt_refuses(workspace: Path):
     expected = [(True, True)] * len(hidden) + [(False, True)] * len(read_only) + [(False, False)] * len(open_)
     assert refused == expected
     for path, (unreadable, _) in zip([*hidden, *read_only, *open_], refused, strict=True):
-        assert (policy.reads(path) is not None) == unreadable, path
+        assert (policy.read_denial(path) is not None) == unreadable, path
     for path in read_only:
-        assert policy.writes(path) is not None, path
+        assert policy.write_denial(path) is not None, path
     for path in set(open_) - {"node_modules/x/CLAUDE.md"}:  # by its name; the policy does not know packages
-        assert policy.writes(path) is None, path
+        assert policy.write_denial(path) is None, path
 
 
 async def test_instructions_can_be_opened_by_their_path(workspace: Path):

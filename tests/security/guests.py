@@ -131,7 +131,7 @@ def smuggled(method: str, path: str, authorization: str) -> Iterator[bytes]:
 
 def application_token(port: int) -> str | None:
     """Returns the token of the application's port, as far as it can be found."""
-    from ipybox.tokens import find_token
+    from ipybox.support.tokens import find_token
 
     return find_token("tool-server", port)
 

@@ -89,7 +89,7 @@ def kill_group(pid: str, token: str) -> str:
 
 def kill_all() -> str:
     os.kill(-1, signal.SIGURG)
-    return "signalled"
+    return "signaled"
 
 
 def kill_thread(pid: str, token: str) -> str:

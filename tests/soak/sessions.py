@@ -11,12 +11,13 @@ from mcp_types import CallToolResult, TextContent
 
 from ipybox import ApprovalRequest, CodeExecutor, generate_mcp_sources
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, GatewayError
-from ipybox.output import ExecutionOutput
+from ipybox.kernel_mgr.execution_output import ExecutionOutput
+from ipybox.mcp_server.results.tool_result import NO_OUTPUT
 from tests import servers
 from tests.conftest import Mode
 from tests.faults.model import Calls, Outcome, outcome_of
+from tests.mcp_server.test_server import client_of
 from tests.servers import WAIT
-from tests.test_mcp_server import client_of
 
 #: What each notice begins with, over MCP.
 MARK = "[ipybox] "
@@ -141,7 +142,7 @@ def _texts(result: CallToolResult) -> list[str]:
 
 def _outcome(tag: str, result: CallToolResult) -> Outcome:
     """Returns what a result says: the cell's lines, each with its tag, the error that follows them, and notices."""
-    *texts, last = ["", *_texts(result)]
+    *texts, last = ["", *(text for text in _texts(result) if text != NO_OUTPUT)]
     told = last.startswith(MARK)
     lines = "\n".join(texts if told else [*texts, last]).strip("\n").splitlines()
     notices = [line.removeprefix(MARK) for line in last.splitlines()] if told else []

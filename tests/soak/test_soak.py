@@ -24,7 +24,7 @@ from tests.servers import WAIT
 from tests.soak.measure import Measurements
 from tests.soak.sessions import Session, scripted, sessions
 
-MINUTES = float(os.environ.get("SOAK_MINUTES", "1"))
+MINUTES = float(os.environ.get("SOAK_MINUTES", "0.5"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 
 #: Seconds between samples, in each of which something is killed.

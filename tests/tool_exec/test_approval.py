@@ -4,19 +4,20 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from ipybox.endpoint import Endpoint
+from ipybox.guest.tools.client import ToolRunner, ToolRunnerError
+from ipybox.support.endpoint import Endpoint
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.protocol import Rejection, approve_request, decision, failure, parse_answer
 from ipybox.tool_exec.approval.server import ApprovalChannel
-from ipybox.tool_exec.client import ToolRunner, ToolRunnerError
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.servers import WAIT
+from tests.tool_exec.channel import serving_channel
 
 Callback = Callable[[ApprovalRequest], Awaitable[object]]
 
@@ -97,14 +98,12 @@ async def test_a_rejected_call_starts_no_server():
             assert await response.json() == {"servers": [], "approval_client": True}
 
 
-async def test_a_request_without_a_decision_expires_and_a_late_decision_has_no_effect():
+async def test_a_request_without_a_decision_expires_and_the_next_one_is_decided_on():
     requests: list[ApprovalRequest] = []
 
     async def decide(request: ApprovalRequest) -> None:
         requests.append(request)
         if len(requests) > 1:
-            await requests[0].accept()
-            await requests[0].reject()
             await request.accept()
 
     async with serving(timeout=0.2) as (server, runner), client(server, decide):
@@ -167,7 +166,7 @@ async def test_decisions_come_in_any_order_and_each_reaches_its_call():
 
 async def test_a_call_without_a_client_fails_at_once():
     async with serving() as (server, runner):
-        reason = "call of scripted.echo was not approved: nobody can approve the call: no approval client is connected"
+        reason = "call of scripted.echo was not approved: no approval client is connected"
         assert await refusal(runner) == reason
         async with client(server, accept):
             assert await echo(runner, "next") == "next"
@@ -187,9 +186,7 @@ async def test_a_client_that_goes_away_fails_the_requests_it_has():
         async with asyncio.timeout(WAIT):
             await asked.wait()
             await going.disconnect()
-            assert await call == (
-                "call of scripted.echo was not approved: nobody can approve the call: the approval client has gone"
-            )
+            assert await call == ("call of scripted.echo was not approved: the approval client has disconnected")
         async with client(server, accept):
             assert await echo(runner, "next") == "next"
 
@@ -227,35 +224,36 @@ async def test_a_client_that_can_not_connect_says_where(monkeypatch: pytest.Monk
         await ApprovalClient(accept, port=port).connect()
 
 
-async def test_deciding_after_the_connection_has_gone_is_an_error_for_the_callback_only(
-    caplog: pytest.LogCaptureFixture,
-):
+async def test_a_decision_after_the_connection_has_gone_has_no_effect(caplog: pytest.LogCaptureFixture):
     requests: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
     async with serving() as (server, runner):
         async with client(server, requests.put):
             call = asyncio.create_task(refusal(runner))
             async with asyncio.timeout(WAIT):
                 request = await requests.get()
-        assert "has gone" in await call
-        with pytest.raises(ConnectionError):
-            await request.accept()
+        assert "has disconnected" in await call
+        assert request.state == "cancelled"
+        assert not await request.accept()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_a_callback_that_raises_after_the_connection_has_gone_does_no_harm(caplog: pytest.LogCaptureFixture):
-    asked, gone, failed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+async def test_a_callback_is_cancelled_when_the_connection_has_gone_and_does_no_harm_if_it_raises(
+    caplog: pytest.LogCaptureFixture,
+):
+    asked, failed = asyncio.Event(), asyncio.Event()
 
     async def decide(_: ApprovalRequest) -> None:
         asked.set()
-        await gone.wait()
-        failed.set()
-        raise ValueError("too late")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            failed.set()
+            raise ValueError("too late")
 
     async with asyncio.timeout(WAIT), serving() as (server, runner), client(server, decide):
         call = asyncio.create_task(refusal(runner))
         await asked.wait()
         await server.stop()
-        gone.set()
         await failed.wait()
         assert await call
     assert "the approval callback failed" in caplog.text
@@ -285,6 +283,7 @@ async def test_a_request_on_the_wire_is_json_rpc():
             request = await websocket.receive_json(timeout=WAIT)
             await websocket.send_json(failure(request["id"], "no reason"))
             assert await call == "call of scripted.echo was not approved: the application failed to decide: no reason"
+            ended = await websocket.receive_json(timeout=WAIT)
 
     assert request == {
         "jsonrpc": "2.0",
@@ -296,8 +295,23 @@ async def test_a_request_on_the_wire_is_json_rpc():
             "tool_args": {"text": "refused"},
             "server_params": servers.scripted(),
             "output_mark": 0,
+            "created_at": request["params"]["created_at"],
+            "expires_at": request["params"]["expires_at"],
         },
     }
+    assert ended == {
+        "jsonrpc": "2.0",
+        "method": "decided",
+        "params": {
+            "id": request["id"],
+            "state": "rejected",
+            "by": "nobody",
+            "reason": "the application failed to decide: no reason",
+        },
+    }
+    created_at, expires_at = (datetime.fromisoformat(request["params"][key]) for key in ("created_at", "expires_at"))
+    assert expires_at - created_at == timedelta(seconds=WAIT)
+    assert created_at.utcoffset() == timedelta(0)
 
 
 async def test_a_withdrawn_call_is_forgotten():
@@ -329,33 +343,15 @@ async def test_a_channel_without_a_client_is_closed():
 
 
 async def test_joining_a_channel_waits_until_its_client_has_gone():
-    async def handle(request: web.Request) -> web.WebSocketResponse:
-        websocket = web.WebSocketResponse()
-        await websocket.prepare(request)
-        await channel.connect(websocket)
-        return websocket
-
     channel = ApprovalChannel(approval_required=True)
-    app = web.Application()
-    app.router.add_get("/approval", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = int(runner.addresses[0][1])
-    async with asyncio.timeout(WAIT):
-        async with client_of(port):
+    async with serving_channel(channel) as endpoint, asyncio.timeout(WAIT):
+        async with ApprovalClient(accept, endpoint=endpoint):
             with pytest.raises(TimeoutError):
                 await channel.join(timeout=0.05)
             assert channel.open
             assert await channel.request("server", "tool", {"a": 1})
         await channel.join()
     assert not channel.open
-    await runner.cleanup()
-
-
-def client_of(port: int) -> ApprovalClient:
-    return ApprovalClient(accept, endpoint=Endpoint("tool-server", "127.0.0.1", port, "any"))
 
 
 @pytest.mark.parametrize(
@@ -386,7 +382,15 @@ def test_a_request_is_no_answer():
         parse_answer(
             approve_request(
                 "1",
-                {"server_name": "s", "tool_name": "t", "tool_args": {}, "server_params": None, "output_mark": 0},
+                {
+                    "server_name": "s",
+                    "tool_name": "t",
+                    "tool_args": {},
+                    "server_params": None,
+                    "output_mark": 0,
+                    "created_at": "2026-01-01T00:00:00+00:00",
+                    "expires_at": None,
+                },
             )
         )
 

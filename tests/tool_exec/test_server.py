@@ -11,11 +11,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from ipybox.endpoint import Endpoint
-from ipybox.tokens import find_token, token_file
+from ipybox.guest.tools.client import ToolRunner, ToolRunnerError, reset
+from ipybox.guest.tools.protocol import INSTALL_PATH
+from ipybox.support.endpoint import Endpoint
+from ipybox.support.tokens import find_token, token_file
+from ipybox.tool_exec import admission, kernel_requests
 from ipybox.tool_exec import server as server_module
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
-from ipybox.tool_exec.client import ToolRunner, ToolRunnerError, reset
 from ipybox.tool_exec.seal import seal
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
@@ -35,10 +37,10 @@ def guest_face(server: ToolServer, token: str | None = None) -> Endpoint:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(False)
-        server.accept_guest(theirs)
+        server.accept_kernel_connection(theirs)
         return ours
 
-    return Endpoint("tool-server", token=token or server.guest_token, dial=dial)
+    return Endpoint("tool-server", token=token or server.kernel_token, dial=dial)
 
 
 def private_face(server: ToolServer) -> Endpoint:
@@ -129,7 +131,7 @@ async def test_the_application_sees_the_status_and_resets(server: ToolServer, ap
 
 
 async def test_each_face_has_a_token_of_its_own(server: ToolServer):
-    guest, application = server.guest_token, find_token("tool-server", server.port or 0)
+    guest, application = server.kernel_token, find_token("tool-server", server.port or 0)
     assert application is not None
     assert guest != application
 
@@ -194,7 +196,7 @@ async def test_what_is_no_tool_call_is_refused(server: ToolServer, data: bytes):
     status, reply = await ask(
         guest_face(server), "POST", "/run", data=data, headers={"Content-Type": "application/json"}
     )
-    assert (status, reply) == (400, {"error": "not a tool call: see ipybox.tool_exec.protocol"})
+    assert (status, reply) == (400, {"error": "not a tool call: see ipybox.guest.tools.protocol"})
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ async def test_a_call_that_could_cost_too_much_is_refused_with_the_reason(
     error: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(server_module, "MAX_REQUEST_BYTES", 2048)
+    monkeypatch.setattr(admission, "MAX_REQUEST_BYTES", 2048)
     answered, reply = await ask(face(server), "POST", "/run", data=data, headers=headers)
 
     assert answered == status
@@ -230,10 +232,66 @@ async def test_a_number_that_is_not_finite_is_refused(server: ToolServer, face: 
     )
 
 
+@pytest.mark.parametrize(
+    ("headers", "data", "status", "error"),
+    [
+        pytest.param({"Content-Encoding": "gzip"}, b"[]", 415, "refused the call: it is compressed", id="compressed"),
+        pytest.param({}, b" " * 300_000, 413, "the samples have 293 KiB, but 200 KiB is all it can have", id="large"),
+        pytest.param({}, b"no JSON", 200, "the samples are not JSON, or nested too deeply", id="no_json"),
+        pytest.param({}, b"[" * 100_000, 200, "the samples are not JSON, or nested too deeply", id="deep"),
+        pytest.param({}, b"3", 200, "no models can be inferred from these samples", id="no_list"),
+    ],
+)
+async def test_samples_that_are_none_are_refused_with_the_reason(
+    server: ToolServer,
+    headers: dict[str, str],
+    data: bytes,
+    status: int,
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(kernel_requests, "MAX_SAMPLES_BYTES", 200 << 10)
+    answered, reply = await ask(guest_face(server), "POST", "/models", data=data, headers=headers)
+
+    assert answered == status
+    assert reply["error"].endswith(error)
+
+
+async def test_packages_are_installed_only_where_that_is_offered(server: ToolServer):
+    async with (
+        asyncio.timeout(WAIT),
+        guest_face(server).session() as session,
+        session.post(INSTALL_PATH, json={"package_name": "x"}) as response,
+    ):
+        reply = await response.json()
+
+    assert response.status == 404
+    assert reply["error"].endswith("code can't install packages here")
+
+
+async def test_a_package_is_named_in_few_words(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(admission, "MAX_REQUEST_BYTES", 1000)
+    data = json.dumps({"package_name": "x" * 2000}).encode()
+
+    status, reply = await ask(guest_face(server), "POST", INSTALL_PATH, data=data)
+
+    assert status == 413
+    assert "is all it can have" in reply["error"]
+
+
+async def test_models_are_inferred_for_kernels_only(server: ToolServer):
+    data = b'[{"a": 1}]'
+
+    status, reply = await ask(guest_face(server), "POST", "/models", data=data)
+    assert (status, "class ParseResult(BaseModel):\n    a: int" in reply["models"]) == (200, True)
+    async with server.endpoint.session() as session, session.post("/models", data=data) as response:
+        assert response.status == 404
+
+
 async def test_a_call_of_unknown_length_is_refused(server: ToolServer):
     async with guest_face(server).session() as session, session.post("/run", data=b"{}", chunked=True) as response:
         assert response.status == 411
-        assert await response.json() == {"error": "the tool server refused the call: it does not tell its length"}
+        assert await response.json() == {"error": "the tool server refused the call: it does not state its length"}
 
 
 async def test_a_call_with_values_without_end_is_refused(server: ToolServer):
@@ -244,8 +302,8 @@ async def test_a_call_with_values_without_end_is_refused(server: ToolServer):
 
 
 async def test_a_large_body_that_does_not_arrive_gives_way(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server_module, "BODY_TIMEOUT", 0.2)
-    head = f"POST /run HTTP/1.1\r\nHost: localhost\r\nAuthorization: token {server.guest_token}\r\n"
+    monkeypatch.setattr(admission, "BODY_TIMEOUT", 0.2)
+    head = f"POST /run HTTP/1.1\r\nHost: localhost\r\nAuthorization: token {server.kernel_token}\r\n"
     dial = guest_face(server).dial
     assert dial is not None
     with dial() as connection:
@@ -257,7 +315,38 @@ async def test_a_large_body_that_does_not_arrive_gives_way(server: ToolServer, m
         assert b" 408 " in answer
 
 
-async def test_large_calls_run_in_turns(server: ToolServer):
+async def test_large_calls_that_wait_for_a_decision_keep_no_others_waiting():
+    asked: list[ApprovalRequest] = []
+    all_asked = asyncio.Event()
+
+    async def decide(request: ApprovalRequest) -> None:
+        if len(request.tool_args["text"]) > 100_000:
+            asked.append(request)
+            if len(asked) == 12:
+                all_asked.set()
+        else:
+            await request.accept()
+
+    async with (
+        asyncio.timeout(WAIT),
+        ToolServer(port=None, approval_required=True) as server,
+        ApprovalClient(decide, endpoint=server.endpoint),
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = [
+            group.create_task(ask(guest_face(server), "POST", "/run", call(text="x" * 200_000))) for _ in range(12)
+        ]
+        assert (await ask(guest_face(server), "POST", "/run", call(text="x" * 90_000)))[0] == 200
+        await all_asked.wait()
+        for request in asked:
+            await request.accept()
+
+    assert [each.result()[0] for each in waiting] == [200] * 12
+
+
+async def test_large_calls_have_a_bound_together_and_run_in_turns(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server._kernel_requests, "_large_requests", admission.ByteBudget(250_000))  # pyright: ignore[reportPrivateUsage] made when the server is
+
     async with asyncio.timeout(WAIT), asyncio.TaskGroup() as group:
         calls = [
             group.create_task(ask(guest_face(server), "POST", "/run", call(text="x" * 200_000))) for _ in range(12)
@@ -267,7 +356,7 @@ async def test_large_calls_run_in_turns(server: ToolServer):
 
 async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
     params = servers.scripted()
-    async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
+    async with ToolServer(port=None, sealed_workspace=WORKSPACE) as server:
         for sealed in (None, "", "0" * 64, seal("other", params, ROOT), seal("scripted", {**params, "args": []}, ROOT)):
             status, reply = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=sealed))
             assert status == 403
@@ -283,7 +372,7 @@ async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
 
 
 async def test_the_application_needs_no_seal():
-    async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
+    async with ToolServer(port=None, sealed_workspace=WORKSPACE) as server:
         status, reply = await ask(server.endpoint, "POST", "/run", call(text="x"))
 
     assert (status, reply["content"][0]["text"]) == (200, "x")
@@ -297,7 +386,7 @@ async def test_no_request_for_an_unsealed_call_reaches_the_application():
         await request.accept()
 
     async with (
-        ToolServer(port=None, sealed_for=WORKSPACE, approval_required=True) as server,
+        ToolServer(port=None, sealed_workspace=WORKSPACE, approval_required=True) as server,
         ApprovalClient(decide, endpoint=server.endpoint),
     ):
         assert (await ask(guest_face(server), "POST", "/run", call(text="x")))[0] == 403
@@ -306,7 +395,7 @@ async def test_no_request_for_an_unsealed_call_reaches_the_application():
 
 
 async def test_a_guest_gets_no_more_connections_than_it_may_have(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server_module, "MAX_GUEST_CONNECTIONS", 2)
+    monkeypatch.setattr(server_module, "MAX_KERNEL_CONNECTIONS", 2)
     async with ToolServer(port=None) as server:
         sessions = [guest_face(server).session() for _ in range(3)]
         for session in sessions[:2]:
@@ -414,9 +503,9 @@ async def test_stopping_ends_calls_under_way(server: ToolServer, fifo: Fifo):
 
 
 async def test_a_log_goes_to_stderr_if_asked_for(capsys: pytest.CaptureFixture[str]):
-    async with ToolServer(port=None, log_to_stderr=True, sealed_for=WORKSPACE) as server:
+    async with ToolServer(port=None, log_to_stderr=True, sealed_workspace=WORKSPACE) as server:
         await ask(guest_face(server), "POST", "/run", call(text="x"))
-    async with ToolServer(port=None, sealed_for=WORKSPACE) as server:
+    async with ToolServer(port=None, sealed_workspace=WORKSPACE) as server:
         await ask(guest_face(server), "POST", "/run", call(text="x"))
 
     assert capsys.readouterr().err.count("refused a call of 'scripted'") == 1

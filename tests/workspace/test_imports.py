@@ -14,8 +14,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from ipybox.support.lazy_exports import import_installed
 from ipybox.workspace import imports
-from ipybox.workspace.imports import guard_imports, import_installed
+from ipybox.workspace.imports import guard_imports
 from ipybox.workspace.writable import WritablePlaces
 from tests.servers import WAIT
 

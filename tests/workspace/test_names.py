@@ -71,3 +71,12 @@ def test_the_home_of_the_account_is_meant_where_home_is_another(monkeypatch: pyt
         assert expand("~/.ssh") == ["~/.ssh", f"{account}/.ssh"]
         assert expand("~") == ["~", account]
         assert expand("/etc/shadow") == ["/etc/shadow"]
+
+
+def test_a_user_without_an_account_has_the_home_that_home_names(monkeypatch: pytest.MonkeyPatch):
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)  # as in a container
+
+    assert expand("~/.ssh") == ["~/.ssh"]

@@ -9,7 +9,7 @@ import pytest
 from ipybox.errors import SandboxError
 from ipybox.workspace import scan as module
 from ipybox.workspace.names import SECRET_FILES
-from ipybox.workspace.scan import MAX_MOUNTS, Found, ends_with, is_name_pattern, name_matchers, scan
+from ipybox.workspace.scan import MAX_MOUNTS, ScanResult, ends_with, is_name_pattern, name_matchers, scan
 
 
 def make(root: Path, *names: str) -> None:
@@ -18,7 +18,7 @@ def make(root: Path, *names: str) -> None:
         (root / name).touch()
 
 
-def found_in(root: Path, opened: Iterable[str] = ()) -> Found:
+def found_in(root: Path, opened: Iterable[str] = ()) -> ScanResult:
     return scan(root, SECRET_FILES, [], [str(root), *(str(root / name) for name in opened)])
 
 
@@ -87,6 +87,7 @@ def test_what_programs_of_the_host_believe_is_found_where_it_exists(tmp_path: Pa
     assert below(tmp_path, found_in(tmp_path).read_only) == protected
 
 
+@pytest.mark.slow
 def test_30000_directories_are_all_searched(tmp_path: Path):
     for number in range(30):
         for name in range(1000):
@@ -276,7 +277,7 @@ def test_too_many_secrets_are_hidden_by_the_deepest_directory_that_suffices(tmp_
 
     assert below(tmp_path, found.hidden) == {".env", "a/.env", "a/b/.env", "a/b/c"}
     assert found.notices == [
-        f"The sandbox hides {tmp_path}/a/b/c, as it holds more files that have to be hidden or protected than a "
+        f"The sandbox hides {tmp_path}/a/b/c, as it holds more files that must be hidden or protected than a "
         "sandbox can hide."
     ]
 
@@ -299,7 +300,7 @@ def test_a_directory_of_too_much_that_is_only_protected_can_be_read(tmp_path: Pa
 
     assert (below(tmp_path, found.hidden), below(tmp_path, found.read_only)) == (set(), {"a"})
     assert found.notices == [
-        f"The sandbox lets code write nothing in {tmp_path}/a, as it holds more files that have to be hidden or "
+        f"The sandbox lets code write nothing in {tmp_path}/a, as it holds more files that must be hidden or "
         "protected than a sandbox can hide."
     ]
 
@@ -312,7 +313,7 @@ def test_what_must_stay_visible_is_not_hidden_for_too_many_secrets(tmp_path: Pat
         found_in(tmp_path, ["a/x"])
 
     assert str(error.value) == (
-        f"the sandbox can't start: {tmp_path} holds more than {MAX_MOUNTS} files that have to be hidden or protected, "
+        f"the sandbox can't start: {tmp_path} holds more than {MAX_MOUNTS} files that must be hidden or protected, "
         f"such as {tmp_path}/{directory}.env0: remove them, or choose a smaller workspace"
     )
 

@@ -12,11 +12,11 @@ import pytest
 
 from ipybox import CodeExecutor, generate_mcp_sources
 from ipybox.errors import CodeExecutionError, MCPServerError
-from ipybox.mcp_params import StdioServer
+from ipybox.mcp_client.params import StdioParams
 from ipybox.sandbox.settings import load_settings
-from ipybox.state import state_dir
+from ipybox.support.state import state_dir
 from ipybox.workspace import stdio_servers
-from ipybox.workspace.stdio_servers import harden, risk
+from ipybox.workspace.stdio_servers import harden_stdio_params, risk
 from ipybox.workspace.writable import WritablePlaces
 from tests import servers
 from tests.servers import WAIT
@@ -44,8 +44,8 @@ def places(workspace: Path) -> WritablePlaces:
     return WritablePlaces(workspace, load_settings())
 
 
-def started(places: WritablePlaces, command: str, *args: str, **options: Any) -> StdioServer:
-    return harden(StdioServer(command=command, args=list(args), **options), places)
+def started(places: WritablePlaces, command: str, *args: str, **options: Any) -> StdioParams:
+    return harden_stdio_params(StdioParams(command=command, args=list(args), **options), places)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(
     places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir("/")
-    server = StdioServer(command="./server.sh", args=["."], cwd=str(workspace))
+    server = StdioParams(command="./server.sh", args=["."], cwd=str(workspace))
 
-    assert harden(server, places).command == str(workspace / "server.sh")
-    assert harden(server, places).cwd == str(workspace)
+    assert harden_stdio_params(server, places).command == str(workspace / "server.sh")
+    assert harden_stdio_params(server, places).cwd == str(workspace)
     assert risk(server, places) == (
         f"server.sh starts in {workspace}, which code can write: what it runs or reads there runs with your rights, "
         "outside of any sandbox"
@@ -239,7 +239,7 @@ def test_the_program_that_really_starts_decides_whether_there_is_a_risk(
         shim.write_text("#!/bin/sh\n")
         shim.chmod(0o755)
     monkeypatch.setenv("PATH", f"{shims[0].parent}:{os.environ['PATH']}")
-    server = StdioServer(command="uvx", args=["server"], cwd=str(workspace))
+    server = StdioParams(command="uvx", args=["server"], cwd=str(workspace))
 
     assert risk(server, places) is None
     assert risk(replace(server, env={"PATH": str(shims[1].parent)}), places) is not None
@@ -253,7 +253,7 @@ def test_nobody_is_warned_of_what_code_can_not_use(
 ):
     directory = None if cwd is None else cwd.format(workspace=workspace)
 
-    assert risk(StdioServer(command=command, args=["server"], cwd=directory), places) is None
+    assert risk(StdioParams(command=command, args=["server"], cwd=directory), places) is None
 
 
 def test_without_a_sandbox_a_script_that_is_named_runs(workspace: Path):
@@ -383,6 +383,8 @@ def test_npx_runs_nothing_of_the_workspace(
     package.mkdir()
     workspace.mkdir(parents=True)
     monkeypatch.chdir(workspace)
+    # npx makes a package's program executable once for each path, and another run may have had this one.
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     (package / "package.json").write_text('{"name": "good", "version": "1.0.0", "bin": "good.js"}')
     (package / "good.js").write_text("#!/usr/bin/env node\nconsole.log('good')\n")
     planted = workspace / where / "node_modules" / ".bin" / name
@@ -392,9 +394,9 @@ def test_npx_runs_nothing_of_the_workspace(
     if name == ".npmrc":
         (workspace / where / "package.json").write_text("{}")
         (workspace / where / name).write_text(f"script-shell={planted}\n")
-    server = StdioServer(command="npx", args=["--no-install", name] if name == "planted" else ["-y", str(package)])
+    server = StdioParams(command="npx", args=["--no-install", name] if name == "planted" else ["-y", str(package)])
     if hardened:
-        server = harden(server, WritablePlaces(workspace, load_settings()))
+        server = harden_stdio_params(server, WritablePlaces(workspace, load_settings()))
 
     said = _output(server).splitlines()
 
@@ -472,9 +474,9 @@ def test_npm_obeys_its_global_configuration_and_not_that_of_the_workspace(
     configuration = tmp_path / "prefix" / "etc" / "npmrc"
     configuration.parent.mkdir(parents=True)
     configuration.write_text("init-author-name=global\n")
-    server = StdioServer(command="npm", args=["config", "list"], env={"PREFIX": str(tmp_path / "prefix")})
+    server = StdioParams(command="npm", args=["config", "list"], env={"PREFIX": str(tmp_path / "prefix")})
 
-    said = _output(harden(server, WritablePlaces(tmp_path, load_settings())))
+    said = _output(harden_stdio_params(server, WritablePlaces(tmp_path, load_settings())))
 
     assert 'init-author-name = "global"' in said
     assert '= "workspace"' not in said
@@ -495,7 +497,7 @@ def test_git_runs_nothing_that_a_repository_names(tmp_path: Path, hardened: bool
     git("config", plant, str(program if plant == "core.fsmonitor" else program.parent))
     env = {**os.environ}
     if hardened:
-        env |= harden(StdioServer(command=sys.executable), WritablePlaces(tmp_path)).env
+        env |= harden_stdio_params(StdioParams(command=sys.executable), WritablePlaces(tmp_path)).env
 
     git("add", "program", env=env)
     git("commit", "--quiet", "-m", "x", env=env)
@@ -539,6 +541,7 @@ async def test_generating_follows_no_link(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.kernel
+@pytest.mark.sandbox
 async def test_a_package_that_was_replaced_calls_its_server_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In the sandbox only, as without one nothing keeps code from starting what it wants."""
     monkeypatch.chdir(tmp_path)
@@ -560,7 +563,7 @@ async def test_a_package_that_was_replaced_calls_its_server_no_more(tmp_path: Pa
             await executor.execute(restore + listing)
 
 
-def _output(server: StdioServer) -> str:
+def _output(server: StdioParams) -> str:
     done = subprocess.run(
         [server.command, *server.args],
         env={**os.environ, **server.env, "npm_config_offline": "true"},

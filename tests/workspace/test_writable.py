@@ -1,6 +1,7 @@
 """Which paths code can write."""
 
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from ipybox.sandbox.settings import load_settings
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import PACKAGE_DIR, WritablePlaces, is_below
+from tests.servers import WAIT
 
 
 @pytest.fixture
@@ -118,9 +120,9 @@ def test_without_a_sandbox_the_workspace_is_covered(tmp_path: Path):
 def test_the_python_that_runs_ipybox_is_believed_wherever_it_is():
     places = WritablePlaces(Path("/"))
 
-    assert not places.covers(PACKAGE_DIR / "cli.py")
+    assert not places.covers(PACKAGE_DIR / "errors.py")
     assert not places.covers(Path(sys.prefix).resolve() / "bin" / "python")
-    assert places.covers("/usr/bin/env")
+    assert places.covers("/elsewhere/bin/env")
 
 
 def test_path_keeps_what_code_can_not_write(places: WritablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -142,3 +144,26 @@ def test_path_keeps_this_python_through_a_link_of_the_workspace(places: Writable
     environment.symlink_to(Path(sys.prefix).resolve())
 
     assert host_path(places, str(environment / "bin")) == str(interpreter().parent)
+
+
+def test_code_can_not_write_the_environments_of_the_plugins(tmp_path: Path):
+    """The next start of a plugin believes the Python there."""
+    environments = tmp_path / "data" / "ipybox" / "environments"
+    environments.mkdir(parents=True)
+    code = f"""
+from pathlib import Path
+from ipybox.sandbox.launch import python_directories
+from ipybox.workspace.writable import WritablePlaces
+places = WritablePlaces(Path({str(tmp_path)!r}))
+print(places.covers({str(environments.parent)!r}), places.covers({str(environments / "x")!r}))
+print({str(environments)!r} in python_directories())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=WAIT,
+    )
+    assert done.stdout.split() == ["True", "False", "True"]

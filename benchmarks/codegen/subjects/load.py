@@ -12,6 +12,7 @@ import importlib
 import json
 import sys
 import time
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -74,11 +75,14 @@ def _losses(module: ModuleType, given: dict[str, Any], named: list[str]) -> list
 
 
 def _sent(params: Any) -> dict[str, Any]:
-    try:
-        models: Any = importlib.import_module("ipybox.tool_exec.models")
-    except ImportError:  # of the peer
+    for name in ("ipybox.guest.tools.models", "ipybox.tool_exec.models"):  # where peers have it, if they do
+        with suppress(ImportError):
+            wire: Any = getattr(importlib.import_module(name), "wire", None)
+            if wire is not None:
+                break
+    else:
         return params.model_dump(mode="json", exclude_none=True)
-    return models.wire(params)
+    return wire(params)
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,7 @@
     ← {"seconds": ..., "errors": {module: text}}
 
 The settings were found by comparison: with them the modules for the tools of GitHub's server are, byte for byte, those
-that ipybox 0.9.2 writes. Where it can't be told what that does, it is in its favour: docstrings are escaped, and the
+that ipybox 0.9.2 writes. Where the peer's behavior is unknown, it gets the benefit: docstrings are escaped, and the
 package's `__init__.py` is nearly empty.
 """
 
@@ -74,7 +74,7 @@ def source(tool: dict[str, Any]) -> str:
     description = textwrap.indent(text, "    ").lstrip()
     run = RUN.format(result="str" if tool["output"] is None else "Result", description=description)
     call = (RUN_TEXT if tool["output"] is None else RUN_PARSED).format(name=json.dumps(tool["name"]))
-    # The second schema's `from __future__` has to go: it is allowed at the beginning only.
+    # The second schema's `from __future__` is removed: it is allowed at the beginning only.
     parts[1:] = [re.sub(r"^from __future__ import annotations\n", "", part, flags=re.MULTILINE) for part in parts[1:]]
     return "\n\n".join([*parts, run + call])
 

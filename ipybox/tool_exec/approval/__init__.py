@@ -1,1 +1,1 @@
-"""Asking the application to accept or reject tool calls: JSON-RPC over a WebSocket."""
+"""Approval of tool calls: rules, and requests to the application as JSON-RPC over a WebSocket or through a callback."""

@@ -1,101 +1,38 @@
 """The application's end of the approval channel."""
 
 import json
-import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 
-from ipybox.endpoint import Endpoint
-from ipybox.printable import printable
-from ipybox.tasks import TaskSet
+from ipybox.guest.tools.protocol import APPROVAL_PATH, DEFAULT_PORT
+from ipybox.support.endpoint import Endpoint
+from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.approval.protocol import (
     APPROVE_METHOD,
+    DECIDED_METHOD,
+    DISCONNECTED,
     OTHER_CLIENT,
+    ApprovalDecision,
     ApproveRequest,
-    Rejection,
+    DecidedParams,
+    NoDecision,
+    Outcome,
     decision,
     failure,
 )
-from ipybox.tool_exec.protocol import APPROVAL_PATH, DEFAULT_PORT
+from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
 
-logger = logging.getLogger(__name__)
-
-
-#: Who decides on calls if nobody else is named.
-APPLICATION = "application"
-
-
-class ApprovalRequest:
-    """A tool call that the application accepts or rejects.
-
-    Attributes:
-        server_name: Name of the MCP server that has the tool.
-        tool_name: Name of the tool.
-        tool_args: The exact arguments of the call.
-        server_params: What starts or reaches the server, with unresolved `${VAR}` placeholders, if known.
-        output_mark: The mark in the kernel's output before which stands what was put out before the call, 0 for none.
-        decided_by: Who or what has decided, and why it has accepted, for the audit log.
-    """
-
-    def __init__(
-        self,
-        server_name: str,
-        tool_name: str,
-        tool_args: dict[str, Any],
-        respond: Callable[[bool | Rejection], Awaitable[bool]],
-        server_params: dict[str, Any] | None = None,
-        output_mark: int = 0,
-    ):
-        self.server_name = server_name
-        self.tool_name = tool_name
-        self.tool_args = tool_args
-        self.server_params = server_params
-        self.output_mark = output_mark
-        self.decided_by: tuple[str, str | None] = (APPLICATION, None)
-        self._respond = respond
-
-    async def accept(self, *, by: str = APPLICATION, because: str | None = None) -> bool:
-        """Lets the tool run, and returns whether the decision counts.
-
-        It does not if the request has expired, was decided before, or its code has ended: then nothing ran, or what was
-        decided first did. An `ApprovalClient` can't know that: its decisions count as far as it is connected.
-
-        Args:
-            by: Who or what decides, for the audit log.
-            because: Why, for the audit log.
-        """
-        self.decided_by = (by, because)
-        return await self._respond(True)
-
-    async def reject(self, reason: str | None = None, *, by: str = APPLICATION) -> bool:
-        """Makes the call fail in the kernel, with the reason if one is given; returns what `accept` does.
-
-        Args:
-            reason: Why.
-            by: Who or what decides, for the audit log.
-        """
-        self.decided_by = (by, None)
-        return await self._respond(False if reason is None else Rejection(reason))
-
-    def __str__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
-        return printable(f"{self.server_name}.{self.tool_name}({arguments})")
-
-    def __repr__(self) -> str:
-        return f"ApprovalRequest({self})"
-
-
-ApprovalCallback = Callable[[ApprovalRequest], Awaitable[object]]
+__all__ = ["ApprovalClient", "ApprovalRequest"]
 
 
 class ApprovalClient:
-    """Passes approval requests of a tool server to a callback, each in a task of its own.
+    """Passes approval requests of a tool server to a callback, each in its own task.
 
-    The callback must accept or reject its request, then or later. If it raises, the call fails with that reason.
+    The callback must accept or reject its request, then or later. If it raises, the call fails with that reason. It is
+    cancelled if the request ends without a decision.
 
     Args:
         callback: Asynchronous function that is called with each request.
@@ -117,6 +54,8 @@ class ApprovalClient:
         self._session: aiohttp.ClientSession | None = None
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._tasks = TaskSet()
+        #: The requests that have not ended, by their ids.
+        self._pending: dict[str, ApprovalRequest] = {}
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -129,7 +68,7 @@ class ApprovalClient:
         """Connects to the tool server.
 
         Raises:
-            RuntimeError: If already connected, or the tool server can't be reached or refuses.
+            RuntimeError: If already connected, or the tool server can't be reached or rejects the connection.
         """
         if self._session is not None:
             raise RuntimeError("the approval client is already connected")
@@ -154,22 +93,43 @@ class ApprovalClient:
             await session.close()
 
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
-        async for frame in websocket:
-            if frame.type is aiohttp.WSMsgType.TEXT:
-                message: ApproveRequest = json.loads(frame.data)
-                if message["method"] == APPROVE_METHOD:
-                    self._tasks.start(self._decide(websocket, message))
-
-    async def _decide(self, websocket: aiohttp.ClientWebSocketResponse, message: ApproveRequest) -> None:
-        async def respond(outcome: bool | Rejection) -> bool:
-            await websocket.send_json(decision(message["id"], outcome))
-            return True
-
-        params = message["params"]
-        request = ApprovalRequest(**params, respond=respond)
         try:
-            await self._callback(request)
-        except Exception as exc:
-            logger.exception("the approval callback failed on %s", request)
-            with suppress(ConnectionError):  # then the call has failed already
-                await websocket.send_json(failure(message["id"], f"{type(exc).__name__}: {exc}"))
+            async for frame in websocket:
+                if frame.type is aiohttp.WSMsgType.TEXT:
+                    message = json.loads(frame.data)
+                    if message["method"] == APPROVE_METHOD:
+                        self._ask(websocket, message)
+                    elif message["method"] == DECIDED_METHOD:
+                        self._settle(message["params"])
+        finally:
+            for request in self._pending.values():
+                request.settle("cancelled", DISCONNECTED)
+            self._pending.clear()
+
+    def _ask(self, websocket: aiohttp.ClientWebSocketResponse, message: ApproveRequest) -> None:
+        request_id, params = message["id"], message["params"]
+
+        async def respond(outcome: Outcome) -> None:
+            failed = isinstance(outcome, str)
+            await websocket.send_json(failure(request_id, outcome) if failed else decision(request_id, outcome))
+            await request.decided()  # the server knows whether the answer came in time
+
+        expires_at = params["expires_at"]
+        request = self._pending[request_id] = ApprovalRequest(
+            params["server_name"],
+            params["tool_name"],
+            params["tool_args"],
+            respond,
+            params["server_params"],
+            params["output_mark"],
+            request_id=request_id,
+            created_at=datetime.fromisoformat(params["created_at"]),
+            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
+        )
+        self._tasks.start(ask(self._callback, request))
+
+    def _settle(self, params: DecidedParams) -> None:
+        request = self._pending.pop(params["id"])
+        state = params["state"]
+        kind = ApprovalDecision if state in ("accepted", "rejected") else NoDecision
+        request.settle(state, kind(state == "accepted", params["by"], params["reason"]))

@@ -1,8 +1,8 @@
-"""What rules say about arguments. Code chooses these, so that each answer is one of three:
+"""Conditions of rules on arguments. Code chooses the arguments, so that each answer is one of three:
 
 True   the condition holds
 False  it does not
-None   that can't be said: the argument is missing, of another type or too long, or tools may take it differently
+None   unknown: the argument is missing, of another type or too long, or tools may interpret it differently
 """
 
 import math
@@ -13,39 +13,39 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
-from ipybox.tool_exec.approval.paths import PathGlob, Readings, read
+from ipybox.tool_exec.approval.paths import PathCandidates, PathGlob, read
 from ipybox.tool_exec.approval.patterns import Pattern, is_text
 
-#: Elements of a list that are looked at; longer ones can't be judged.
+#: Elements of a list up to which conditions are evaluated; longer lists are unknown.
 MAX_ELEMENTS = 100
 
 #: The step into each element of a list.
 EACH: Final = "[]"
 
 Scalar = str | int | float | bool
-#: In place of an argument that is not there.
+#: Stands for a missing argument.
 MISSING: Final = object()
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     """A tool call to decide on.
 
     Attributes:
         server: Name of the MCP server.
         tool: Name of the tool.
         arguments: Its arguments, as JSON has them.
-        directories: Those that a path may be relative to: the workspace, and where the server was started.
+        directories: The directories that a path may be relative to: the workspace, and the server's working directory.
     """
 
     server: str
     tool: str
     arguments: Mapping[str, Any]
     directories: Sequence[Path]
-    _readings: dict[str, Readings | None] = field(default_factory=dict[str, "Readings | None"])
+    _readings: dict[str, PathCandidates | None] = field(default_factory=dict[str, "PathCandidates | None"])
 
-    def readings(self, path: str) -> Readings | None:
-        """Returns what a path may mean, which is looked up once: there can be many rules."""
+    def readings(self, path: str) -> PathCandidates | None:
+        """Returns the candidates of a path; computed once, because there can be many rules."""
         if path not in self._readings:
             self._readings[path] = read(path, self.directories)
         return self._readings[path]
@@ -54,8 +54,8 @@ class Call:
 class Condition(Protocol):
     """A condition on one value."""
 
-    def judge(self, value: object, call: Call) -> bool | None:
-        """Tells whether it holds."""
+    def judge(self, value: object, call: ToolCall) -> bool | None:
+        """Returns whether it holds."""
         ...
 
 
@@ -65,8 +65,8 @@ class OneOf:
 
     values: Sequence[Scalar]
 
-    def judge(self, value: object, call: Call) -> bool | None:
-        """Tells whether it holds; values of two types can't be compared, as tools convert some."""
+    def judge(self, value: object, call: ToolCall) -> bool | None:
+        """Returns whether it holds; values of two types can't be compared, because tools convert some."""
         alike = [each for each in self.values if _kind(each) == _kind(value)]
         return value in alike if alike else None
 
@@ -75,15 +75,15 @@ class Matches:
     """A text has the expression somewhere, whose `.` is not a line break.
 
     Raises:
-        ValueError: If it is no expression.
+        ValueError: If it is not a valid expression.
     """
 
     def __init__(self, expression: str):
         self._exact = Pattern(expression)
         self._across_lines = Pattern(f"(?s){expression}")
 
-    def judge(self, value: object, call: Call) -> bool | None:
-        """Tells whether it holds. Nobody can say that it doesn't if only a line break is in the way."""
+    def judge(self, value: object, call: ToolCall) -> bool | None:
+        """Returns whether it holds; None if only a line break prevents a match."""
         if not isinstance(value, str) or not is_text(value):
             return None
         if self._exact.found_in(value):
@@ -98,21 +98,21 @@ class Compares:
     operation: Callable[[Any, Any], bool]
     limit: float
 
-    def judge(self, value: object, call: Call) -> bool | None:
-        """Tells whether it holds."""
+    def judge(self, value: object, call: ToolCall) -> bool | None:
+        """Returns whether it holds."""
         if _kind(value) != "number":
             return None
         return self.operation(value, self.limit)
 
 
 @dataclass(frozen=True)
-class LeadsTo:
-    """A path leads to what one of the globs matches."""
+class PathMatches:
+    """A path leads to a file that one of the globs matches."""
 
     globs: Sequence[PathGlob]
 
-    def judge(self, value: object, call: Call) -> bool | None:
-        """Tells whether it holds."""
+    def judge(self, value: object, call: ToolCall) -> bool | None:
+        """Returns whether it holds."""
         readings = call.readings(value) if isinstance(value, str) else None
         if readings is None:
             return None
@@ -131,13 +131,13 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Argument:
-    """Conditions on one argument, or on what is in it.
+    """Conditions on one argument, or on values in it.
 
     Attributes:
-        name: How the rule calls it.
+        name: Its name in the rule.
         steps: The names that lead to it, and `EACH` for all elements of a list.
-        conditions: Those on each value that is found there.
-        default: What the tool takes if it is missing.
+        conditions: The conditions on each value that is found there.
+        default: The value that the tool uses if the argument is missing.
     """
 
     name: str
@@ -145,19 +145,19 @@ class Argument:
     conditions: Sequence[Condition]
     default: object = MISSING
 
-    def judge(self, call: Call) -> list[bool | None]:
-        """Returns the answers for all values; there is one at least."""
+    def judge(self, call: ToolCall) -> list[bool | None]:
+        """Returns the answers for all values; there is at least one."""
         values = list(islice(_values(call.arguments, self.steps, self.default), MAX_ELEMENTS + 1))
         return [None] if len(values) > MAX_ELEMENTS else [self._judge(value, call) for value in values]
 
-    def _judge(self, value: object, call: Call) -> bool | None:
+    def _judge(self, value: object, call: ToolCall) -> bool | None:
         if value is MISSING:
             return None
         return _all([condition.judge(value, call) for condition in self.conditions])
 
 
 def is_finite(value: Scalar) -> bool:
-    """Tells whether a value of a rule can be compared."""
+    """Returns whether a value of a rule can be compared."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
@@ -167,7 +167,7 @@ def _all(answers: Sequence[bool | None]) -> bool | None:
 
 
 def _values(value: object, steps: Sequence[str], default: object) -> Iterator[object]:
-    """Yields what the steps lead to, and `MISSING` where they lead nowhere."""
+    """Yields the values at the end of the steps, and `MISSING` for steps without a value."""
     if not steps:
         yield value
         return

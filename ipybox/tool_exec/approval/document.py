@@ -1,6 +1,6 @@
-"""YAML that people write, as nodes that know their line: each error names it, and says what is expected there.
+"""YAML that people write, as nodes that know their line: each error names the line and the expected content.
 
-Only what is plain data is taken. There are no aliases, with which a few lines could become any number of values.
+Only plain data is accepted. Aliases are not, because with them a few lines could become any number of values.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,11 +10,11 @@ import yaml
 from yaml.reader import ReaderError
 
 from ipybox.errors import PolicyError
-from ipybox.printable import printable
+from ipybox.support.printable import printable
 
 #: Bytes of a document.
 MAX_SIZE = 64 * 1024
-#: Lists and mappings in one another; PyYAML takes a minute for some thousand.
+#: Levels of nested lists and mappings; PyYAML takes a minute for some thousand.
 MAX_DEPTH = 20
 #: Characters of a text in it.
 MAX_TEXT = 500
@@ -24,18 +24,18 @@ _TEXT = "tag:yaml.org,2002:str"
 _SCALARS = {_TEXT, *(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool"))}
 
 
-class Document:
+class PolicyDocument:
     """A parsed YAML file.
 
     Args:
-        text: What is in it.
-        source: How messages call it.
+        text: Its content.
+        source: Its name in messages.
 
     Attributes:
-        root: The mapping that it is.
+        root: Its top-level mapping.
 
     Raises:
-        PolicyError: If it is no YAML, or has what is not taken.
+        PolicyError: If it is not valid YAML, or contains unsupported YAML.
     """
 
     def __init__(self, text: str, source: str):
@@ -62,7 +62,7 @@ class Document:
         for event in events:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent):
-                self._fail(event.start_mark.line, "aliases are not taken: repeat what is meant")
+                self._fail(event.start_mark.line, "aliases are not supported: repeat the value")
             if depth > MAX_DEPTH:
                 self._fail(event.start_mark.line, "this is nested too deeply")
 
@@ -83,9 +83,9 @@ class Document:
         self._fail(node.start_mark.line, message)
 
     def mapping(self, node: yaml.Node, what: str, known: Collection[str] | None = None) -> dict[str, yaml.Node]:
-        """Returns the values of a mapping by their keys, which have to be among those that are known."""
+        """Returns the values of a mapping by their keys, which must be among the known ones."""
         if not isinstance(node, yaml.MappingNode) or node.tag != _MAPPING:
-            self.fail(node, f"{what} has to be a mapping{_of(known)}, not {self.shown(node)}")
+            self.fail(node, f"{what} must be a mapping{_of(known)}, not {self.shown(node)}")
         found: dict[str, yaml.Node] = {}
         for key_node, value in node.value:
             key = self.text_of(key_node, "a key")
@@ -97,7 +97,7 @@ class Document:
         return found
 
     def items(self, node: yaml.Node) -> list[yaml.Node]:
-        """Returns the elements of a list, or the node itself if it is none."""
+        """Returns the elements of a list, or the node itself if it is not a list."""
         if not isinstance(node, yaml.SequenceNode) or node.tag != _LIST:
             return [node]
         if not node.value:
@@ -109,18 +109,18 @@ class Document:
         value = _constructed(node)
         if value is None:
             kinds = f"a printable text of at most {MAX_TEXT} characters, a number, true or false"
-            self.fail(node, f"{what} has to be {kinds}, not {self.shown(node)}; quote a text that looks otherwise")
+            self.fail(node, f"{what} must be {kinds}, not {self.shown(node)}; quote a text that looks otherwise")
         return value
 
     def text_of(self, node: yaml.Node, what: str) -> str:
         """Returns a text."""
         value = self.scalar(node, what)
         if not isinstance(value, str):
-            self.fail(node, f"{what} has to be a text, not {self.shown(node)}: put it in quotes")
+            self.fail(node, f"{what} must be a text, not {self.shown(node)}: put it in quotes")
         return value
 
     def shown(self, node: yaml.Node) -> str:
-        """Returns what a node is, for messages."""
+        """Returns the description of a node, for messages."""
         if isinstance(node, yaml.ScalarNode):
             value = printable(node.value)
             return repr(value if len(value) <= 60 else f"{value[:60]}…") if value else "nothing"
@@ -143,7 +143,7 @@ def _constructed(node: yaml.Node) -> str | int | float | bool | None:
         return None
     try:
         value: Any = node.value if node.tag == _TEXT else yaml.safe_load(node.value)
-    except (ValueError, LookupError, yaml.YAMLError):  # of what a tag says it is, and is not
+    except (ValueError, LookupError, yaml.YAMLError):  # the value does not fit its tag
         return None
     if not isinstance(value, str | int | float) or (isinstance(value, str) and node.tag != _TEXT):
         return None

@@ -1,14 +1,14 @@
-"""Globs for paths that tools get: what a path leads to is judged, not how it is spelled.
+"""Globs for the paths that tools get: they match the file that a path leads to, not its spelling.
 
-A text is joined to each directory that it may be relative to. Programs open that as it is, or take `.`, `..` and `//`
-out first; where links are, these are two places. So there are three answers:
+A text is joined to each directory that it may be relative to. Programs open the result directly, or remove `.`, `..`
+and `//` first; with links, these are two different places. So there are three answers:
 
     True   wherever the path leads matches
     False  nothing matches: not that, not its spelling, not in another case or another normal form of Unicode, which
            some file systems don't tell apart
     None   anything else, and texts that a tool may read as something else than this path
 
-In a workspace, links may be of the code's making: what a glob names there is taken as it is spelled.
+In a workspace, code may have created links: a glob that names a path there matches its spelling.
 """
 
 import errno
@@ -20,28 +20,28 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ipybox.beneath import spelled_in
+from ipybox.support.safe_directory import names_below
 from ipybox.tool_exec.approval.patterns import Pattern, is_text, literal
 
-#: Characters of a path beyond which it is not looked at.
+#: Characters of a path up to which it is evaluated.
 MAX_PATH = 1000
 
 #: What tools or their libraries may expand, unescape or strip, and URLs.
 _OTHER_READINGS = re.compile(r"^~|[*?\[{$\\%\0]|^[a-zA-Z][a-zA-Z0-9+.-]*:|^\s|\s$|^$")
-#: What is there depends on who looks.
+#: Directories whose content depends on the process that reads them.
 _OF_THE_PROCESS = re.compile(r"/(?:proc|dev/fd)(?:/|$)")
 _WILDCARD = re.compile(r"[*?]")
-#: What would be a wildcard elsewhere, but isn't here, or is in no path that is judged.
+#: Characters that are wildcards elsewhere but not here, or that no evaluated path contains.
 _NO_WILDCARD = re.compile(r"[\[\]{}$\\%]|^~(?!/|$)|^$")
 
 
 @dataclass(frozen=True)
-class Readings:
+class PathCandidates:
     """Paths that a text may mean.
 
     Attributes:
-        places: Where it leads, through all links.
-        spellings: How it is spelled, without `.`, `..` and `//`.
+        places: The real paths, through all links.
+        spellings: The paths as they are spelled, without `.`, `..` and `//`.
     """
 
     places: frozenset[str]
@@ -58,7 +58,7 @@ class PathGlob:
         workspace: The directory that relative paths mean.
 
     Raises:
-        ValueError: If it is none; the message says what it has to be.
+        ValueError: If it is not a valid glob; the message describes valid ones.
     """
 
     def __init__(self, glob: str, workspace: Path):
@@ -68,13 +68,13 @@ class PathGlob:
         spelled = _normalised(workspace / Path(glob).expanduser())
         self._prefix, self._rest = _split(spelled)
         # A glob that leads into the workspace by another way, such as a link to it, means the same there.
-        inside = spelled_in(self._prefix, workspace)
+        inside = names_below(self._prefix, workspace)
         self._trusted = os.path.realpath(self._prefix) if inside is None else str(workspace.joinpath(*inside))
         self._exact = _pattern(self._trusted, self._rest)
         self._spelled = str(self._prefix)
 
-    def judge(self, readings: Readings) -> bool | None:
-        """Tells whether a path matches; None if that is not certain."""
+    def judge(self, readings: PathCandidates) -> bool | None:
+        """Returns whether a path matches; None if that is not certain."""
         if all(self._exact.found_in(_rooted(place)) for place in readings.places):
             return True
         for prefix in {self._spelled, self._trusted, os.path.realpath(self._spelled)}:
@@ -84,12 +84,12 @@ class PathGlob:
         return False
 
 
-def read(text: str, directories: Iterable[Path]) -> Readings | None:
-    """Returns the paths that a text may mean; None if that can't be said.
+def read(text: str, directories: Iterable[Path]) -> PathCandidates | None:
+    """Returns the paths that a text may mean; None if that is unknown.
 
     Args:
-        text: What a tool gets.
-        directories: Those that it may be relative to; none if they are not known.
+        text: The argument of a tool.
+        directories: The directories that it may be relative to; empty if they are unknown.
     """
     if len(text) > MAX_PATH or not text.isprintable() or _OTHER_READINGS.search(text):
         return None
@@ -101,15 +101,15 @@ def read(text: str, directories: Iterable[Path]) -> Readings | None:
         return None
     try:
         places = frozenset(os.path.realpath(path) for path in (*given, *spellings))
-    except (OSError, RecursionError):  # links that were made meanwhile
+    except (OSError, RecursionError):  # links that were created in between
         return None
     known = places | spellings
     certain = all(is_text(path) and not _OF_THE_PROCESS.match(path) for path in known)
-    return Readings(places, spellings) if certain else None
+    return PathCandidates(places, spellings) if certain else None
 
 
 def _has_too_many_links(path: Path | str) -> bool:
-    """Tells whether the system follows so many links no further; where they lead, `realpath` says in some versions."""
+    """Returns whether the system stops at that many links; `realpath` follows them in some versions."""
     try:
         os.stat(path)
     except OSError as exc:
@@ -122,7 +122,7 @@ def _normalised(path: Path) -> str:
 
 
 def _split(path: str) -> tuple[Path, str]:
-    """Returns what is before the first name with a wildcard, and the rest."""
+    """Returns the path before the first name with a wildcard, and the rest."""
     names = path.split("/")
     first = next((number for number, name in enumerate(names) if _WILDCARD.search(name)), len(names))
     return Path("/", *names[:first]), "/".join(names[first:])
@@ -142,7 +142,7 @@ def _pattern(prefix: str, rest: str) -> Pattern:
 
 
 def _rooted(path: str) -> str:
-    """Returns a path as a sequence of names with a slash before each; the root has none."""
+    """Returns a path as a sequence of names with a slash before each; the root is empty."""
     return "" if path == "/" else path
 
 

@@ -1,8 +1,8 @@
-"""Approval policies: which tool calls are allowed, which are denied, and which somebody is asked about.
+"""Approval policies: which tool calls are allowed, which are denied, and which need an approval request.
 
-A policy is applied where tools are run, outside of the kernel. It can learn: an answer that holds for more than one
-call becomes a rule. That rule stands directly before the one that had the question asked, with its conditions, or after
-all others if there was none: it decides on nothing but what would be asked, whatever stands above or below.
+A policy applies in the application, outside of the kernel. It can learn: an answer that holds for more than one call
+becomes a rule. The new rule stands directly before the rule that required the request, with the same conditions, or
+after all others if no rule did: it only decides on calls that would need a request, whatever stands above or below.
 """
 
 import json
@@ -15,57 +15,57 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ipybox.beneath import spelled_in
 from ipybox.errors import PolicyError
-from ipybox.tool_exec.approval.client import ApprovalRequest
-from ipybox.tool_exec.approval.conditions import Call
-from ipybox.tool_exec.approval.document import MAX_SIZE, Document
+from ipybox.support.safe_directory import names_below
+from ipybox.tool_exec.approval.conditions import ToolCall
+from ipybox.tool_exec.approval.document import MAX_SIZE, PolicyDocument
 from ipybox.tool_exec.approval.policy_file import PolicyFile, insert
-from ipybox.tool_exec.approval.rules import Effect, Rule, parse
+from ipybox.tool_exec.approval.request import ApprovalRequest
+from ipybox.tool_exec.approval.rules import ApprovalRule, Effect, parse
 
 if TYPE_CHECKING:
     from ipybox.workspace.trust import TrustStore
 
 logger = logging.getLogger(__name__)
 
-#: What a policy is called that is in the workspace: code in the sandbox can't write a file of this name.
+#: The name of a policy in the workspace: code in the sandbox can't write a file of this name.
 POLICY_FILE = "ipybox.yaml"
 
-#: What an answer can hold for, beyond one call.
+#: The scope of an answer, beyond one call.
 Scope = Literal["tool", "server"]
 
-#: Names that a rule can have without meaning others, too.
+#: Names that a rule can contain without matching other names.
 _NAME = re.compile(r"[\w.\-/]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What becomes of a call.
+class PolicyDecision:
+    """The decision of a policy on a call.
 
     Attributes:
-        effect: Whether it is allowed, denied, or somebody is asked.
+        effect: Whether the call is allowed, denied, or needs an approval request.
         call: The call.
-        reason: Which rule says so, or that none does.
+        reason: The rule that decided, or that no rule matched.
         can_be_remembered: Whether an answer can hold for more than this call.
     """
 
     effect: Effect
-    call: Call
+    call: ToolCall
     reason: str
     can_be_remembered: bool
 
 
-class Policy:
-    """Rules in their order, of which the first one that matches a call decides.
+class ApprovalPolicy:
+    """Rules in order; the first one that matches a call decides.
 
     Args:
-        text: YAML, as `ipybox.tool_exec.approval.rules` describes it. By default, everything is asked.
+        text: YAML, as `ipybox.tool_exec.approval.rules` describes it. By default, every call needs a request.
         workspace: The directory that relative paths mean, by default the working directory.
-        source: How messages call the text.
-        untrusted: Why the rules can only deny. What they allow is asked about then.
+        source: The name of the text in messages.
+        untrusted: Why the rules can only deny. Calls that they allow then need a request.
 
     Raises:
-        PolicyError: If the text is no policy; the message names the line, and what is expected there.
+        PolicyError: If the text is not a valid policy; the message names the line and the expected content.
     """
 
     def __init__(
@@ -83,30 +83,32 @@ class Policy:
         self._on_written: Callable[[bytes], None] | None = None
         self._text = text
         self._default: Effect
-        self._default, self._rules = parse(Document(text, source), self._workspace)
+        self._default, self._rules = parse(PolicyDocument(text, source), self._workspace)
 
     @classmethod
     def load(cls, path: Path | str, workspace: Path | None = None, store: "TrustStore | None" = None) -> Self:
-        """Returns the policy of a file, into which answers are written that hold for more than one call.
+        """Returns the policy of a file; answers that hold for more than one call are written to it.
 
         Args:
             path: The file.
             workspace: The directory that relative paths mean, by default the working directory.
-            store: What decides whether a file in the workspace is trusted. Without it, the caller vouches for the file.
+            store: Decides whether a file in the workspace is trusted. Without it, the caller vouches for the file.
 
         Raises:
-            PolicyError: If the file can't be read, or is wrong, or code could change it: in the workspace, it has to be
+            PolicyError: If the file can't be read, or is wrong, or code could change it: in the workspace, it must be
                 `ipybox.yaml`.
         """
         workspace = (workspace or Path.cwd()).resolve()
         spelled = Path(os.path.abspath(Path(path).expanduser()))
         place = spelled.resolve()
         inside = place.is_relative_to(workspace)
-        if store is not None and not inside and spelled_in(spelled, workspace):
+        if store is not None and not inside and names_below(spelled, workspace):
             raise PolicyError(
                 f"the policy {spelled} leads out of the workspace, which may choose where to: give {place}"
             )
         if inside and place != workspace / POLICY_FILE:
+            if not place.exists():
+                raise PolicyError(f"the policy {spelled} is not there; rules as a text go into ApprovalPolicy(text)")
             elsewhere = f"call it {workspace / POLICY_FILE}, which the sandbox protects, or have it elsewhere"
             raise PolicyError(f"code could change the policy {place}, as it is in the workspace: {elsewhere}")
         file = PolicyFile(place, MAX_SIZE, in_place=inside)
@@ -117,7 +119,7 @@ class Policy:
         if not store.trusts(place, file.text.encode()):
             return cls._untrusted(file.text, place, store)
         policy = cls(file.text, workspace, source=place.name)
-        if store.can_remember:  # else a written answer would cost the trust
+        if store.can_remember:  # otherwise a written answer would end the trust
             policy._file = file
             policy._on_written = partial(store.trust, place)
         return policy
@@ -135,7 +137,7 @@ class Policy:
 
     @property
     def file(self) -> Path | None:
-        """The file into which answers are written, if there is one."""
+        """The file to which answers are written, if there is one."""
         return None if self._file is None else self._file.path
 
     @property
@@ -151,60 +153,60 @@ class Policy:
         tool_name: str,
         tool_args: Mapping[str, Any],
         server_params: Mapping[str, Any] | None = None,
-    ) -> Decision:
+    ) -> PolicyDecision:
         """Decides on a call.
 
         Args:
             server_name: Name of the MCP server.
             tool_name: Name of the tool.
             tool_args: The arguments of the call.
-            server_params: What starts the server, which says what its paths may be relative to.
+            server_params: The parameters of the server, which show what its paths may be relative to.
         """
-        call = Call(server_name, tool_name, tool_args, self._directories(server_params or {}))
+        call = ToolCall(server_name, tool_name, tool_args, self._directories(server_params or {}))
         rule = self._first(call)
         doubtful = None if rule is None else rule.doubtful(call)
         effect, reason = (
             (self._default, f"the default of {self._source}") if rule is None else (rule.effect, rule.source)
         )
         if doubtful:
-            reason += f", as nothing certain can be said about {doubtful!r}"
+            reason += f", because nothing is certain about {doubtful!r}"
         if self.untrusted is not None and effect == "allow":
             effect = "ask"
             reason += ", which is not trusted"
         can_be_remembered = self.untrusted is None and doubtful is None and _has_plain_names(call)
-        return Decision(effect, call, reason, can_be_remembered)
+        return PolicyDecision(effect, call, reason, can_be_remembered)
 
-    def decide_on(self, request: ApprovalRequest) -> Decision:
+    def decide_on(self, request: ApprovalRequest) -> PolicyDecision:
         """Decides on a call that waits for approval."""
         return self.decide(request.server_name, request.tool_name, request.tool_args, request.server_params)
 
-    def remember(self, decision: Decision, scope: Scope) -> None:
-        """Allows from now on, for a tool or a server, what the decision had somebody asked about.
+    def remember(self, decision: PolicyDecision, scope: Scope) -> None:
+        """Allows from now on, for a tool or a server, the calls for which the decision required a request.
 
         If the policy has a file, the rule is written there; if that is impossible, the log says why.
         """
         assert decision.can_be_remembered
         rule = self._first(decision.call)
         if (self._default if rule is None else rule.effect) != "ask":
-            return  # as another answer was remembered meanwhile
+            return  # because another answer has changed the rules since
         written: dict[str, Any] = {"server": decision.call.server}
         if scope == "tool":
             written["tool"] = decision.call.tool
         if rule is not None:
             written = {**rule.written, **written}
         written["effect"] = "allow"
-        # The effect is last, so that a rule that is written in part is none.
+        # The effect comes last, so that a partly written rule is invalid.
         written = {key: written[key] for key in ("server", "tool", "args", "effect") if key in written}
         self._put(len(self._rules) if rule is None else self._rules.index(rule), written)
 
     def _put(self, place: int, written: Mapping[str, Any]) -> None:
         try:
             text = insert(self._text, self._rules, place, written)
-            default, rules = parse(Document(text, self._source), self._workspace)
+            default, rules = parse(PolicyDocument(text, self._source), self._workspace)
             expected = [rule.written for rule in self._rules]
             expected.insert(place, written)
             if (default, [rule.written for rule in rules]) != (self._default, expected):
-                raise PolicyError(f"{self._source} is written in a way in which no rule can be added to it")
+                raise PolicyError(f"{self._source} is written in a form to which no rule can be added")
             self._text, self._rules = text, rules
             if self._file is not None:
                 self._file.write(text)
@@ -213,7 +215,7 @@ class Policy:
         except (PolicyError, OSError) as exc:
             logger.warning("an answer could not be written to the policy: %s", exc)
 
-    def _first(self, call: Call) -> Rule | None:
+    def _first(self, call: ToolCall) -> ApprovalRule | None:
         return next((rule for rule in self._rules if rule.matches(call)), None)
 
     def _directories(self, server_params: Mapping[str, Any]) -> list[Path]:
@@ -221,5 +223,9 @@ class Policy:
         return [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
 
 
-def _has_plain_names(call: Call) -> bool:
+def _has_plain_names(call: ToolCall) -> bool:
     return all(_NAME.fullmatch(name) for name in (call.server, call.tool))
+
+
+#: The earlier name, which documents use.
+Policy = ApprovalPolicy

@@ -1,4 +1,4 @@
-"""The file of a policy: how a rule gets into it, with all that people have written around the others."""
+"""The file of a policy: adds a rule, and keeps all comments and formatting of the others."""
 
 import json
 import os
@@ -7,21 +7,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipybox.beneath import open_directory
 from ipybox.errors import PolicyError
-from ipybox.tool_exec.approval.rules import Rule
+from ipybox.support.safe_directory import open_directory
+from ipybox.support.untrusted_file import open_untrusted
+from ipybox.tool_exec.approval.rules import ApprovalRule
 
 REMEMBERED = "# remembered from an answer"
 
 
 class PolicyFile:
-    """A file that was read once, and is written as long as nobody else does.
+    """A file that is read once, and written only while no other program changes it.
 
     Args:
-        path: Without links.
-        max_size: Bytes that are read.
-        in_place: Whether it has to stay the same file. A sandbox that keeps code from writing it has mounted that one,
-            and what takes its place would be open.
+        path: Its path, without links.
+        max_size: Maximum bytes to read.
+        in_place: Whether it must stay the same file. A sandbox that keeps code from writing it has mounted this file,
+            and a new file in its place would be writable.
 
     Raises:
         PolicyError: If it can't be read.
@@ -37,13 +38,13 @@ class PolicyFile:
         """Writes a longer text.
 
         Raises:
-            PolicyError: If the file is not what it was.
+            PolicyError: If the file has changed.
             OSError: If it can't be written.
         """
         if self._read() != self.text:
             raise PolicyError(f"{self.path} has changed since it was read")
         if self._in_place:
-            # It only grows, and at once; of a rule that is there in part the effect is missing, which is an error.
+            # It only grows, in one write; a partly written rule lacks its effect, which is an error.
             with open(os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
                 file.write(text.encode())
         else:
@@ -59,27 +60,26 @@ class PolicyFile:
 
     def _read(self) -> str:
         try:
-            # Without O_NONBLOCK, opening a pipe would wait for a writer.
-            with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
+            with open_untrusted(self.path) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise PolicyError(f"the policy {self.path} is not a file")
                 return file.read(self._max_size + 1).decode()
         except FileNotFoundError:
-            raise PolicyError(f"there is no policy {self.path}: write it, or choose 'auto' or 'ask'") from None
+            raise PolicyError(f"policy file {self.path} not found: create it, or use 'auto' or 'ask'") from None
         except OSError as exc:
             raise PolicyError(f"the policy {self.path} can't be read: {exc.strerror}") from exc
         except UnicodeDecodeError as exc:
             raise PolicyError(f"the policy {self.path} is not UTF-8") from exc
 
 
-def insert(text: str, rules: Sequence[Rule], place: int, written: Mapping[str, Any]) -> str:
-    """Returns the text of a policy with one more rule, and otherwise as it was.
+def insert(text: str, rules: Sequence[ApprovalRule], place: int, written: Mapping[str, Any]) -> str:
+    """Returns the text of a policy with one more rule, and otherwise unchanged.
 
     Args:
-        text: What the policy has now.
+        text: The current text of the policy.
         rules: Its rules.
-        place: Before which of them the new one goes, or their number.
-        written: What it says; its effect last.
+        place: The index of the rule before which the new one goes, or the number of rules.
+        written: The content of the new rule; its effect last.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = _indent(text, rules[0].start) if rules else "  "

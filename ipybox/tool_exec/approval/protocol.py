@@ -1,5 +1,6 @@
 """The messages of the approval channel: JSON-RPC 2.0 requests from the server, answered by the client.
 
+When a request ends, the server notifies the client, which can't know otherwise whether its answer counted.
 https://www.jsonrpc.org/specification
 """
 
@@ -7,10 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, cast
 
 APPROVE_METHOD = "approve"
+DECIDED_METHOD = "decided"
 CALLBACK_FAILED = -32000
 REJECTED = -32001
 
-#: Why a second client is turned away, with HTTP status 409.
+#: What has become of a request.
+ApprovalState = Literal["pending", "accepted", "rejected", "expired", "cancelled"]
+
+#: The decider in the audit log if the caller names no other.
+APPLICATION = "application"
+
+#: The decider of a call on which no decision was made, and of one whose request expired.
+NOBODY, TIMEOUT = "nobody", "timeout"
+
+#: Why a second client is rejected, with HTTP status 409.
 OTHER_CLIENT = "another approval client is connected"
 
 
@@ -22,29 +33,68 @@ class Rejection:
 
 
 @dataclass(frozen=True)
-class Decided:
-    """What was decided on a call.
+class ApprovalDecision:
+    """The decision on a call; it is true if the call is accepted.
 
     Attributes:
         accepted: Whether it may run.
-        by: Who or what decided: `auto`, a `rule`, a `user`, the `application`, `timeout`, `nobody`, or what an
-            application calls it.
-        reason: Why, such as the rule's file and line; None if none is given.
+        by: The decider: `auto`, a `rule`, a `user`, the `application`, `timeout`, `nobody`, or a name that an
+            application gives.
+        reason: The reason, such as the rule's file and line; None without a reason.
     """
 
     accepted: bool
     by: str
     reason: str | None = None
 
+    def __bool__(self) -> bool:
+        # `if await request.decided()` must not accept a rejected call.
+        return self.accepted
+
+
+class NoDecision(ApprovalDecision):
+    """Stands for the missing decision on a call, which therefore does not run."""
+
+
+#: An answer to a request: the decision, or why no decision was made.
+Outcome = bool | Rejection | str
+
+#: Stands for the decisions that an approval client had not made when its connection ended.
+DISCONNECTED = NoDecision(False, NOBODY, "the approval client has disconnected")
+
+
+def failed_decision(reason: str) -> NoDecision:
+    """Returns what stands for the decision of an approver that failed."""
+    return NoDecision(False, NOBODY, f"the application failed to decide: {reason}")
+
 
 class ApproveParams(TypedDict):
-    """The tool call to decide on."""
+    """The tool call to decide on. Times are in ISO 8601."""
 
     server_name: str
     tool_name: str
     tool_args: dict[str, Any]
     server_params: dict[str, Any] | None
     output_mark: int
+    created_at: str
+    expires_at: str | None
+
+
+class DecidedParams(TypedDict):
+    """How a request has ended."""
+
+    id: str
+    state: ApprovalState
+    by: str
+    reason: str | None
+
+
+class DecidedNotification(TypedDict):
+    """Tells that a request has ended."""
+
+    jsonrpc: Literal["2.0"]
+    method: Literal["decided"]
+    params: DecidedParams
 
 
 class ApproveRequest(TypedDict):
@@ -73,11 +123,16 @@ def failure(request_id: str, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": CALLBACK_FAILED, "message": message}}
 
 
-def parse_answer(message: object) -> tuple[str, bool | Rejection | str]:
-    """Returns the id of an answer and its decision, or the reason why there is none.
+def decided_notification(params: DecidedParams) -> DecidedNotification:
+    """Returns the notification that a request has ended."""
+    return {"jsonrpc": "2.0", "method": DECIDED_METHOD, "params": params}
+
+
+def parse_answer(message: object) -> tuple[str, Outcome]:
+    """Returns the id of an answer and its decision, or the reason why no decision was made.
 
     Raises:
-        ValueError: If the message is no answer.
+        ValueError: If the message is not an answer.
     """
     if isinstance(message, dict):
         answer = cast(dict[str, Any], message)

@@ -1,11 +1,11 @@
 """The rules of an approval policy, and how they are written.
 
-default: ask                  # for what no rule matches; ask unless said
-rules:                        # the first one that matches decides
+default: ask                  # if no rule matches; the default is ask
+rules:                        # the first rule that matches decides
   - effect: deny              # allow, ask or deny
     server: filesystem        # a name, or a list of names, with * and ?
     tool: [write_*, edit_*]
-    args:                     # all have to hold; a plain value stands for `const`
+    args:                     # all must hold; a plain value stands for `const`
       path: {path: "secrets/**"}
       edits[].oldText: {pattern: "^import"}
 """
@@ -24,46 +24,46 @@ from ipybox.tool_exec.approval.conditions import (
     EACH,
     MISSING,
     Argument,
-    Call,
     Compares,
     Condition,
-    LeadsTo,
     Matches,
     OneOf,
+    PathMatches,
+    ToolCall,
     is_finite,
 )
-from ipybox.tool_exec.approval.document import Document
+from ipybox.tool_exec.approval.document import PolicyDocument
 from ipybox.tool_exec.approval.paths import PathGlob
 from ipybox.tool_exec.approval.patterns import Pattern, is_text, name_glob
 
 Effect = Literal["allow", "ask", "deny"]
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 
-#: Rules of a policy, and conditions of a rule: each takes its time.
+#: Limits of the rules of a policy, and the conditions of a rule: each takes time.
 MAX_RULES = 200
 
 _POLICY_KEYS = ("default", "rules")
 _RULE_KEYS = ("effect", "server", "tool", "args")
 _CONDITION_KEYS = ("const", "enum", "pattern", "path", *COMPARISONS, "default")
-#: What would be a wildcard or a separator elsewhere.
+#: Characters that are wildcards or separators elsewhere.
 _NOT_IN_NAMES = re.compile(r"[\s,;|\[\]{}()\\]|^$")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Rule:
+class ApprovalRule:
     """A rule.
 
     Attributes:
-        effect: What becomes of the calls that it matches.
-        servers: Names of servers; none for all.
-        tools: Names of tools; none for all.
+        effect: The effect on calls that it matches.
+        servers: Names of servers; empty for all.
+        tools: Names of tools; empty for all.
         arguments: Conditions on arguments.
-        written: What the file says, as plain data.
+        written: Its content in the file, as plain data.
         source: File and line.
-        start: Where its first line begins: the number of the character.
-        end: Where the line after it begins.
+        start: The character at which its first line starts.
+        end: The character at which the line after it starts.
     """
 
     effect: Effect
@@ -75,16 +75,16 @@ class Rule:
     start: int
     end: int
 
-    def matches(self, call: Call) -> bool:
-        """Tells whether it decides on a call: to allow, all has to hold; else it is enough that all may hold."""
+    def matches(self, call: ToolCall) -> bool:
+        """Returns whether it decides on a call: to allow, all conditions must hold; otherwise all may hold."""
         return (
             self._names(self.servers, call.server)
             and self._names(self.tools, call.tool)
             and all(self._is_enough(argument.judge(call)) for argument in self.arguments)
         )
 
-    def doubtful(self, call: Call) -> str | None:
-        """Returns the name of an argument that it matches only because nothing certain can be said about it."""
+    def doubtful(self, call: ToolCall) -> str | None:
+        """Returns the name of an argument that it matches only because nothing is certain about it."""
         return next((each.name for each in self.arguments if True not in each.judge(call)), None)
 
     def _is_enough(self, answers: Sequence[bool | None]) -> bool:
@@ -100,11 +100,11 @@ class Rule:
         return any(glob.found_in(name) for glob in globs)
 
 
-def parse(document: Document, workspace: Path) -> tuple[Effect, list[Rule]]:
-    """Returns the default and the rules that a document has.
+def parse(document: PolicyDocument, workspace: Path) -> tuple[Effect, list[ApprovalRule]]:
+    """Returns the default and the rules of a document.
 
     Raises:
-        PolicyError: If something is wrong in it.
+        PolicyError: If the document is not a valid policy.
     """
     top = document.mapping(document.root, "a policy", _POLICY_KEYS)
     default = _effect(document, top["default"], "'default'") if "default" in top else "ask"
@@ -112,22 +112,22 @@ def parse(document: Document, workspace: Path) -> tuple[Effect, list[Rule]]:
         return default, []
     rules = top["rules"]
     if not isinstance(rules, yaml.SequenceNode) or rules.flow_style or not rules.value:
-        document.fail(rules, f"'rules' has to be a list, in lines that begin with '-', not {document.shown(rules)}")
+        document.fail(rules, f"'rules' must be a list, in lines that begin with '-', not {document.shown(rules)}")
     if len(rules.value) > MAX_RULES:
-        document.fail(rules, f"there are {len(rules.value)} rules, and {MAX_RULES} are all that there can be")
+        document.fail(rules, f"too many rules: {len(rules.value)}; the limit is {MAX_RULES}")
     return default, [_rule(document, node, workspace) for node in rules.value]
 
 
-def _rule(document: Document, node: yaml.Node, workspace: Path) -> Rule:
+def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> ApprovalRule:
     keys = document.mapping(node, "a rule", _RULE_KEYS)
     if "effect" not in keys:
-        document.fail(node, f"a rule has to have an 'effect': {', '.join(EFFECTS)}")
+        document.fail(node, f"a rule must have an 'effect': {', '.join(EFFECTS)}")
     if len(keys) == 1:
         document.fail(node, "the rule is empty: name a server, a tool or arguments, such as server: '*' for all")
     start = document.text.rfind("\n", 0, node.start_mark.index) + 1
     if document.text[start : node.start_mark.index].strip(" \t") != "-":
-        document.fail(node, "a rule has to begin in the line of its '-'")
-    return Rule(
+        document.fail(node, "a rule must begin in the line of its '-'")
+    return ApprovalRule(
         effect=_effect(document, keys["effect"], "'effect'"),
         servers=_names(document, keys.get("server"), "a server"),
         tools=_names(document, keys.get("tool"), "a tool"),
@@ -139,36 +139,36 @@ def _rule(document: Document, node: yaml.Node, workspace: Path) -> Rule:
     )
 
 
-def _effect(document: Document, node: yaml.Node, what: str) -> Effect:
+def _effect(document: PolicyDocument, node: yaml.Node, what: str) -> Effect:
     value = document.text_of(node, what)
     if value not in EFFECTS:
-        document.fail(node, f"{what} has to be {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}, not {document.shown(node)}")
+        document.fail(node, f"{what} must be {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}, not {document.shown(node)}")
     return value
 
 
-def _names(document: Document, node: yaml.Node | None, what: str) -> list[Pattern]:
+def _names(document: PolicyDocument, node: yaml.Node | None, what: str) -> list[Pattern]:
     if node is None:
         return []
     globs = [(each, document.text_of(each, what)) for each in document.items(node)]
     for each, glob in globs:
         if _NOT_IN_NAMES.search(glob):
-            document.fail(each, f"{what} has to be a name, in which * and ? are wildcards, or a list of names")
+            document.fail(each, f"{what} must be a name, in which * and ? are wildcards, or a list of names")
     return [name_glob(glob) for _, glob in globs]
 
 
-def _arguments(document: Document, node: yaml.Node | None, workspace: Path) -> list[Argument]:
+def _arguments(document: PolicyDocument, node: yaml.Node | None, workspace: Path) -> list[Argument]:
     if node is None:
         return []
     found = document.mapping(node, "'args'")
     if not found:
-        document.fail(node, "'args' is empty: name arguments, or leave it out")
+        document.fail(node, "'args' is empty: name arguments, or remove it")
     return [_argument(document, name, each, workspace) for name, each in found.items()]
 
 
-def _argument(document: Document, name: str, node: yaml.Node, workspace: Path) -> Argument:
+def _argument(document: PolicyDocument, name: str, node: yaml.Node, workspace: Path) -> Argument:
     steps = name.replace(EACH, f".{EACH}").split(".")
     if not all(step == EACH or re.fullmatch(r"[^\s\[\]]+", step) for step in steps) or steps[0] == EACH:
-        document.fail(node, f"{name!r} is no argument, as a is, or a.b in it, or a[] and a[].b for all of a list")
+        document.fail(node, f"{name!r} is not an argument such as a, or a.b in it, or a[] and a[].b for all of a list")
     if not isinstance(node, yaml.MappingNode):
         return Argument(name, steps, [_one_of(document, node)])
     given = document.mapping(node, f"{name!r}", _CONDITION_KEYS)
@@ -179,34 +179,34 @@ def _argument(document: Document, name: str, node: yaml.Node, workspace: Path) -
     return Argument(name, steps, conditions, default)
 
 
-def _condition(document: Document, keyword: str, node: yaml.Node, workspace: Path) -> Condition:
+def _condition(document: PolicyDocument, keyword: str, node: yaml.Node, workspace: Path) -> Condition:
     if keyword == "pattern":
         expression = document.text_of(node, "a pattern")
         return _made(document, node, "a regular expression in the syntax of Rust's regex", partial(Matches, expression))
     if keyword == "path":
         globs = [(each, document.text_of(each, "a path")) for each in document.items(node)]
-        return LeadsTo([_made(document, each, None, partial(PathGlob, glob, workspace)) for each, glob in globs])
+        return PathMatches([_made(document, each, None, partial(PathGlob, glob, workspace)) for each, glob in globs])
     if keyword in COMPARISONS:
         limit = document.scalar(node, f"'{keyword}'")
         if isinstance(limit, str | bool) or not is_finite(limit):
-            document.fail(node, f"'{keyword}' has to be a number, not {document.shown(node)}")
+            document.fail(node, f"'{keyword}' must be a number, not {document.shown(node)}")
         return Compares(COMPARISONS[keyword], limit)
     if (keyword == "enum") != isinstance(node, yaml.SequenceNode):
-        document.fail(node, "'enum' has to be a list of values" if keyword == "enum" else "'const' has to be one value")
+        document.fail(node, "'enum' must be a list of values" if keyword == "enum" else "'const' must be one value")
     return _one_of(document, node)
 
 
-def _one_of(document: Document, node: yaml.Node) -> OneOf:
+def _one_of(document: PolicyDocument, node: yaml.Node) -> OneOf:
     values = [(each, document.scalar(each, "a value")) for each in document.items(node)]
     for each, value in values:
         if not is_finite(value):
-            document.fail(each, "a value has to be a finite number")
+            document.fail(each, "a value must be a finite number")
     return OneOf([value for _, value in values])
 
 
-def _made(document: Document, node: yaml.Node, what: str | None, make: Callable[[], T]) -> T:
+def _made(document: PolicyDocument, node: yaml.Node, what: str | None, make: Callable[[], T]) -> T:
     try:
         return make()
     except ValueError as exc:
         reason = exc if what is None else f"{what}: {exc}"
-        document.fail(node, f"{document.shown(node)} has to be {reason}")
+        document.fail(node, f"{document.shown(node)} must be {reason}")

@@ -3,34 +3,44 @@
 import asyncio
 import json
 import logging
-import uuid
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from ipybox.errors import ToolRunnerError
-from ipybox.tool_exec.approval.client import APPLICATION, ApprovalCallback, ApprovalRequest
+from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.approval.protocol import (
+    APPLICATION,
+    DISCONNECTED,
+    NOBODY,
     OTHER_CLIENT,
-    ApproveParams,
-    Decided,
+    TIMEOUT,
+    ApprovalDecision,
+    ApproveRequest,
+    DecidedNotification,
+    NoDecision,
+    Outcome,
     Rejection,
     approve_request,
+    decided_notification,
+    failed_decision,
     parse_answer,
 )
+from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
 
 logger = logging.getLogger(__name__)
 
-_Deliver = Callable[[str, ApproveParams], Awaitable[None]]
+_Deliver = Callable[[ApprovalRequest], Coroutine[Any, Any, None]]
 
 
 class ApprovalChannel:
     """Asks one approver to decide on tool calls: a connected `ApprovalClient`, or a callback in this process.
 
-    Decisions may come in any order. A request that is cancelled, or expires, is forgotten: a late answer has no
-    effect.
+    Decisions may come in any order. A request that is cancelled, or expires, is forgotten: an approval client's late
+    answer has no effect.
 
     Args:
         approval_required: If False, every call is approved without asking.
@@ -42,7 +52,8 @@ class ApprovalChannel:
         self.approval_timeout = approval_timeout
         self._websocket: web.WebSocketResponse | None = None
         self._deliver: _Deliver | None = None
-        self._pending: dict[str, asyncio.Future[Decided]] = {}
+        self._pending: dict[str, ApprovalRequest] = {}
+        self._tasks = TaskSet()
         self._disconnected = asyncio.Event()
         self._disconnected.set()
 
@@ -52,60 +63,51 @@ class ApprovalChannel:
         return self._deliver is not None
 
     async def connect(self, websocket: web.WebSocketResponse) -> None:
-        """Takes decisions from a prepared WebSocket until it closes.
+        """Receives decisions from a prepared WebSocket until it closes.
 
-        A second client is turned away while there is one: it must not take over decisions of the first.
+        A second client is rejected while the first is connected: it must not decide on the first one's requests.
         """
         if self.open:
             await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=OTHER_CLIENT.encode())
             return
 
-        async def send(request_id: str, params: ApproveParams) -> None:
-            await websocket.send_json(approve_request(request_id, params))
+        async def relay(request: ApprovalRequest) -> None:
+            try:
+                await websocket.send_json(_message(request))
+                decided = await request.decided()
+                await websocket.send_json(_notification(request, decided))
+            except ConnectionError:
+                request.settle("cancelled", DISCONNECTED)
 
-        self._websocket, self._deliver = websocket, send
+        self._websocket, self._deliver = websocket, relay
         self._disconnected.clear()
         try:
             async for frame in websocket:
                 if frame.type is WSMsgType.TEXT:
-                    self._decide(frame.data)
+                    self._receive(frame.data)
         finally:
             self._websocket = self._deliver = None
             self._fail_pending()
             self._disconnected.set()
 
-    @contextmanager
-    def attached(self, callback: ApprovalCallback) -> Generator[None]:
-        """Asks a callback of this process, which is spared the WebSocket.
-
-        The callback decides on the request, then or later; it is cancelled when the request expires. If it raises, the
-        call fails with that reason.
-        """
-
-        async def ask(request_id: str, params: ApproveParams) -> None:
-            async def respond(outcome: bool | Rejection) -> bool:
-                return self._settle(request_id, outcome, *request.decided_by)
-
-            request = ApprovalRequest(**params, respond=respond)
-            try:
-                await callback(request)
-            except Exception as exc:  # the application's own, whatever it is
-                logger.exception("the approval callback failed on %s", request)
-                self._settle(request_id, f"{type(exc).__name__}: {exc}")
-
+    @asynccontextmanager
+    async def attached(self, approver: ApprovalCallback) -> AsyncGenerator[None]:
+        """Asks an approver in this process, without a WebSocket; see `ask`. Leaving the context cancels it."""
         assert not self.open
-        self._deliver = ask
+        self._deliver = lambda request: ask(approver, request)
         try:
             yield
         finally:
             self._deliver = None
             self._fail_pending()
+            await self._tasks.cancel()
 
     async def disconnect(self) -> None:
         """Closes the connection to the approval client; requests that wait for it fail."""
         if self._websocket is not None:
             await self._websocket.close(code=WSCloseCode.GOING_AWAY)
         self._fail_pending()
+        await self._tasks.cancel()
 
     async def join(self, timeout: float = 5) -> None:
         """Waits until no approval client is connected.
@@ -129,14 +131,16 @@ class ApprovalChannel:
             server_name: Name of the MCP server.
             tool_name: Name of the tool.
             tool_args: The arguments of the call.
-            server_params: What starts the server, for the application to see.
+            server_params: The parameters of the server, for the application to see.
 
         Raises:
-            ToolRunnerError: If it is rejected with a reason.
-            RuntimeError: If no approval client is connected, it goes away, or it fails to decide.
+            ToolRunnerError: If the call is rejected with a reason.
+            RuntimeError: If no approval client is connected, or the client disconnects or fails to decide.
             TimeoutError: If the request expires.
         """
         decided = await self.decide(server_name, tool_name, tool_args, server_params)
+        if isinstance(decided, NoDecision):
+            raise (TimeoutError if decided.by == TIMEOUT else RuntimeError)(decided.reason)
         if not decided.accepted and decided.reason is not None:
             raise ToolRunnerError(decided.reason)
         return decided.accepted
@@ -148,63 +152,80 @@ class ApprovalChannel:
         tool_args: dict[str, Any],
         server_params: dict[str, Any] | None = None,
         output_mark: int = 0,
-    ) -> Decided:
-        """Returns what is decided on a tool call, as `request` does, and by whom.
-
-        Raises:
-            RuntimeError: As `request` does.
-            TimeoutError: If the request expires.
-        """
+    ) -> ApprovalDecision:
+        """Returns the decision on a tool call with its decider; a `NoDecision` where `request` raises."""
         if not self.approval_required:
-            return Decided(True, "auto")
-        deliver = self._deliver
-        if deliver is None:
-            raise RuntimeError("nobody can approve the call: no approval client is connected")
-        request_id = uuid.uuid4().hex
-        answer = self._pending[request_id] = asyncio.get_running_loop().create_future()
-        params: ApproveParams = {
-            "server_name": server_name,
-            "tool_name": tool_name,
-            "tool_args": tool_args,
-            "server_params": server_params,
-            "output_mark": output_mark,
-        }
+            return ApprovalDecision(True, "auto")
+        if self._deliver is None:
+            return NoDecision(False, NOBODY, "no approval client is connected")
+        created_at, seconds = datetime.now(UTC), self.approval_timeout
+        request = ApprovalRequest(
+            server_name,
+            tool_name,
+            tool_args,
+            _take_effect,
+            server_params,
+            output_mark,
+            created_at=created_at,
+            expires_at=None if seconds is None else created_at + timedelta(seconds=seconds),
+        )
+        self._pending[request.id] = request
+        self._tasks.start(self._deliver(request))
         try:
-            async with asyncio.timeout(self.approval_timeout):  # a callback may take its time
-                await deliver(request_id, params)
-                return await answer
-        except ConnectionError as exc:  # of the WebSocket
-            raise RuntimeError("nobody can approve the call: the approval client has gone") from exc
+            async with asyncio.timeout(seconds):
+                return await request.decided()
         except TimeoutError:
-            raise TimeoutError(f"the approval request expired after {self.approval_timeout:g} s") from None
+            reason = f"the approval request expired after {seconds:g} s"
+            request.settle("expired", NoDecision(False, TIMEOUT, reason))
+            return await request.decided()  # another one if it came at the same moment
+        except asyncio.CancelledError:
+            request.settle("cancelled", NoDecision(False, NOBODY, "the call has ended"))
+            raise
         finally:
-            self._pending.pop(request_id, None)
+            del self._pending[request.id]
 
-    def _decide(self, data: str) -> None:
+    def _receive(self, data: str) -> None:
+        """Settles a request by an answer of the approval client."""
         try:
             request_id, outcome = parse_answer(json.loads(data))
         except (ValueError, RecursionError) as exc:
             logger.warning("ignored a message on the approval channel: %s", exc)
             return
-        self._settle(request_id, outcome)
-
-    def _settle(
-        self, request_id: str, outcome: bool | Rejection | str, by: str = APPLICATION, because: str | None = None
-    ) -> bool:
-        """Answers a request; returns whether it still waited for that."""
-        answer = self._pending.get(request_id)
-        if answer is None or answer.done():
+        request = self._pending.get(request_id)
+        if request is None or not request.settle("accepted" if outcome is True else "rejected", _decision(outcome)):
             logger.warning("a decision on a tool call has no effect: it came too late, or after another one")
-            return False
-        if isinstance(outcome, bool):
-            answer.set_result(Decided(outcome, by, because))
-        elif isinstance(outcome, Rejection):
-            answer.set_result(Decided(False, by, outcome.reason))
-        else:
-            answer.set_exception(RuntimeError(f"the application failed to decide: {outcome}"))
-        return True
 
     def _fail_pending(self) -> None:
-        for answer in self._pending.values():
-            if not answer.done():
-                answer.set_exception(RuntimeError("nobody can approve the call: the approval client has gone"))
+        for request in self._pending.values():
+            request.settle("cancelled", DISCONNECTED)
+
+
+async def _take_effect(_: Outcome) -> None:
+    """Answers of an approver in this process take effect immediately."""
+
+
+def _decision(outcome: Outcome) -> ApprovalDecision:
+    if isinstance(outcome, str):
+        return failed_decision(outcome)
+    if isinstance(outcome, Rejection):
+        return ApprovalDecision(False, APPLICATION, outcome.reason)
+    return ApprovalDecision(outcome, APPLICATION)
+
+
+def _message(request: ApprovalRequest) -> ApproveRequest:
+    return approve_request(
+        request.id,
+        {
+            "server_name": request.server_name,
+            "tool_name": request.tool_name,
+            "tool_args": request.tool_args,
+            "server_params": request.server_params,
+            "output_mark": request.output_mark,
+            "created_at": request.created_at.isoformat(),
+            "expires_at": None if request.expires_at is None else request.expires_at.isoformat(),
+        },
+    )
+
+
+def _notification(request: ApprovalRequest, decided: ApprovalDecision) -> DecidedNotification:
+    return decided_notification({"id": request.id, "state": request.state, "by": decided.by, "reason": decided.reason})

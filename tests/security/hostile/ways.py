@@ -1,9 +1,8 @@
 """The ways in which people open a repository, and a client that speaks MCP with what they start."""
 
 import asyncio
-import importlib.util
 import json
-import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -174,34 +173,41 @@ def linked_environment(repository: Repository) -> Way:
 
 def plugin(repository: Repository, mode: str, *options: str) -> Way:
     """A plugin as Claude Code starts it, whose environment is there."""
-    root = (
-        ROOT / "plugins" / {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}[mode]
-    )
-    data = repository.user / "data"
+    name = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}[mode]
+    caches = shutil.ignore_patterns("__pycache__", ".*_cache")
+    # Files in place of links, as the client installs it.
+    root = shutil.copytree(ROOT / "plugins" / name, repository.user / "plugins" / name, ignore=caches)
     repository.here = "/app/workspace" if mode == "docker" else "${CLAUDE_PROJECT_DIR}"
     repository.write_dotenv()
     if mode != "docker":
-        place = _launcher(root).place_of_environment(data)
-        (make_environment(place) / "ipybox-ready").touch()
-        (data / "python").symlink_to(os.path.realpath(sys.executable))
-    variables = {"ROOT": root, "DATA": data}
-    environment = {f"CLAUDE_PLUGIN_{name}": str(path) for name, path in variables.items()}
+        command = [sys.executable, "-I", "-S", "-B", "-c", BUILD, str(root), str(Path(sys.prefix) / PACKAGES)]
+        subprocess.run(command, env=repository.environment, check=True, timeout=PATIENCE)
+    environment = {"CLAUDE_PLUGIN_ROOT": str(root), "CLAUDE_PROJECT_DIR": str(repository.workspace)}
     command = ["/bin/sh", str(root / "launch" / "launch.sh"), "serve", mode, *options]
-    return Way(root.name, command, {**environment, "CLAUDE_PROJECT_DIR": str(repository.workspace)})
+    return Way(root.name, command, environment)
+
+
+#: Builds the environment of a plugin, whose packages are those of another one.
+BUILD = """
+import os, sys
+from pathlib import Path
+root, packages = sys.argv[1:]
+sys.path[:0] = [root, f"{root}/package"]
+from launch.environment import PYTHON, READY, SITE_PACKAGES, Environment, build
+environment = Environment.here()
+(environment.directory / SITE_PACKAGES).parent.mkdir(parents=True)
+(environment.directory / SITE_PACKAGES).symlink_to(packages)
+(environment.directory / "bin").mkdir()
+(environment.directory / "bin" / "python").symlink_to(PYTHON)
+(environment.directory / READY).touch()
+build(environment, -1)
+"""
+
+PACKAGES = Path("lib", f"python3.{sys.version_info.minor}", "site-packages")
 
 
 def make_environment(place: Path) -> Path:
     """Makes an environment that has what this one has, and returns it."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=WAIT)
-    packages = Path("lib", f"python3.{sys.version_info.minor}", "site-packages")
-    (place / packages / "these.pth").write_text(f"import site; site.addsitedir({str(Path(sys.prefix) / packages)!r})\n")
+    (place / PACKAGES / "these.pth").write_text(f"import site; site.addsitedir({str(Path(sys.prefix) / PACKAGES)!r})\n")
     return place
-
-
-def _launcher(root: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("launch_of_plugin", root / "launch" / "launch.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

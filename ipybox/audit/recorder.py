@@ -1,0 +1,156 @@
+"""Records what one kernel session does, in the audit log and as spans: its executions and their tool calls.
+
+The application executes one cell of an executor at a time, so that a call from its kernel belongs to that cell. A call
+between two cells, from a thread of the kernel, belongs to no cell.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ipybox.audit import tracing
+from ipybox.audit.records import ExecutionRecord, ToolCallRecord, new_id
+from ipybox.tool_exec.approval.protocol import ApprovalDecision
+
+if TYPE_CHECKING:
+    from ipybox.audit.audit import AuditLog
+
+
+class SessionRecorder:
+    """Records what one executor does, from its start to its stop.
+
+    Args:
+        audit: The audit log; None to record no events.
+        name: The name of the session.
+    """
+
+    def __init__(self, audit: "AuditLog | None" = None, name: str | None = None):
+        self._audit = audit
+        self._id = new_id()
+        self._name = name
+        self._cell: ExecutionRecord | None = None
+
+    def named(self, name: str | None) -> "SessionRecorder":
+        """Returns the recorder of another executor, with the same log."""
+        return SessionRecorder(self._audit, name)
+
+    def session(self, action: str, **fields: object) -> None:
+        """Records that the session starts or stops, or gets a new kernel."""
+        if self._audit is not None:
+            self._audit.record("session", **self._ids(), action=action, **fields)
+
+    def require(self) -> None:
+        """Checks that earlier events were written, before a new action.
+
+        Raises:
+            AuditError: If they were not.
+        """
+        if self._audit is not None:
+            self._audit.require()
+
+    def close(self) -> None:
+        """Closes the log; a later line opens it again."""
+        if self._audit is not None:
+            self._audit.close()
+
+    @contextmanager
+    def cell(self, code: str) -> Generator[ExecutionRecord]:
+        """Records the cell that is executed in the context, with any outcome.
+
+        Raises:
+            AuditError: If it can't be recorded; it must not be executed then.
+        """
+        self.require()
+        cell = self._cell = ExecutionRecord(self._id)
+        try:
+            yield cell
+        except BaseException as exc:
+            cell.fail(exc)
+            raise
+        finally:
+            ids, ended = self._ids(), cell.end()
+            self._cell = None
+            if self._audit is not None:
+                self._audit.record("cell", **ids, **self._audit.code(code), **ended)
+
+    @asynccontextmanager
+    async def tool_call(
+        self,
+        server_name: str,
+        tool_name: str,
+        arguments: Mapping[str, Any],
+        server_params: Mapping[str, Any],
+        *,
+        large: bool = False,
+    ) -> AsyncGenerator[ToolCallRecord]:
+        """Records the tool call that is made in the context, with any outcome; its span is the current one there.
+
+        Args:
+            server_name: The name of the server.
+            tool_name: The name of the tool.
+            arguments: The arguments of the call.
+            server_params: The parameters of the server.
+            large: Whether processing the arguments takes long.
+        """
+        call = ToolCallRecord(server_name, tool_name, self._cell)
+        try:
+            with tracing.current(call.span):
+                if self._audit is not None:
+                    self._audit.know_variables_of(server_params)
+                    describe = self._audit.arguments
+                    call.written = {
+                        "tool_call_id": call.id,
+                        "server_name": self._audit.text(server_name),
+                        "tool_name": self._audit.text(tool_name),
+                        **(await asyncio.to_thread(describe, arguments) if large else describe(arguments)),
+                    }
+                yield call
+        except BaseException as exc:
+            call.fail(type(exc).__name__, outcome="cancelled")
+            raise
+        finally:
+            ended = call.end()
+            if self._audit is not None:
+                error = self._audit.error(call.error)
+                self._audit.record("tool_call", **self._ids_of(call), **call.written, **ended, error=error)
+
+    def decided(self, call: ToolCallRecord, decided: ApprovalDecision) -> None:
+        """Records a decision on a tool call, before the call is made.
+
+        Raises:
+            AuditError: If it can't be recorded; the call must not be made then.
+        """
+        if not decided.accepted:
+            call.fail("rejected", decided.reason, outcome="rejected")
+        if call.span is not None:
+            call.span.add_event("decision", {"accepted": decided.accepted, "by": decided.by})
+        if self._audit is None:
+            return
+        written = {name: value for name, value in call.written.items() if name != "arguments"}
+        reason = self._audit.text(decided.reason)
+        self._audit.record(
+            "decision", **self._ids_of(call), **written, accepted=decided.accepted, by=decided.by, reason=reason
+        )
+        self._audit.require()
+
+    def denied(self, by: str, messages: Iterable[str]) -> None:
+        """Records a denial without an approval request.
+
+        Args:
+            by: What denied it: the `sandbox`, a `limit` or the `tool_server`.
+            messages: The messages about it.
+        """
+        if self._audit is None:
+            return
+        for message in messages:
+            self._audit.record("denial", **self._ids(), by=by, message=self._audit.text(message))
+
+    def _ids(self) -> dict[str, str | None]:
+        return self._ids_in(self._cell) | tracing.ids(self._cell and self._cell.span)
+
+    def _ids_of(self, call: ToolCallRecord) -> dict[str, str | None]:
+        return self._ids_in(call.cell) | tracing.ids(call.span)
+
+    def _ids_in(self, cell: ExecutionRecord | None) -> dict[str, str | None]:
+        return {"session_id": self._id, "session_name": self._name, "cell_id": cell and cell.id}

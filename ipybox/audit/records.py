@@ -1,0 +1,98 @@
+"""The state of an execution, and of a tool call, from start to end."""
+
+import asyncio
+import time
+import uuid
+from typing import Any, Literal
+
+from ipybox.audit import tracing
+from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
+
+#: How an action ended.
+Outcome = Literal["ok", "error", "timeout", "cancelled", "rejected"]
+
+#: Characters of a tool's name in a span.
+MAX_NAME = 200
+
+
+class ExecutionRecord:
+    """One execution of a cell."""
+
+    def __init__(self, session_id: str):
+        self.id = new_id()
+        self.outcome: Outcome = "ok"
+        self._output_chars = 0
+        self._over = False
+        self.span = tracing.start_span("execute_cell", {"session.id": session_id, "ipybox.cell.id": self.id})
+        self._started = time.monotonic()
+
+    def succeed(self, text: str | None) -> None:
+        """Notes success and the output; later events don't change that."""
+        self._output_chars = len(text or "")
+        self._over = True
+
+    def fail(self, exc: BaseException) -> None:
+        """Notes the outcome, from the exception of the execution."""
+        if self._over:  # a consumer that leaves after the result
+            return
+        match exc:
+            case ExecutionCancelledError() | asyncio.CancelledError() | GeneratorExit():
+                self.outcome = "cancelled"
+            case TimeoutError():
+                self.outcome = "timeout"
+            case _:
+                self.outcome = "error"
+        if isinstance(exc, CodeExecutionError | ExecutionTimeoutError):
+            self._output_chars = len(exc.text or "")
+
+    def end(self) -> dict[str, Any]:
+        """Ends its span, and returns the fields of its outcome."""
+        tracing.end_span(self.span, None if self.outcome == "ok" else self.outcome)
+        return {"outcome": self.outcome, "output_chars": self._output_chars, "duration": seconds_since(self._started)}
+
+
+class ToolCallRecord:
+    """One tool call."""
+
+    def __init__(self, server_name: str, tool_name: str, cell: ExecutionRecord | None):
+        self.id = new_id()
+        self.cell = cell
+        self.outcome: Outcome = "ok"
+        self.error: str | None = None
+        #: Its fields: names and arguments.
+        self.written: dict[str, Any] = {}
+        self._error_type: str | None = None
+        name = tool_name[:MAX_NAME]
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.call.id": self.id,
+            "ipybox.server.name": server_name[:MAX_NAME],
+        }
+        self.span = tracing.start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
+        self._started = time.monotonic()
+
+    def fail(self, error_type: str, error: str | None = None, outcome: Outcome = "error") -> None:
+        """Notes a failure.
+
+        Args:
+            error_type: The kind of error, one of few: `tool_error` if the tool reports it, or the name of an exception.
+            error: The error text.
+            outcome: The outcome.
+        """
+        self.outcome, self.error, self._error_type = outcome, error, error_type
+
+    def end(self) -> dict[str, Any]:
+        """Ends its span, and returns the fields of its outcome."""
+        tracing.end_span(self.span, self._error_type)
+        return {"outcome": self.outcome, "error_type": self._error_type, "duration": seconds_since(self._started)}
+
+
+def new_id() -> str:
+    """Returns an id of a session, a cell or a tool call."""
+    return uuid.uuid4().hex[:16]
+
+
+def seconds_since(started: float) -> float:
+    """Returns the seconds since a time of the monotonic clock."""
+    return round(time.monotonic() - started, 4)

@@ -1,0 +1,142 @@
+"""Serves code execution over MCP until the client goes or a signal comes."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipybox.cli.option import Receiver
+from ipybox.cli.option_use import given_parameters
+from ipybox.support.gc_pause import mark_own_process
+
+if TYPE_CHECKING:
+    from ipybox.mcp_server.choices import Approval
+    from ipybox.mcp_server.http import HTTPServerInfo
+    from ipybox.mcp_server.server import MCPServer
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
+
+#: A variable KERNEL_ENV_X becomes X in the kernel.
+KERNEL_PREFIX = "KERNEL_ENV_"
+
+#: The variable with the token for HTTP, if not any is good enough.
+TOKEN_VARIABLE = "IPYBOX_TOKEN"
+
+
+def kernel_env(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables for the kernel: those with the prefix, without it."""
+    return {
+        name.removeprefix(KERNEL_PREFIX): value
+        for name, value in environment.items()
+        if name.startswith(KERNEL_PREFIX) and name != KERNEL_PREFIX
+    }
+
+
+async def serve(
+    arguments: argparse.Namespace,
+    workspace: Path,
+    path: str,
+    options: dict[str, Any],
+    approve: "Approval | Callable[[], ApprovalPolicy]",
+) -> None:
+    """Serves as the options say; exits the process if that can't be, or a signal ends it.
+
+    Args:
+        arguments: The command line.
+        workspace: The workspace.
+        path: The PATH that kernels have.
+        options: Fields of `ExecutorConfig`.
+        approve: How tool calls are approved.
+    """
+    from ipybox.code_exec.config import ExecutorConfig
+    from ipybox.mcp_server.server import MCPServer
+    from ipybox.workspace.env_file import read_env_file
+
+    mark_own_process()
+    variables = read_env_file(workspace)
+    config = ExecutorConfig(
+        working_dir=workspace,
+        kernel_env={"PATH": path} | kernel_env({**variables, **os.environ}),
+        variables=variables,
+        **options,
+    )
+    try:
+        server = MCPServer(
+            config,
+            approve=approve,
+            resources=arguments.resources == "always",
+            **given_parameters(arguments, Receiver.SERVER),
+        )
+    except ValueError as exc:
+        sys.exit(f"ipybox: {exc}")
+    if arguments.transport == "http":
+        sys.exit(await _serve_http(server, arguments))
+    await _serve_stdio(server)
+
+
+async def _serve_stdio(server: "MCPServer") -> None:
+    """Serves until stdin ends; exits the process at a signal."""
+    stopped = _stop_signal()
+    serving = asyncio.create_task(server.run())
+    await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if stopped.done():
+        await server.stop()
+        # Clients are impatient, and nothing of what still runs is of use.
+        os._exit(128 + stopped.result())
+    try:
+        await serving
+    except OSError as exc:
+        print(f"ipybox: {exc}", file=sys.stderr, flush=True)
+        os._exit(1)  # everything has ended; from 3.13 on, Python would complain about what it can't flush
+
+
+async def _serve_http(server: "MCPServer", arguments: argparse.Namespace) -> int | str:
+    """Serves until a signal comes, and returns the exit status, or what prevents it."""
+    # MCP servers and packages that are built have the environment, too.
+    token = os.environ.pop(TOKEN_VARIABLE, None)
+    where = {name: value for name in ("host", "port") if (value := getattr(arguments, name)) is not None}
+    try:
+        return await until_signal(server.run_http(**where, token=token, on_listening=_tell))
+    except ValueError as exc:
+        return f"ipybox: {TOKEN_VARIABLE}: {exc}"
+    except OSError as exc:
+        return f"ipybox: {exc.strerror or exc}"
+
+
+def _tell(listener: "HTTPServerInfo") -> None:
+    print(f"ipybox: serving on {listener.url}, its token is in {listener.token_file}", file=sys.stderr, flush=True)
+    if listener.beyond_machine:
+        told = (
+            "other machines can connect, and nothing is encrypted: a program that reads the token on its way can use it"
+        )
+        print(f"ipybox: {told}", file=sys.stderr, flush=True)
+
+
+async def until_signal(work: Coroutine[object, object, None]) -> int:
+    """Returns the exit status when the work is done, or a signal has cancelled it."""
+    stopped = _stop_signal()
+    working = asyncio.ensure_future(work)
+    stopped.add_done_callback(lambda _: working.cancel())
+    try:
+        await working
+    except asyncio.CancelledError:
+        if not stopped.done():
+            raise
+    return 128 + stopped.result() if stopped.done() else 0
+
+
+def _stop_signal() -> asyncio.Future[int]:
+    """Returns a future that gets the number of the first SIGINT or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not stopped.done():
+            stopped.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    return stopped

@@ -1,0 +1,53 @@
+"""`CodeExecutor`: the only place that connects the kernel gateway, the tool server, approvals and the audit log.
+
+    executor          the class for applications: start, execute, stream, cancel, reset, stop
+    sync              the same class for code without an event loop
+    config            the options, and values derived from them
+    lifecycle         the kernel of an executor, from its start to its stop
+    cell_runner       runs cells, one at a time, with approvals, notices and the audit log
+    shared_runtime    the gateway and the tool server that an executor shares with its siblings
+    result            the results of an execution
+    registration      `generate_mcp_sources`: connects to an MCP server, and generates the package of its tools
+    function_package  the package of the application's functions
+
+Names are resolved on first use (PEP 562), so that importing one of the modules costs only that module.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipybox.support.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from ipybox.code_exec.config import ExecutorConfig
+    from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
+    from ipybox.code_exec.sync import Executor
+    from ipybox.errors import CodeExecutionError
+    from ipybox.kernel_mgr.outputs import Display, Result, Stream
+
+__all__ = [
+    "CodeExecutionChunk",
+    "CodeExecutionError",
+    "CodeExecutionResult",
+    "CodeExecutor",
+    "Display",
+    "Executor",
+    "ExecutorConfig",
+    "Result",
+    "Stream",
+]
+
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "CodeExecutionChunk": "ipybox.code_exec.executor",
+        "CodeExecutionError": "ipybox.errors",
+        "CodeExecutionResult": "ipybox.code_exec.executor",
+        "CodeExecutor": "ipybox.code_exec.executor",
+        "Display": "ipybox.kernel_mgr.outputs",
+        "Executor": "ipybox.code_exec.sync",
+        "ExecutorConfig": "ipybox.code_exec.config",
+        "Result": "ipybox.kernel_mgr.outputs",
+        "Stream": "ipybox.kernel_mgr.outputs",
+    },
+)

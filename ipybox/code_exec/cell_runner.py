@@ -1,0 +1,207 @@
+"""Runs the cells of one executor, one at a time, each with approvals, notices, a time limit and its audit event.
+
+`CodeExecutor` passes each cell to `CellRunner`, which gets the kernel from `KernelLifecycle`.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.code_exec.result import CodeExecutionResult
+from ipybox.errors import (
+    CodeExecutionError,
+    ExecutionCancelledError,
+    ExecutionError,
+    ExecutionTimeoutError,
+    KernelDiedError,
+)
+from ipybox.kernel_mgr.execution_output import ExecutionOutput
+from ipybox.support.deadline import Deadline, DeadlineLock
+
+if TYPE_CHECKING:
+    from ipybox.audit.recorder import SessionRecorder
+    from ipybox.audit.records import ExecutionRecord
+    from ipybox.kernel_mgr.client import KernelClient
+    from ipybox.kernel_mgr.output_collector import OutputListener
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
+    from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
+
+STATE_LOST = (
+    "The kernel had died or was restarted, and this is a new one: variables, imports and definitions of earlier cells "
+    "are lost."
+)
+
+CANCELLED = "the execution was cancelled"
+
+#: Number of tool results that are kept, to recognize errors in the output that don't come from the sandbox.
+MAX_TOOL_TEXTS = 20
+
+
+class ApprovalRouter:
+    """Decides on tool calls by a policy, and otherwise asks the approver of the cell that is being executed.
+
+    Args:
+        policy: The approval policy, if any.
+    """
+
+    def __init__(self, policy: "ApprovalPolicy | None"):
+        self.policy = policy
+        #: The approver of the cell that is being executed.
+        self.approver: ApprovalCallback | None = None
+
+    async def decide(self, request: "ApprovalRequest") -> None:
+        """Accepts or rejects a call, or passes it to the approver."""
+        if self.approver is None:
+            raise RuntimeError("the call was made while no code was being executed")
+        decision = None if self.policy is None else self.policy.decide_on(request)
+        if decision is None or decision.effect == "ask":
+            await self.approver(request)
+        elif decision.effect == "allow":
+            await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
+        else:
+            await request.reject(f"it is denied by {decision.reason}", by="rule")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell to execute.
+
+    Attributes:
+        code: The code.
+        deadline: When the execution is interrupted.
+        approver: Asked about each tool call that no policy decides on.
+        on_output: Called with each output, as it arrives.
+        reported: The session's notices that came with the end of the execution, kept in case the consumer leaves early.
+    """
+
+    code: str
+    deadline: Deadline
+    approver: "ApprovalCallback"
+    on_output: "OutputListener | None" = None
+    reported: list[str] = field(default_factory=list[str])
+
+
+class CellRunner:
+    """Runs cells in turn.
+
+    Args:
+        kernel: The kernel of the executor.
+        recorder: Records the executions.
+        approvals: Decides on the tool calls of the cells.
+        tool_texts: The last texts that tools returned to the cell that is being executed.
+    """
+
+    def __init__(
+        self,
+        kernel: KernelLifecycle,
+        recorder: "SessionRecorder",
+        approvals: ApprovalRouter,
+        tool_texts: deque[str],
+    ):
+        self._kernel = kernel
+        self._recorder = recorder
+        self._approvals = approvals
+        self._tool_texts = tool_texts
+        self._turn = DeadlineLock()
+        #: The kernel that the last cell was executed in.
+        self._kernel_id = ""
+        #: The deadline of the cell that is being executed.
+        self._deadline: Deadline | None = None
+
+    def cancel(self) -> bool:
+        """Interrupts the cell that is being executed, and returns whether there was one."""
+        if self._deadline is None:
+            return False
+        self._deadline.expire(CANCELLED)
+        return True
+
+    async def run(self, cell: Cell) -> CodeExecutionResult:
+        """Runs a cell when its turn comes, and returns its result; errors are those of `CodeExecutor.execute`."""
+        self._kernel.check_running()
+        async with self._turn.hold(cell.deadline):
+            self._kernel.check_running()
+            with self._recorder.cell(cell.code) as record:
+                self._deadline = cell.deadline
+                self._tool_texts.clear()
+                try:
+                    return await self._run_in_kernel(cell, record)
+                except ExecutionError as exc:
+                    self._kernel.check_running()
+                    output = self._noticed(exc.output, cell, str(exc))
+                    raise CodeExecutionError(self._describe(exc), output, exc.raised) from None
+                except ExecutionTimeoutError as exc:
+                    error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
+                    output = self._noticed(exc.output, cell)
+                    self._expect_restarted_kernel(cell)
+                    raise error(str(exc), output) from None
+                except TimeoutError as exc:
+                    if cell.deadline.reason is not CANCELLED:
+                        raise
+                    raise ExecutionCancelledError(str(exc)) from None
+                finally:
+                    self._approvals.approver = self._deadline = None
+
+    def put_back(self, cell: Cell) -> None:
+        """Keeps the notices of a cell whose consumer left before its end, for the next cell."""
+        self._kernel.notices[:0] = dict.fromkeys(cell.reported)
+
+    async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
+        client = await self._ready_kernel(cell.deadline)
+        self._approvals.approver = cell.approver
+        self._kernel_id = client.kernel_id
+        with self._kernel.gateway.cell(self._kernel_id, cell.deadline.expire):
+            output = await client.run(cell.code, cell.deadline, cell.on_output)
+        record.succeed(output.text)
+        return self._noticed(output, cell)
+
+    async def _ready_kernel(self, deadline: Deadline) -> "KernelClient":
+        """Returns a kernel that can run code; replaces a lost one, and adds a notice about the lost state.
+
+        Raises:
+            CodeExecutionError: If there is no kernel, and a new one can't be started.
+            TimeoutError: At the deadline; the replacement of the kernel goes on.
+        """
+        try:
+            async with deadline.limit():
+                client = await self._kernel.ensure_kernel()
+        except TimeoutError:
+            raise deadline.not_begun("it had not begun, as the kernel was not ready") from None
+        if deadline.reason is CANCELLED:
+            raise TimeoutError(f"{CANCELLED}: it had not begun")
+        expected = self._kernel.expected_kernel_id
+        if client.kernel_id != expected:
+            reason = self._kernel.gateway.exceeded.get(expected)
+            self._kernel.notices.append(STATE_LOST if reason is None else f"{STATE_LOST} It died because {reason}.")
+            self._kernel.expected_kernel_id = client.kernel_id
+        return client
+
+    def _expect_restarted_kernel(self, cell: Cell) -> None:
+        """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so."""
+        client = self._kernel.client
+        if client is not None and client.alive:
+            if client.kernel_id != self._kernel.expected_kernel_id:
+                cell.reported.append(STATE_LOST)
+            self._kernel.expected_kernel_id = client.kernel_id
+
+    def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
+        """Returns the output with all notices: the session's, those about the output, and explanations of denials.
+
+        The session's notices then count as reported.
+        """
+        output = output or ExecutionOutput(None, [])
+        text = output.text or ""
+        explained = self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
+        self._recorder.denied("sandbox", explained)
+        notices = [*self._kernel.notices, *output.notices, *explained]
+        cell.reported.extend(self._kernel.notices)
+        self._kernel.notices.clear()
+        return CodeExecutionResult(output.text, output.images, output.image_data, output.files, notices, output.outputs)
+
+    def _describe(self, exc: ExecutionError) -> str:
+        """Returns the message of an error; if a limit ended the kernel, the message names the limit."""
+        if isinstance(exc, KernelDiedError) and self._kernel_id in self._kernel.gateway.exceeded:
+            exceeded = self._kernel.gateway.exceeded.pop(self._kernel_id)
+            self._recorder.denied("limit", [exceeded])
+            return exceeded
+        return str(exc)

@@ -1,0 +1,251 @@
+"""The options of a `CodeExecutor`, written once, and values derived from them.
+
+`CodeExecutor` accepts the fields of `ExecutorConfig` as its parameters. The MCP server and the command line
+(`cli.option_table`) make an `ExecutorConfig`. An executor, its siblings and their `SharedRuntime` share one.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
+from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
+from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from ipybox.audit.audit import AuditLog, Detail
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
+    from ipybox.tool_exec.approval.request import ApprovalRequest
+    from ipybox.tool_exec.functions.function_tools import FunctionTools
+
+_Options = ParamSpec("_Options")
+_Instance = TypeVar("_Instance")
+
+_NO_SHELL_APPROVAL = "code could start programs in other ways: limit what they can reach with sandbox=True"
+
+#: Parameters that only ipybox 0.9 has, and what to do instead. None is ignored: two of them promised protection.
+_RETIRED = {
+    "approve_shell_cmds": _NO_SHELL_APPROVAL,
+    "approve_tool_calls": "without a policy, `execute` accepts all tool calls; for `stream`, pass approval_policy="
+    "ApprovalPolicy('default: allow')",
+    "kernel_init_timeout": "the limit is fixed: remove it",
+    "require_shell_escape": _NO_SHELL_APPROVAL,
+}
+
+
+@dataclass(frozen=True)
+class ExecutorConfig:
+    """The options of a `CodeExecutor`.
+
+    Attributes:
+        tool_server_host: Host on which the tool server listens if it has a port.
+        tool_server_port: Port on which the tool server also listens; None for no port.
+        kernel_gateway_host: Host on which the kernel gateway listens if it has a port.
+        kernel_gateway_port: Port on which the kernel gateway also listens; None for no port.
+        kernel_env: Environment variables for the kernel, which does not inherit those of this process.
+        images_dir: Directory for images that code displays; `images` in the working directory by default.
+        approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
+        connect_timeout: Seconds in which an MCP server must start and answer.
+        sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. From the first start on, this process
+            imports no module from places that code can write, such as the working directory.
+        sandbox_config: A settings file for the sandbox, in the format of srt, or the name of a profile: `default` or
+            `workspace` (`ipybox.sandbox.settings.load_settings`). A file is trusted, wherever it is, and read only
+            once, when the executor is created.
+        log_level: Logging level of the gateway process.
+        working_dir: The kernel's working directory, by default that of this process.
+        memory_limit: Bytes of memory for the kernel and all processes that it starts, together; 0 for no limit. By
+            default, there is no limit, but in the sandbox the limit is half of the machine's memory.
+        cpu_seconds: CPU time of one cell, over all its processes; None for no limit.
+        process_limit: Number of concurrent processes, including the kernel; None for no limit.
+        allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, such as
+            `example.org`, `*.example.org` or `example.org:443`.
+        approval_policy: Rules for tool calls, or their file: allowed calls run, denied calls fail. Calls that the rules
+            ask about go to the consumer of `stream`, or to the approver of `execute`.
+        approver: Decides on each tool call that no policy decides on, in executions without an approver of their own.
+            For `CodeExecutor.execute`, it is an asynchronous function that accepts or rejects an `ApprovalRequest`; for
+            `Executor`, a plain function that returns whether to accept it. By default, these calls are accepted if
+            there is no policy, and rejected if there is one. `CodeExecutor.stream` yields them instead.
+        audit: The content of the audit log in the working directory: code and arguments of tool calls without secrets
+            (`full`), or only their hashes (`hash`). No log is written with `off`, the default. Or the log itself, which
+            can be shared.
+        variables: Values of `${VAR}` placeholders in the parameters of MCP servers, for variables that the environment
+            of this process does not set. The `.env` file of the working directory, as it is now, provides the values
+            of all others.
+        tools: Functions of the application, sync or async, that code calls as tools of a server named `app`:
+            `mcptools/app/` in the working directory has a module for each. All parameters and results have types.
+
+    Raises:
+        PolicyError: If the policy can't be read or is wrong.
+        ValueError: If a function can't be a tool, or an MCP server named `app` is registered in the working directory.
+    """
+
+    tool_server_host: str = "localhost"
+    tool_server_port: int | None = None
+    kernel_gateway_host: str = "localhost"
+    kernel_gateway_port: int | None = None
+    kernel_env: Mapping[str, str] | None = None
+    _: KW_ONLY
+    images_dir: Path | str | None = None
+    approval_timeout: float | None = 60
+    connect_timeout: float = 30
+    sandbox: bool = False
+    sandbox_config: SandboxConfig | None = None
+    log_level: str = "WARNING"
+    working_dir: Path | str | None = None
+    memory_limit: int | None = None
+    cpu_seconds: float | None = None
+    process_limit: int | None = None
+    allowed_domains: Sequence[str] = ()
+    approval_policy: "ApprovalPolicy | Path | str | None" = None
+    approver: "Callable[[ApprovalRequest], object] | None" = None
+    audit: "AuditLog | Detail | Literal['off'] | None" = None
+    variables: Mapping[str, str] | None = None
+    tools: Sequence[Callable[..., Any]] = ()
+
+    def __post_init__(self) -> None:
+        # These depend on the current directory and on files, so they are read when the executor is created.
+        _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions
+
+    @cached_property
+    def workspace(self) -> Path:
+        """The working directory of the kernels, without links in its path."""
+        return (Path.cwd() if self.working_dir is None else Path(self.working_dir)).resolve()
+
+    @property
+    def untrusted_root(self) -> Path | None:
+        """The workspace, in which links are then not followed, if code is confined to it; None otherwise."""
+        return self.workspace if self.sandbox else None
+
+    @cached_property
+    def images(self) -> Path:
+        """The directory for images that code displays."""
+        if self.images_dir is not None:
+            return Path(self.images_dir)
+        return (Path.cwd() if self.working_dir is None else Path(self.working_dir)) / "images"
+
+    @cached_property
+    def settings(self) -> SandboxSettings | None:
+        """The sandbox settings, read once; None without a sandbox.
+
+        Raises:
+            SandboxError: If the settings can't be read or are wrong.
+        """
+        return load_settings(self.sandbox_config, self.allowed_domains) if self.sandbox else None
+
+    def require_settings(self) -> SandboxSettings:
+        """Returns the sandbox settings, for executors with a sandbox.
+
+        Raises:
+            SandboxError: If the settings can't be read or are wrong.
+        """
+        assert self.settings is not None
+        return self.settings
+
+    @cached_property
+    def limits(self) -> ResourceLimits:
+        """The resource limits of the kernels.
+
+        Raises:
+            ValueError: If a limit is so low that no kernel can run.
+        """
+        by_default = self.sandbox and self.memory_limit is None
+        return ResourceLimits(
+            memory=default_memory_limit() if by_default else self.memory_limit or None,
+            cpu_seconds=self.cpu_seconds,
+            processes=self.process_limit,
+        )
+
+    @cached_property
+    def placeholder_values(self) -> Mapping[str, str]:
+        """Values of `${VAR}` placeholders for variables that this process's environment does not set."""
+        return {**read_env_file(self.workspace), **(self.variables or {})}
+
+    @property
+    def writable_places(self) -> WritablePlaces:
+        """The places that code can write, and whose content the application does not trust."""
+        return WritablePlaces(self.workspace, self.settings)
+
+    @cached_property
+    def policy(self) -> "ApprovalPolicy | None":
+        """The approval policy, read once.
+
+        Raises:
+            PolicyError: If the rules can't be read or are wrong.
+        """
+        if not isinstance(self.approval_policy, Path | str):
+            return self.approval_policy
+        from ipybox.tool_exec.approval.policy import ApprovalPolicy
+
+        return ApprovalPolicy.load(self.approval_policy, self.workspace)
+
+    @cached_property
+    def functions(self) -> "FunctionTools | None":
+        """The functions that code can call; None without `tools`.
+
+        Raises:
+            ValueError: If a function can't be a tool, or an MCP server has the name of their package.
+        """
+        if not self.tools:
+            return None
+        from ipybox.code_exec.function_package import check_package
+        from ipybox.tool_exec.functions.function_tools import FunctionTools
+
+        functions = FunctionTools(self.tools)
+        check_package(self.workspace)
+        return functions
+
+    def opened_audit_log(self) -> "AuditLog | None":
+        """Returns the opened audit log; None if auditing is off.
+
+        Raises:
+            AuditError: If the log can't be written.
+        """
+        if self.audit is None or self.audit == "off":
+            return None
+        from ipybox.audit.audit import AuditLog
+
+        audit = self.audit if isinstance(self.audit, AuditLog) else AuditLog(self.workspace, self.audit)
+        audit.know({**(self.variables or {}), **(self.kernel_env or {})})
+        audit.open()
+        return audit
+
+
+def accepts_options(
+    config: Callable[_Options, ExecutorConfig],
+) -> Callable[[Callable[[_Instance, ExecutorConfig], None]], Callable[Concatenate[_Instance, _Options], None]]:
+    """Returns a decorator for an `__init__`, which gets an `ExecutorConfig`: its callers give the fields instead."""
+
+    options = inspect.signature(config)
+
+    def decorate(
+        init: Callable[[_Instance, ExecutorConfig], None],
+    ) -> Callable[Concatenate[_Instance, _Options], None]:
+        @wraps(init)
+        def accept(self: _Instance, *args: _Options.args, **kwargs: _Options.kwargs) -> None:
+            _check_call(f"{type(self).__name__}()", options, len(args), kwargs)
+            init(self, config(*args, **kwargs))
+
+        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        shown: Any = accept
+        shown.__signature__ = options.replace(parameters=[this, *options.parameters.values()], return_annotation=None)
+        shown.__doc__ = config.__doc__
+        return accept
+
+    return decorate
+
+
+def _check_call(function: str, options: inspect.Signature, given: int, names: Iterable[str]) -> None:
+    """Raises a TypeError that says what to do instead, for calls as ipybox 0.9 accepts them."""
+    by_position = [each.name for each in options.parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    if given > len(by_position):
+        raise TypeError(
+            f"{function} accepts {len(by_position)} positional arguments, up to {by_position[-1]}, but got {given}: "
+            "pass the others by name, as in working_dir=..."
+        )
+    for name in names:
+        if name in _RETIRED:
+            raise TypeError(f"{function} has no parameter {name!r} anymore: {_RETIRED[name]}")

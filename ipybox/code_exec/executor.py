@@ -1,0 +1,290 @@
+"""The code executor, the SDK's main class: start, execute, stream, cancel, reset, stop.
+
+It only connects `SharedRuntime` (kernel gateway and tool server), `KernelLifecycle` (its kernel) and `CellRunner` (its
+cells). Applications and the MCP server use it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+
+from ipybox.audit.recorder import SessionRecorder
+from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner
+from ipybox.code_exec.config import ExecutorConfig, accepts_options
+from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
+from ipybox.code_exec.shared_runtime import SharedRuntime
+from ipybox.errors import CodeExecutionError
+from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.kernel_mgr.outputs import Display, Stream
+from ipybox.support.bounded_queue import BoundedQueue
+from ipybox.support.deadline import Deadline
+from ipybox.support.tokens import new_token
+from ipybox.tool_exec.caller import ToolCaller
+
+if TYPE_CHECKING:
+    from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
+    from ipybox.workspace.transfer.file_transfer import FileTransfer, TransferReport
+
+__all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
+
+#: Characters of output that wait for the consumer of a stream. More is dropped from it, but not from the result.
+#: A display counts with its message, at least.
+MAX_WAITING_CHUNKS = 64 << 20
+
+
+class CodeExecutor:
+    """Executes code in an IPython kernel, where it can call the tools of MCP servers, and functions of the application.
+
+    Executions are stateful. They run one at a time: a second one waits for the first. Code calls tools through the
+    packages that `generate_mcp_sources` generates, and functions in `tools` through the package `mcptools.app`; all
+    these calls run outside of the kernel, each after it was accepted.
+
+    The parameters are the fields of `ExecutorConfig`, which documents them: `CodeExecutor(sandbox=True)`.
+
+    Raises:
+        AuditError: If the audit log can't be written.
+        PolicyError: If the policy can't be read or is wrong.
+        SandboxError: If the settings of the sandbox can't be read or are wrong.
+        ValueError: If there are sandbox settings without `sandbox`, a limit is so low that no kernel can run, or a
+            function in `tools` can't be a tool.
+    """
+
+    @accepts_options(ExecutorConfig)
+    def __init__(self, config: ExecutorConfig):
+        self._wire(config)
+
+    @classmethod
+    def configured(cls, config: ExecutorConfig) -> Self:
+        """Returns an executor with this configuration. Raises what the constructor raises."""
+        executor = cls.__new__(cls)
+        executor._wire(config)
+        return executor
+
+    def _wire(
+        self,
+        config: ExecutorConfig,
+        recorder: SessionRecorder | None = None,
+        runtime: SharedRuntime | None = None,
+    ) -> None:
+        """Creates the parts of the executor, including recorder and runtime unless it shares those of another one."""
+        self._config = config
+        self._recorder = recorder = recorder or SessionRecorder(config.opened_audit_log(), "default")
+        approvals = ApprovalRouter(config.policy)
+        tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
+        caller = ToolCaller(token=new_token(), approver=approvals.decide, recorder=recorder, on_text=tool_texts.append)
+        self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
+        self._kernel = KernelLifecycle(config, self._runtime, caller)
+        self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
+
+    @property
+    def default_approver(self) -> "ApprovalCallback":
+        """The approver of executions without an approver of their own, see `ExecutorConfig.approver`."""
+        if self._config.approver is not None:
+            # The config of an `Executor` has a plain function, which it replaces by an asynchronous one.
+            return cast("ApprovalCallback", self._config.approver)
+        return _accept if self._config.policy is None else _reject
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def prepare(self) -> None:
+        """Starts the gateway process and its first kernel in the background, so that `start` takes less time later.
+
+        Raises:
+            OSError, SandboxError: If the process can't be started.
+        """
+        await self._kernel.prepare()
+
+    async def start(self) -> None:
+        """Starts kernel gateway, tool server and kernel; returns when code can be executed.
+
+        Raises:
+            RuntimeError: If the executor is running.
+            OSError: If a given port is taken, the working directory does not exist, or the package of the functions
+                in `tools` can't be written there.
+            ValueError: If an MCP server was registered under the name of that package in the meantime.
+            AuditError: If the audit log can't be written.
+            GatewayError: If the kernel gateway or the kernel does not start.
+            SandboxError: If a requirement of the sandbox is missing, or it can't start. Nothing ran without it.
+        """
+        await self._kernel.start()
+
+    async def stop(self) -> None:
+        """Stops everything that was started; code that is being executed fails. Stopping twice does nothing."""
+        await self._kernel.stop()
+
+    async def reset(self) -> None:
+        """Replaces the kernel by a new one and stops the MCP servers, which start again at their next call.
+
+        Code that is being executed fails. The reset goes on if the caller is cancelled.
+
+        Raises:
+            RuntimeError: If the executor is not running.
+            GatewayError: If a new kernel can't be started.
+        """
+        await self._kernel.reset()
+
+    def sibling(self, name: str | None = None) -> "CodeExecutor":
+        """Returns another executor, to use concurrently: it has its own kernel, state, turns and MCP servers.
+
+        It has the same options, and shares the gateway process, which costs much less than another one: about 36 MB of
+        memory instead of 80, or 150 with a sandbox. So siblings run in one sandbox and share its limits. They start and
+        stop in any order.
+
+        Args:
+            name: Its name in the audit log.
+        """
+        sibling = CodeExecutor.__new__(CodeExecutor)
+        sibling._wire(self._config, self._recorder.named(name), self._runtime)
+        return sibling
+
+    def cancel(self) -> bool:
+        """Interrupts the code that is being executed, and returns whether there was any. Any task may call it.
+
+        The execution fails soon after with `ExecutionCancelledError`. If the code does not stop, its kernel is
+        restarted. Executions that wait for their turn come next. Cancelling twice does nothing more. From another
+        thread, use the event loop's `call_soon_threadsafe`.
+        """
+        return self._runner.cancel()
+
+    async def execute(
+        self, code: str, timeout: float | None = 120, *, approver: "ApprovalCallback | None" = None
+    ) -> CodeExecutionResult:
+        """Executes code and returns its result.
+
+        Args:
+            code: The code of one cell.
+            timeout: Seconds until the execution is interrupted, including its wait for an earlier one; None for no
+                limit.
+            approver: Accepts or rejects each tool call that no policy decides on; by default, the `approver` of the
+                constructor. It may return before it decides. If it raises or is cancelled, the call fails with that
+                reason. It is cancelled if the request ends without a decision.
+
+        Raises:
+            AuditError: If the audit log can't be written; the code did not run.
+            CodeExecutionError: If the code raises, or its kernel dies; the message contains the traceback, `notices`
+                the sandbox's denials.
+            ExecutionCancelledError: If it was cancelled by `cancel`.
+            TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
+                running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
+            RuntimeError: If the executor is not running.
+            ValueError: If the timeout is negative or NaN.
+        """
+        return await self._runner.run(Cell(code, Deadline(timeout), approver or self.default_approver))
+
+    # Longer than 50 lines for its docstring; the parts share `events` and `cell`.
+    async def stream(
+        self, code: str, timeout: float | None = 120, chunks: bool = False
+    ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
+        """Executes code; yields each tool call that no policy decides on for approval, and last the result.
+
+        A tool call waits until its request is accepted or rejected, which may happen at any time and in any order. No
+        approver is asked, because the consumer decides.
+        If the iteration ends early, the code is interrupted as soon as the generator is closed. Python closes it
+        immediately if nothing refers to it; otherwise use `contextlib.aclosing`.
+
+        Args:
+            code: The code of one cell.
+            timeout: Seconds until the execution is interrupted, including waits for approval and for an earlier
+                execution; None for no limit.
+            chunks: Whether to also yield output as it arrives: text, images and other displays. If the consumer falls
+                more than 64 Mi characters behind, chunks are dropped, each time with a notice.
+
+        Raises:
+            AuditError: If the audit log can't be written; the code did not run.
+            CodeExecutionError: If the code raises, or its kernel dies; the message contains the traceback. Tool calls
+                that fail, are rejected or expire raise in the code, which may handle that.
+            ExecutionCancelledError: If it was cancelled by `cancel`.
+            TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
+                running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
+            RuntimeError: If the executor is not running.
+            ValueError: If the timeout is negative or NaN.
+        """
+        self._kernel.check_running()
+        events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display]
+        events = BoundedQueue(MAX_WAITING_CHUNKS)
+
+        async def ask(request: "ApprovalRequest") -> None:
+            if chunks and self._kernel.client is not None:
+                await self._kernel.client.until_put_out(request.output_mark)
+            events.put(request)
+
+        cell = Cell(code, Deadline(timeout), ask, events.put_or_drop if chunks else None)
+
+        async def run() -> None:
+            events.put(await self._runner.run(cell))
+
+        try:
+            async with aclosing(events.produced_by(run())) as produced:
+                async for event in produced:
+                    if dropped := events.take_dropped():
+                        yield CodeExecutionChunk(
+                            f"\n[ipybox] {dropped:,} characters were left out here.\n", notice=True
+                        )
+                    if isinstance(event, CodeExecutionResult):
+                        cell.reported.clear()
+                    if isinstance(event, Stream | Display):
+                        event = CodeExecutionChunk(text_of(event), output=event)
+                    yield event
+        except Exception:  # whatever it is, it has the notices of the cell
+            cell.reported.clear()
+            raise
+        finally:
+            self._runner.put_back(cell)  # unless the consumer got the result or the error
+
+    async def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
+        """Copies a file or directory of the host into the working directory; the result says what was copied.
+
+        A file is replaced atomically. Files that are copied into an existing directory are added to it, or replace
+        files of the same name. Links and the like are omitted, as are names that no code may write, such as `.git` and
+        `.env`. At most 64 MiB are copied per call. Can be called at any time, also while code changes these files.
+
+        Args:
+            source: A file or directory of the host.
+            destination: Its new path, relative to the working directory.
+
+        Raises:
+            OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
+            ValueError: If `source` is too large.
+        """
+        return await asyncio.to_thread(lambda: self._files().copy_in(Path(source), destination))
+
+    async def download_file(self, source: str | Path, destination: Path | str) -> "TransferReport":
+        """Copies a file or directory of the working directory to the host; the result says what was copied.
+
+        Like `upload_file`; `.env` files and `.ipybox` are not copied.
+
+        Args:
+            source: A file or directory, relative to the working directory.
+            destination: Its new path on the host.
+
+        Raises:
+            OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
+            ValueError: If `source` is too large.
+        """
+        return await asyncio.to_thread(lambda: self._files().copy_out(source, Path(destination)))
+
+    def _files(self) -> "FileTransfer":
+        from ipybox.workspace.transfer.file_transfer import FileTransfer
+
+        settings = self._config.settings
+        return FileTransfer(self._config.workspace, settings=None if settings is None else lambda: settings)
+
+
+async def _accept(request: "ApprovalRequest") -> None:
+    await request.accept(by="auto")
+
+
+async def _reject(request: "ApprovalRequest") -> None:
+    await request.reject(
+        "the approval policy asks about it, and there is no approver: use `stream`, or pass an `approver`",
+        by="nobody",
+    )

@@ -1,0 +1,47 @@
+"""The package `mcptools/app/` for the functions of an application, and conflicts over its name with an MCP server."""
+
+from pathlib import Path
+
+from ipybox.codeact.library import MCPTOOLS
+from ipybox.mcp_apigen.generator import generate_package
+from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
+from ipybox.tool_exec.functions.function_tools import FunctionTools
+from ipybox.tool_exec.seal import mac_of, seal
+from ipybox.workspace.registrations import current_seal
+
+
+def write_package(functions: FunctionTools, workspace: Path) -> None:
+    """Generates the package, or leaves it alone if it would be the same.
+
+    Args:
+        functions: The functions.
+        workspace: The workspace, without links in its path.
+
+    Raises:
+        ValueError: If an MCP server is registered under its name.
+        FileExistsError: If something that was not generated is in its place.
+        OSError: If it can't be written.
+    """
+    check_package(workspace)
+    tools = [ToolSpec(tool.name, tool.description, tool.input_schema, tool.output_schema) for tool in functions.tools]
+    generate_package(APP_SERVER, APP_PARAMS, tools, workspace / MCPTOOLS / APP_SERVER, workspace)
+
+
+def check_package(workspace: Path) -> None:
+    """Checks that the package can be that of functions.
+
+    Raises:
+        ValueError: If an MCP server is registered under its name.
+    """
+    place = workspace / MCPTOOLS / APP_SERVER
+    if place.is_dir() and current_seal(place) and not is_of_functions(place):
+        raise ValueError(
+            f"tools: an MCP server named {APP_SERVER!r} is registered in {place.parent}: functions have this name, so "
+            f"register the server under another one, and delete {place}"
+        )
+
+
+def is_of_functions(place: Path) -> bool:
+    """Returns whether the package at a place, without links in its parent, was generated for functions last."""
+    return place.is_dir() and current_seal(place) == mac_of(seal(APP_SERVER, APP_PARAMS, place.parent))

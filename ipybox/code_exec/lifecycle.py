@@ -1,0 +1,230 @@
+"""The kernel of one executor, from its start to its stop, across deaths of its process and of the gateway.
+
+A start has this order: gateway process, tool server (`ipybox.code_exec.shared_runtime`), kernel. Slow imports run in
+the background. A stop has the reverse order. `CodeExecutor` starts, resets and stops the kernel. If the kernel or its
+gateway has died, `CellRunner` calls `ensure_kernel` before the next execution, which starts a new one.
+"""
+
+import asyncio
+import enum
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.code_exec.shared_runtime import SharedRuntime
+from ipybox.errors import CodeExecutionError, GatewayError, SandboxError
+from ipybox.support.tasks import TaskSet
+from ipybox.tool_exec.caller import ToolCaller
+
+if TYPE_CHECKING:
+    from ipybox.kernel_mgr.client import KernelClient
+
+logger = logging.getLogger(__name__)
+
+
+class _State(enum.Enum):
+    NEW = "has not been started: call start(), or use `async with`"
+    STARTED = "is running"
+    STOPPED = "has been stopped"
+
+
+class KernelLifecycle:
+    """Starts, replaces and stops the kernel of one executor.
+
+    Args:
+        config: The configuration of the executor.
+        runtime: The gateway and the tool server, shared with other executors.
+        caller: The kernel, as a source of tool calls.
+    """
+
+    def __init__(self, config: ExecutorConfig, runtime: SharedRuntime, caller: ToolCaller):
+        self._config = config
+        self._runtime = runtime
+        self._caller = caller
+        self._recorder = caller.recorder
+        self._state = _State.NEW
+        self._resources = AsyncExitStack()
+        self._tasks = TaskSet()
+        #: Held while the executor starts, stops or gets a new kernel, none of which stops half way.
+        self._lock = asyncio.Lock()
+        self._reset_mcp_servers: Callable[[], Awaitable[None]] | None = None
+        #: The gateway that runs, or last ran, this executor's kernel.
+        self.gateway = runtime.gateway
+        self.client: KernelClient | None = None
+        #: The kernel whose state the consumer expects. If another one runs, state was lost, which is not reported yet.
+        self.expected_kernel_id = ""
+        #: Notices of this session, added to its next result, whether it is a success, an error or a timeout.
+        self.notices: list[str] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a kernel that is not known to be dead."""
+        return self.client is not None and self.client.alive
+
+    def check_running(self) -> None:
+        """Checks that the executor was started, and not stopped.
+
+        Raises:
+            RuntimeError: If it is not running.
+        """
+        if self._state is not _State.STARTED:
+            raise RuntimeError(f"the code executor {self._state.value}")
+
+    async def prepare(self) -> None:
+        """Starts the gateway process and its first kernel in the background, so that `start` takes less time.
+
+        Raises:
+            OSError, SandboxError: If the process can't be started.
+        """
+        async with self._lock:
+            if self._state is _State.NEW:
+                self._resources.push_async_callback(self._runtime.discard)
+                await self._runtime.prepare()
+
+    async def start(self) -> None:
+        """Starts kernel gateway, tool server and kernel. If the caller is cancelled, they are stopped again."""
+        await self._tasks.undo(self._start())
+
+    async def stop(self) -> None:
+        """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing."""
+        await self._tasks.finish(self._stop())
+
+    async def reset(self) -> None:
+        """Replaces the kernel, and stops the MCP servers; goes on if the caller is cancelled."""
+        self.check_running()
+        self._recorder.session("reset")
+        await self._tasks.finish(self._reset())
+
+    async def ensure_kernel(self) -> "KernelClient":
+        """Returns the client of a kernel that can run code, and replaces the kernel first if it died.
+
+        The replacement goes on if the caller is cancelled.
+
+        Raises:
+            CodeExecutionError: If there is no kernel.
+            RuntimeError: If the executor is not running.
+        """
+        if self._lock.locked() or self.client is None or not self.client.idle:
+            await self._tasks.finish(self._revive())
+            self.check_running()
+        assert self.client is not None
+        return self.client
+
+    async def _revive(self) -> None:
+        async with self._lock:  # a reset in progress starts a kernel
+            self.check_running()
+            if self.client is not None:
+                await self.client.recovered()
+                if self.client.alive:
+                    return
+            logger.warning("the kernel has died: starting a new one")
+            self._recorder.session("restart")
+            try:
+                await self._renew_kernel()
+            except (GatewayError, SandboxError, OSError) as exc:
+                raise CodeExecutionError(f"the kernel had died, and a new one can't be started: {exc}") from exc
+
+    async def _start(self) -> None:
+        async with self._lock:
+            if self._state is _State.STARTED:
+                raise RuntimeError("the code executor is already running")
+            self._recorder.require()
+            workspace = self._config.workspace
+            if not workspace.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "the working directory is not there", str(workspace))
+            async with AsyncExitStack() as resources:
+                tool_server = (await resources.enter_async_context(self._runtime)).tool_server
+                servers = await resources.enter_async_context(tool_server.serving(self._caller))
+                self._reset_mcp_servers = servers.reset
+                resources.push_async_callback(self._disconnect)
+                await self._connect()
+                self._expect_current_kernel()
+                policy = self._config.policy
+                if policy is not None and policy.untrusted is not None:
+                    self.notices.append(policy.untrusted)
+                self._recorder.session("start", sandbox=self._config.sandbox)
+                self._resources = resources.pop_all()
+            self._state = _State.STARTED
+
+    async def _stop(self) -> None:
+        async with self._lock:  # a start in progress completes first, and is then stopped
+            was_started = self._state is _State.STARTED
+            self._state = _State.STOPPED if was_started else self._state
+            await self._resources.aclose()
+            if was_started:
+                self._recorder.session("stop")
+                self._recorder.close()
+
+    async def _reset(self) -> None:
+        async def renew() -> None:
+            async with self._lock:
+                self.check_running()
+                await self._renew_kernel()
+                self._expect_current_kernel()
+
+        assert self._reset_mcp_servers is not None
+        await asyncio.gather(renew(), self._reset_mcp_servers())
+
+    def _expect_current_kernel(self) -> None:
+        assert self.client is not None
+        self.expected_kernel_id = self.client.kernel_id
+
+    async def _renew_kernel(self) -> None:
+        """Replaces the kernel; replaces the gateway only if it is lost, because it runs other kernels, too."""
+        client = self.client
+        if client is not None and self.gateway.running and not client.gateway_lost:
+            try:
+                await client.reset()
+            except GatewayError as exc:
+                if self.gateway.running and not client.gateway_lost:
+                    raise
+                logger.warning("the kernel gateway has died, too: %s", exc)
+            else:
+                return
+        await self._disconnect()
+        await self._connect()
+
+    async def _connect(self) -> None:
+        """Creates a kernel, in a new gateway if the current one was lost."""
+        if not await self._join_gateway():
+            await self._runtime.replace_gateway(self.gateway)
+            if not await self._join_gateway():
+                raise GatewayError("the kernel gateway ended while the kernel started")
+
+    async def _join_gateway(self) -> bool:
+        """Creates a kernel in the current gateway; returns False if that gateway is lost."""
+        from ipybox.kernel_mgr.client import KernelClient
+
+        gateway = self._runtime.gateway
+        if not gateway.running:  # it has ended, or another executor is starting it
+            return False
+        self.gateway = gateway
+        client = KernelClient(
+            images_dir=self._config.images,
+            endpoint=gateway.endpoint,
+            untrusted_root=self._config.untrusted_root,
+            workspace=self._config.workspace,
+            env=self._runtime.kernel_env(self._caller),
+        )
+        try:
+            await client.connect(retries=0)
+        except (GatewayError, RuntimeError):
+            if client.gateway_lost:
+                await self._runtime.kill_gateway(gateway)  # it would not end by itself
+            if gateway.running:
+                raise
+            return False
+        self.client = client
+        self.notices += gateway.notices
+        return True
+
+    async def _disconnect(self) -> None:
+        client, self.client = self.client, None
+        if client is None:
+            return
+        if client.gateway_lost:
+            await self._runtime.kill_gateway(self.gateway)  # it would not end by itself
+        await client.disconnect()

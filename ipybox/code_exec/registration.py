@@ -1,0 +1,160 @@
+"""Registers an MCP server: connects to it, records the registration, and generates the package of its tools.
+
+Applications and the MCP server call `generate_mcp_sources`.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipybox.audit.action import recorded
+from ipybox.code_exec.function_package import is_of_functions
+from ipybox.errors import MCPServerError, MissingVariableError
+from ipybox.mcp_apigen.generator import check_place, generate_package
+from ipybox.mcp_apigen.package.tool_modules import ToolModules
+from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.mcp_apigen.render.naming import package_name
+from ipybox.mcp_client.oauth.browser import open_in_browser
+from ipybox.mcp_client.params import StdioParams, parse_params
+from ipybox.mcp_client.secrets import literal_secrets
+from ipybox.sandbox.settings import PROFILES
+from ipybox.support.lazy_exports import import_installed
+from ipybox.tool_exec.functions import APP_SERVER
+from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.stdio_servers import risk
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from ipybox.audit.audit import AuditLog
+    from ipybox.mcp_client.oauth.authenticator import SignIn
+
+logger = logging.getLogger(__name__)
+
+#: The name of ipybox itself in approval policies, as in `ipybox.install_package`.
+OWN_NAME = "ipybox"
+
+
+# Longer than 50 lines for its docstring: the steps of a registration, all within one audit record.
+async def generate_mcp_sources(
+    server_name: str,
+    server_params: dict[str, Any],
+    root_dir: Path,
+    *,
+    connect_timeout: float = 120,
+    places: WritablePlaces | None = None,
+    variables: Mapping[str, str] | None = None,
+    sign_in: "SignIn | None" = open_in_browser,
+    audit: "AuditLog | None" = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> ToolModules:
+    """Generates a typed Python package for the tools of an MCP server, in `root_dir/server_name/`.
+
+    Each tool becomes a module with its `Params`, its `Result` if it has an output schema, `run(params)` and
+    `await run_async(params)`. A package that was generated before is replaced as a whole, or kept if it would be the
+    same. Additions to its modules stay, and so do files that were not generated.
+
+    Args:
+        server_name: Name of the server. The package, and calls of its tools, have the same name with an underscore for
+            each hyphen, dot and space; the result says so.
+        server_params: How to start or reach the server; `${VAR}` placeholders are written unresolved.
+        root_dir: The directory for packages; it is created if needed.
+        connect_timeout: Seconds in which the server must answer; this may include its download.
+        places: The places that code can write: no link is followed in their workspace, and a stdio server takes no
+            program, module or configuration from them. By default the working directory if `root_dir` lies there, or
+            else the parent of `root_dir`.
+        variables: Values of placeholders that the environment does not set; by default from the `.env` file of the
+            workspace.
+        sign_in: Shows a person where to sign in, if a remote server requires it; by default in the user's browser. None
+            to ask no person.
+        audit: The log in which the registration is recorded.
+        on_progress: Called with each line that a stdio server and its launcher write to stderr before the server
+            answers, such as `downloading …`.
+
+    Returns:
+        The names of the modules, in the order of the server's tools: a list that also contains the tool changes since
+        the previous registration, and the secrets that are written out in the parameters. The log contains these, too,
+        as warnings.
+
+    Raises:
+        ValueError: If the name is not a valid package name, or the parameters have a wrong shape.
+        FileExistsError: If something that was not generated is in the package's place, or too many files are in it.
+        NotADirectoryError: If `root_dir` is not a directory, or a link that is not followed.
+        MissingVariableError: If a placeholder has no value.
+        MCPServerError: If the server can't be started, reached or understood.
+        AuditError: If the registration can't be recorded.
+    """
+    with recorded(audit, "registration", server_name=server_name, server_params=server_params) as record:
+        name = package_name(server_name)
+        if name == OWN_NAME:
+            raise ValueError(
+                f"server name {server_name!r} is what approval policies call ipybox itself: use another one"
+            )
+        parse_params(server_params)
+        if audit is not None:
+            audit.hide(secret.value for secret in literal_secrets(server_params))
+        place = Path(root_dir) / name
+        if name == APP_SERVER and is_of_functions(place.parent.resolve() / name):
+            raise ValueError(
+                f"server name {server_name!r} is that of the application's functions in {place.parent}: use another "
+                f"one, or delete {place} if the application has no functions any more"
+            )
+        places = places or WritablePlaces(_workspace_of(place.parent), PROFILES["default"])
+        await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
+        options = {
+            "sign_in": sign_in,
+            "places": places,
+            "variables": read_env_file(places.workspace) if variables is None else variables,
+            "on_progress": on_progress,
+        }
+        tools = await _list_tools(name, server_params, connect_timeout, options)
+        modules = await asyncio.to_thread(generate_package, name, server_params, tools, place, places.workspace)
+        modules.server_name = name
+        modules.advice = _advice(server_name, name, server_params, places)
+        record |= _recorded_changes(modules)
+    for line in modules.warnings():
+        logger.warning("MCP server %s: %s", name, line)
+    return modules
+
+
+async def _list_tools(
+    server_name: str, server_params: dict[str, Any], connect_timeout: float, options: dict[str, Any]
+) -> list[ToolSpec]:
+    # The SDK takes a second to import; that must not block the caller's loop.
+    client = await asyncio.to_thread(import_installed, "ipybox.mcp_client.client")
+    try:
+        async with client.MCPClient(server_params, connect_timeout, **options) as session:
+            tools = await session.list_tools()
+    except (MCPServerError, MissingVariableError) as exc:
+        raise type(exc)(f"MCP server {server_name!r}: {exc}") from exc
+    return [ToolSpec(tool.name, tool.description, tool.input_schema, tool.output_schema) for tool in tools]
+
+
+def _advice(given: str, server_name: str, server_params: dict[str, Any], places: WritablePlaces) -> list[str]:
+    """Returns advice if the user may want to change the server's name, parameters or location."""
+    advice = [secret.advice(server_name) for secret in literal_secrets(server_params)]
+    if server_name != given:
+        advice.insert(0, f"{given!r} is not a Python name: the server is {server_name!r} in imports and calls")
+    server = parse_params(server_params)
+    if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
+        advice.append(warning)
+    return advice
+
+
+def _recorded_changes(modules: ToolModules) -> dict[str, Any]:
+    """Returns the changes of the package, for the audit log."""
+    changes = {"added": modules.added, "removed": modules.removed, "changed": modules.changed}
+    return {
+        "tools": list(modules.wire_names.values()),
+        "new": modules.new,
+        **{name: list(names) for name, names in changes.items() if names},
+    }
+
+
+def _workspace_of(root_dir: Path) -> Path:
+    """Returns the directory that links may lead to, but in which links are not followed."""
+    root = Path(os.path.abspath(root_dir))
+    existing = next(parent for parent in root.parents if parent.is_dir())
+    return Path.cwd() if root.is_relative_to(Path.cwd()) else existing

@@ -1,0 +1,299 @@
+"""`Executor`: a `CodeExecutor` for code without an event loop, such as scripts, notebooks and synchronous frameworks.
+
+It has no execution path of its own: an event loop in a thread runs the `CodeExecutor`, and each method waits for it.
+"""
+
+import asyncio
+import atexit
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from ipybox.code_exec.config import ExecutorConfig, accepts_options
+from ipybox.code_exec.executor import CodeExecutor
+from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
+from ipybox.support.daemon_thread import in_daemon_thread
+from ipybox.tool_exec.approval.request import ask
+
+if TYPE_CHECKING:
+    from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
+    from ipybox.workspace.transfer.file_transfer import TransferReport
+
+_Result = TypeVar("_Result")
+
+_NOT_PLAIN = "the approver of an Executor is a plain function: use CodeExecutor for an async one"
+
+
+class Executor:
+    """Executes code like `CodeExecutor`, without `async`: `with Executor() as executor: executor.run("1 + 1")`.
+
+    The parameters are the fields of `ExecutorConfig`, which documents them. Any thread may call the methods, also one
+    that runs an event loop, which they block. Ctrl-C interrupts the code that runs, and then raises
+    `KeyboardInterrupt`; the kernel keeps its state.
+
+    Raises:
+        AuditError, PolicyError, SandboxError, ValueError: As `CodeExecutor`.
+        TypeError: If the approver is an asynchronous function.
+    """
+
+    @accepts_options(ExecutorConfig)
+    def __init__(self, config: ExecutorConfig):
+        if config.approver is not None:
+            config = replace(config, approver=_decide_by(config.approver))
+        self._executor = CodeExecutor.configured(config)
+        self._portal: Portal | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts kernel gateway, tool server and kernel. They stop with `stop`, or when Python exits.
+
+        Raises:
+            RuntimeError: If the executor is running.
+            OSError, AuditError, GatewayError, SandboxError, ValueError: As `CodeExecutor.start`.
+        """
+        if self._portal is not None:
+            raise RuntimeError("the executor is already running")
+        portal = Portal()
+        try:
+            portal.call(self._executor.start)
+        except BaseException:
+            portal.close()
+            raise
+        self._portal = portal
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Stops everything that was started; code that is being executed fails. Stopping twice does nothing."""
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            atexit.unregister(self.stop)
+            try:
+                portal.call(self._executor.stop)
+            finally:
+                portal.close()
+
+    def run(
+        self,
+        code: str,
+        timeout: float | None = 120,
+        *,
+        approver: "Callable[[ApprovalRequest], object] | None" = None,
+    ) -> CodeExecutionResult:
+        """Executes code and returns its result, as `CodeExecutor.execute`.
+
+        Args:
+            code: The code of one cell.
+            timeout: Seconds until the execution is interrupted, including its wait for an earlier one; None for no
+                limit.
+            approver: Decides on each tool call that no policy decides on: the call is accepted if it returns True, and
+                rejected if it returns False or None. It runs in a thread of its own, so it may ask a person. By
+                default, the `approver` of the constructor. If it raises, the call fails with that reason. If the
+                request expires first, what it returns has no effect.
+
+        Raises:
+            RuntimeError: If the executor is not running.
+            TypeError: If the approver is an asynchronous function.
+            AuditError, CodeExecutionError, TimeoutError, ValueError: As `CodeExecutor.execute`.
+        """
+        decide = None if approver is None else _decide_by(approver)
+        return self._running().call(lambda: self._executor.execute(code, timeout, approver=decide))
+
+    def stream(
+        self,
+        code: str,
+        timeout: float | None = 120,
+        *,
+        approver: "Callable[[ApprovalRequest], object] | None" = None,
+    ) -> Generator[CodeExecutionChunk | CodeExecutionResult, None, None]:
+        """Executes code; yields its output as it arrives, and last the result.
+
+        Closing the generator interrupts the code. A decision about a tool call is waited for before more is yielded.
+
+        Args:
+            code: The code of one cell.
+            timeout: Seconds until the execution is interrupted; None for no limit.
+            approver: As for `run`.
+
+        Raises:
+            RuntimeError: If the executor is not running.
+            TypeError: If the approver is an asynchronous function.
+            AuditError, CodeExecutionError, TimeoutError, ValueError: As `CodeExecutor.stream`.
+        """
+        portal = self._running()
+        decide = self._executor.default_approver if approver is None else _decide_by(approver)
+        items = self._executor.stream(code, timeout, chunks=True)
+        try:
+            while (item := portal.call(lambda: anext(items, None))) is not None:
+                if isinstance(item, CodeExecutionChunk | CodeExecutionResult):
+                    yield item
+                else:
+                    portal.call(partial(ask, decide, item))
+        finally:
+            portal.call(items.aclose)
+
+    def reset(self) -> None:
+        """Replaces the kernel by a new one, as `CodeExecutor.reset`."""
+        self._running().call(self._executor.reset)
+
+    def cancel(self) -> bool:
+        """Interrupts the code that another thread executes, and returns whether there was any."""
+
+        async def cancel() -> bool:
+            return self._executor.cancel()
+
+        return self._running().call(cancel)
+
+    def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
+        """Copies a file or directory of the host into the working directory, as `CodeExecutor.upload_file`."""
+        return self._running().call(lambda: self._executor.upload_file(source, destination))
+
+    def download_file(self, source: str | Path, destination: Path | str) -> "TransferReport":
+        """Copies a file or directory of the working directory to the host, as `CodeExecutor.download_file`."""
+        return self._running().call(lambda: self._executor.download_file(source, destination))
+
+    def _running(self) -> "Portal":
+        if self._portal is None:
+            raise RuntimeError("the executor is not running: use `with Executor() as executor`, or call start()")
+        return self._portal
+
+
+class Portal:
+    """An event loop in a thread.
+
+    Not anyio's portal: Python joins its thread at exit, before functions of `atexit`, so a program that forgets to stop
+    an executor would never exit. A daemon thread still runs then.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = asyncio.Event()
+        ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="ipybox", daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    def call(self, work: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Returns the result of work in the loop, or raises its error. An interrupted wait cancels the work first.
+
+        Raises:
+            RuntimeError: If the executor is stopped while the work runs.
+        """
+        assert self._loop is not None
+        call = _Call(work)
+        try:
+            self._loop.call_soon_threadsafe(call.start)
+            call.ended.wait()
+        except BaseException:  # such as Ctrl-C, at any place
+            self._loop.call_soon_threadsafe(call.cancel)
+            call.ended.wait()
+            raise
+        return call.result()
+
+    def close(self) -> None:
+        """Ends the loop; work in it is cancelled."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._closed.set)
+        self._thread.join()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        ready.set()
+        await self._closed.wait()
+
+
+class _Call(Generic[_Result]):
+    """Work in the loop of a portal. A cancellation counts before, during and after its start.
+
+    The work is created and its task is dropped in the loop. Where the caller's thread drops a task, asyncio's weak
+    reference to it calls a function there, and Python ignores a Ctrl-C that arrives in such a call.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[_Result]]):
+        #: Set when the work has ended, or will never start.
+        self.ended = threading.Event()
+        self._work = work
+        self._task: asyncio.Task[_Result] | None = None
+        self._cancelled = False
+        #: The result, once there is one.
+        self._results: list[_Result] = []
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Starts the work, unless it was cancelled. Called in the loop."""
+        if not self._cancelled:
+            self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        """Cancels the work. Called in the loop."""
+        self._cancelled = True
+        if self._task is None:
+            self.ended.set()
+        else:
+            self._task.cancel()
+
+    def result(self) -> _Result:
+        """Returns the result of the work, which has ended, or raises its error."""
+        try:
+            if self._error is not None:
+                raise self._error
+            return self._results[0]
+        finally:
+            del self  # else the error refers to itself through its traceback
+
+    async def _run(self) -> _Result:
+        return await self._work()
+
+    def _finish(self, task: "asyncio.Task[_Result]") -> None:
+        self._task = None
+        if task.cancelled():
+            self._error = RuntimeError("the executor was stopped")
+        elif (error := task.exception()) is not None:
+            self._error = error
+        else:
+            self._results.append(task.result())
+        self.ended.set()
+
+
+def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCallback":
+    """Returns an approver for `CodeExecutor` that asks a plain function.
+
+    Raises:
+        TypeError: If it is an asynchronous function.
+    """
+    if inspect.iscoroutinefunction(approver):
+        raise TypeError(_NOT_PLAIN)
+
+    def asked(request: "ApprovalRequest") -> object:
+        try:
+            return approver(request)
+        except Exception:  # makes the call fail with its own type and text
+            raise
+        except BaseException as exc:  # such as SystemExit, which would end the event loop
+            raise RuntimeError(repr(exc)) from exc
+
+    async def decide(request: "ApprovalRequest") -> None:
+        # A person may be asked, who does not answer before Python exits.
+        accepted = await in_daemon_thread(partial(asked, request), "ipybox-approver")
+        if inspect.isawaitable(accepted):  # which is true, but decides nothing
+            if inspect.iscoroutine(accepted):
+                accepted.close()  # else Python warns about it
+            raise TypeError(_NOT_PLAIN)
+        if accepted is True:
+            await request.accept()
+        elif accepted:  # such as the text "no" of a person
+            raise TypeError(f"the approver returned {type(accepted).__name__}: return True to accept, False to reject")
+        else:
+            await request.reject()
+
+    return decide

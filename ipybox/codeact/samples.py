@@ -1,0 +1,77 @@
+"""Results of a tool as samples for a parser: JSON values, and how a parser gets them out of a result."""
+
+import ast
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+#: What a parser calls the parts of a result that is not an object, which a model needs a name for.
+ITEMS, VALUE = "items", "value"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What results have in common.
+
+    Attributes:
+        values: JSON values, each an object.
+        expression: Python that makes such an object of `result`.
+        module: The module of the standard library that the expression needs, if it needs one.
+    """
+
+    values: list[dict[str, Any]]
+    expression: str
+    module: str | None
+
+
+def samples_of(results: Sequence[Any]) -> Samples:
+    """Returns the samples in results of one tool.
+
+    Raises:
+        ValueError: If a result can't be decoded, or results differ in kind.
+    """
+    decoded = [_decoded(result) for result in results]
+    ways = {(expression, module, _name(value)) for value, expression, module in decoded}
+    if len(ways) > 1:
+        raise ValueError("the samples are of different kinds: give results of one tool that succeeded")
+    ((expression, module, name),) = ways
+    values = [value if name is None else {name: value} for value, _, _ in decoded]
+    return Samples(values, expression if name is None else f"{{{name!r}: {expression}}}", module)
+
+
+def _decoded(result: Any) -> tuple[Any, str, str | None]:
+    if isinstance(result, str):
+        return _decoded_text(result, "result")
+    if not isinstance(result, BaseModel):
+        return result, "json.loads(result)", "json"  # it was decoded by the caller
+    match list(type(result).model_fields):
+        case [only] if isinstance(text := getattr(result, only), str):
+            try:
+                return _decoded_text(text, f"result.{only}")
+            except ValueError:
+                pass  # the text is all there is
+        case _:
+            pass
+    return result.model_dump(mode="json", by_alias=True), 'result.model_dump(mode="json", by_alias=True)', None
+
+
+def _decoded_text(text: str, expression: str) -> tuple[Any, str, str]:
+    try:
+        return json.loads(text), f"json.loads({expression})", "json"
+    except (ValueError, RecursionError):
+        pass
+    try:
+        value = ast.literal_eval(text)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        reason = "neither JSON nor a Python literal that JSON can have: write its parser by hand"
+        raise ValueError(f"the sample is {reason}: {text[:100]!r}") from None
+    return value, f"ast.literal_eval({expression})", "ast"
+
+
+def _name(value: Any) -> str | None:
+    """What the field of a value is called that is not an object."""
+    return None if isinstance(value, dict) else ITEMS if isinstance(value, list | tuple) else VALUE

@@ -1,0 +1,203 @@
+"""`suggest_parser()`: writes a first output parser of a tool from its results, to be renamed and trimmed.
+
+The application infers the models, outside of the kernel. This kernel checks the returned source and writes it to the
+workspace, so that it can contain only what code in the kernel could have written itself.
+"""
+
+import ast
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from ipybox.codeact.annotation import as_written
+from ipybox.codeact.library import MCPPARSE, MCPTOOLS, Library, McpTool
+from ipybox.codeact.samples import Samples, samples_of
+from ipybox.codeact.tool_info import cut
+
+#: Characters of the models that are returned for the agent to read.
+SHOWN = 6000
+
+#: What models may import, and the functions that their fields may call.
+_MODULES = ("pydantic", "typing")
+_CALLS = ("Field",)
+_IMPORTED = ("BaseModel", "Field", "RootModel")
+
+_APPENDED = '''
+
+{models}
+
+
+def run_parsed(params: Params) -> ParseResult:
+    """Returns the parsed result of {tool}."""
+    from {parse}.{server} import {tool} as parser
+
+    return parser.parse(run(params))
+'''
+
+_PARSER = """{imported}from {tools}.{server}.{tool} import {names}
+
+
+def parse(result: {returned}) -> ParseResult:
+    try:
+        return ParseResult.model_validate({expression})
+    except (SyntaxError, TypeError, ValueError) as exc:
+        raise ValueError(f"{tool} returned what its parser doesn't know ({{exc!r}}): {{str(result)[:200]}}") from exc
+"""
+
+
+def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str:
+    """Writes a first output parser of a tool, for you to rename and trim, and returns what it wrote.
+
+    `ParseResult` and `run_parsed` are appended to the tool's module, the parsing is in `mcpparse`. Run `check()`
+    afterwards, as after any change. It works in a kernel only, and needs ipybox with the extra `parsers`.
+
+    Args:
+        tool: Server and tool, as `github.search_repositories`.
+        samples: What the tool's `run` has returned, once or several times, up to 1 MiB in all: a field that a sample
+            lacks is optional.
+        workspace: The directory that holds `mcptools`.
+
+    Returns:
+        Which files were written, and the models, to rename and trim.
+
+    Raises:
+        LookupError: If there is no such tool.
+        ValueError: If it has a parser, or a sample can't be decoded.
+        ToolRunnerError: If no models can be inferred.
+    """
+    library = Library(workspace)
+    found = _tool(library, tool)
+    if not samples:
+        raise ValueError("no sample: pass what the tool's run() has returned")
+    decoded = samples_of(samples)
+    from ipybox.guest.tools.client import infer_models
+
+    body = json.dumps(decoded.values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    models = _models(infer_models(body), _taken(found.module.tree))
+    root = library.workspace.root
+    parser = root / f"{found.name.path(MCPPARSE)}.py"
+    parser.parent.mkdir(parents=True, exist_ok=True)
+    # The parser comes first: without what is appended then, the tool is as it was.
+    parser.write_text(_parser(found, decoded), encoding="utf-8")
+    names = {"server": found.name.category, "tool": found.name.tool, "parse": MCPPARSE}
+    with (root / found.module.path).open("a", encoding="utf-8") as module:
+        module.write(_APPENDED.format(models=models, **names))
+    written = f"wrote {parser.relative_to(root).as_posix()}, and to the end of {found.module.path}:"
+    return f"{written}\n{cut(models, SHOWN)}"
+
+
+def _tool(library: Library, name: str) -> McpTool:
+    tools = list(library.mcp_tools())
+    wanted = name.removeprefix(f"{MCPTOOLS}.")
+    found = next((each for each in tools if str(each.name) == wanted), None)
+    if found is None:
+        raise LookupError(f"no tool {wanted} in {MCPTOOLS}: tools({wanted!r}) names the nearest")
+    path = f"{found.name.path(MCPPARSE)}.py"
+    if found.run_parsed or library.module(path):
+        raise ValueError(f"{wanted} has a parser: fix {path}, or remove it and what is appended to {found.module.path}")
+    return found
+
+
+def _parser(tool: McpTool, samples: Samples) -> str:
+    run = tool.module.function("run")
+    returned = as_written(run.returns) if run else "str"
+    return _PARSER.format(
+        imported=f"import {samples.module}\n\n" if samples.module else "",
+        tools=MCPTOOLS,
+        server=tool.name.category,
+        tool=tool.name.tool,
+        names="ParseResult" if returned == "str" else f"ParseResult, {returned}",
+        returned=returned,
+        expression=samples.expression,
+    )
+
+
+def _taken(tree: ast.Module) -> set[str]:
+    """The names at the top of a tool's module, which no model may have."""
+    bound: set[str] = set()
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                bound.add(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                bound |= {each.asname or each.name for each in names}
+            case ast.Assign(targets=targets):
+                bound |= {each.id for each in targets if isinstance(each, ast.Name)}
+            case _:
+                pass
+    return bound
+
+
+def _models(source: str, taken: Collection[str]) -> str:
+    """Returns the models, which are fields and nothing else, under names that are free.
+
+    Raises:
+        ValueError: If there is anything else in them.
+    """
+    tree = ast.parse(source)
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    if strange := next(_strange(tree), None):
+        raise ValueError(f"what was inferred is not a model: line {strange.lineno}: {ast.unparse(strange)[:100]}")
+    renamed: dict[str, str] = {}
+    for name in classes:
+        new = name
+        while new in taken or new in _IMPORTED or (new != name and new in classes):
+            new += "Model"
+        renamed[name] = new
+    # The tool's module imports `Field` already, if at all, from where it is the same.
+    tree = _Renaming(renamed).visit(tree)
+    imports = [ast.unparse(node) for node in tree.body if not isinstance(node, ast.ClassDef)]
+    parts = [ast.unparse(node) for node in tree.body if isinstance(node, ast.ClassDef)]
+    return "\n\n\n".join(["\n".join(imports), *parts])
+
+
+def _strange(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements that models do not need."""
+    for node in tree.body:
+        match node:
+            case ast.ImportFrom(module=module) if module in _MODULES:
+                pass
+            case ast.ClassDef(name=name, keywords=[], decorator_list=[]) if name.isidentifier():
+                yield from (each for each in node.body if not _is_field(each))
+            case _:
+                yield node
+
+
+def _is_field(node: ast.stmt) -> bool:
+    match node:
+        case ast.Pass():
+            return True
+        case ast.AnnAssign(target=ast.Name(), annotation=annotation, value=value):
+            called = [each for part in (annotation, value) if part for each in ast.walk(part)]
+            return all(_is_harmless(each) for each in called)
+        case _:
+            return False
+
+
+def _is_harmless(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name in _CALLS
+        case ast.Name() | ast.Constant() | ast.Subscript() | ast.BinOp() | ast.BitOr() | ast.Load() | ast.keyword():
+            return True
+        case ast.Tuple() | ast.List():
+            return True
+        case _:
+            return False
+
+
+class _Renaming(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]):
+        self._names = names
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.name = self._names[node.name]
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign):
+                statement.annotation = self.visit(statement.annotation)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = self._names.get(node.id, node.id)
+        return node

@@ -1,0 +1,185 @@
+"""Information about a tool before it is called, from its syntax tree."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library, McpTool, Name
+from ipybox.codeact.source import Function, SourceModule
+
+#: Characters of a default value in a signature.
+_LONGEST_DEFAULT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a tool.
+
+    Attributes:
+        name: Its name, with stars if it stands for many; or the slash or star between two kinds of them.
+        default: The source of its default, if it has one.
+        description: Its documentation, and the values that it may have.
+    """
+
+    name: str
+    default: str | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class ToolInfo:
+    """A tool as it is listed and searched.
+
+    Attributes:
+        root: `gentools` or `mcptools`.
+        name: Its category and name.
+        module: Its interface: the `api.py` of a saved code action, the module of an MCP tool.
+        run: Its function.
+        parameters: In their order, those of `Params` for an MCP tool.
+        parsed: Its function that returns a parsed result.
+    """
+
+    root: str
+    name: Name
+    module: SourceModule
+    run: Function
+    parameters: tuple[Parameter, ...]
+    parsed: Function | None = None
+
+    @cached_property
+    def doc(self) -> str:
+        """All that its function and its module say about it."""
+        return "\n".join(filter(None, (ast.get_docstring(self.run), ast.get_docstring(self.module.tree))))
+
+    @cached_property
+    def summary(self) -> str:
+        """The first sentence of what it says."""
+        return first_sentence(self.doc)
+
+    @property
+    def signature(self) -> str:
+        """Name, parameters and result in a line."""
+        if self.root == MCPTOOLS:
+            names = ", ".join(f"{each.name}?" if each.default else each.name for each in self.parameters)
+            return f"{self.name}({names})"
+        names = ", ".join(f"{each.name}={each.default}" if each.default else each.name for each in self.parameters)
+        result = f" -> {one_line(self.module.source_of(self.run.returns))}" if self.run.returns else ""
+        awaited = "await " if isinstance(self.run, ast.AsyncFunctionDef) else ""
+        return f"{awaited}{self.name}({names}){result}"
+
+
+def gentool_cards(library: Library) -> Iterator[ToolInfo]:
+    """The saved code actions that have an interface."""
+    for name in library.gentools():
+        module = library.module(f"{name.path(GENTOOLS)}/api.py")
+        if module and (run := module.function("run")):
+            yield ToolInfo(GENTOOLS, name, module, run, tuple(_arguments(module, run)))
+
+
+def mcp_cards(library: Library) -> Iterator[ToolInfo]:
+    """The tools of MCP servers."""
+    for tool in library.mcp_tools():
+        if run := tool.module.function("run"):
+            yield ToolInfo(MCPTOOLS, tool.name, tool.module, run, tuple(_fields(tool)), tool.run_parsed)
+
+
+def one_line(text: str) -> str:
+    """The text with single spaces for all white space."""
+    return " ".join(text.split())
+
+
+def cut(text: str, length: int) -> str:
+    """The text, with an ellipsis for what is more than so many characters."""
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of the first paragraph, in a line."""
+    paragraph = one_line(text.strip().partition("\n\n")[0])
+    end = paragraph.find(". ")
+    return paragraph[:end] if end > 0 else paragraph.removesuffix(".")
+
+
+def _arguments(module: SourceModule, run: Function) -> Iterator[Parameter]:
+    arguments = run.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
+    for index, (argument, default) in enumerate(zip(positional, defaults, strict=True), 1):
+        yield Parameter(argument.arg, _default(module, default))
+        if index == len(arguments.posonlyargs):
+            yield Parameter("/")
+    if arguments.vararg:
+        yield Parameter(f"*{arguments.vararg.arg}")
+    elif arguments.kwonlyargs:
+        yield Parameter("*")
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield Parameter(argument.arg, _default(module, default))
+    if arguments.kwarg:
+        yield Parameter(f"**{arguments.kwarg.arg}")
+
+
+def _default(module: SourceModule, value: ast.expr | None) -> str | None:
+    text = None if value is None else one_line(module.source_of(value))
+    return text if text is None or len(text) <= _LONGEST_DEFAULT else "…"
+
+
+def _fields(tool: McpTool) -> Iterator[Parameter]:
+    """The fields of `Params`, each with the comment behind it or the string below it, and its values."""
+    params, choices = tool.module.classes().get("Params"), _choices(tool.module)
+    body = params.body if params else []
+    for statement, following in zip(body, [*body[1:], None], strict=False):
+        match statement:
+            case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
+                default = "…" if has_default(value) else None
+                said = tool.module.comment_after(statement) or text_of(following)
+                yield Parameter(name, default, " ".join([said, *_values(annotation, choices)]))
+            case _:
+                pass
+
+
+def has_default(value: ast.expr | None) -> bool:
+    """Returns whether a field with this value need not be given."""
+    match value:
+        case ast.Call(func=ast.Name("Field"), args=[], keywords=keywords):
+            return any(keyword.arg == "default" for keyword in keywords)
+        case _:
+            return value is not None
+
+
+def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str]:
+    """The values that an annotation lists, or the choices that it names."""
+    for node in ast.walk(annotation):
+        match node:
+            case ast.Name(name):
+                yield from choices.get(name, [])
+            case ast.Subscript(value=ast.Name("Literal"), slice=values):
+                yield from _strings(values)
+            case _:
+                pass
+
+
+def _choices(module: SourceModule) -> dict[str, list[str]]:
+    """The values of each choice, such as `Sort = Choice("Sort", "stars forks")`."""
+    choices: dict[str, list[str]] = {}
+    for statement in module.tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("Choice"), args=[_, values])):
+                choices[name] = _strings(values)
+            case _:
+                pass
+    return choices
+
+
+def _strings(node: ast.expr) -> list[str]:
+    constants = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+    return [each for each in constants if isinstance(each, str)]
+
+
+def text_of(node: ast.stmt | None) -> str:
+    """Returns the text of a statement that is a string, such as the documentation below a field."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+        case _:
+            return ""

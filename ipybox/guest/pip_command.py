@@ -1,0 +1,157 @@
+"""`pip` for code in a kernel: `!pip install`, `%pip install`, `python -m pip install` and the like.
+
+    python -P -m ipybox.guest.pip_command PACKAGES_DIR RUNNER pip's arguments...
+
+ipybox's own environment does not change: the application installs packages for kernels into the workspace, as with the
+tool `install_package`. The kernel's environment sets PIP_PYTHON, which makes pip run this program in place of itself
+(https://pip.pypa.io/en/stable/cli/pip/#cmdoption-python). The pip of a virtual environment that code created is not
+changed, and neither are commands that install nothing.
+
+It is guest code: code that avoids it has the rights of the kernel, and no more.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ipybox.guest.tools.http import ServerAddress, SyncConnectionPool
+from ipybox.guest.tools.protocol import HOST_VARIABLE, INSTALL_PATH, PORT_VARIABLE, TOKEN_VARIABLE
+
+#: Options without effect here, without and with a value.
+_FLAGS = (
+    *("--user", "--no-input", "--no-cache-dir", "--disable-pip-version-check", "--break-system-packages", "--no-color"),
+    *("--no-warn-script-location", "--no-warn-conflicts", "--prefer-binary", "--require-virtualenv", "--isolated"),
+)
+_VALUES = ("--root-user-action", "--progress-bar", "--timeout", "--retries", "--exists-action", "--upgrade-strategy")
+
+#: Limits of the requirements files that name each other, and of their lines together.
+_MOST_FILES = 20
+_MOST_PACKAGES = 500
+
+
+class _UsageError(Exception):
+    """pip does not support the request here; the message says why."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(message)
+
+
+def main(packages: Path, runner: str, arguments: list[str]) -> NoReturn:
+    """Runs a command of pip, and exits with its status."""
+    if (other := _other_environment(runner)) is not None:
+        python = str(other / "bin" / "python")
+        os.execv(python, [python, runner, *arguments])
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    try:
+        if command == "install":
+            sys.exit(install(arguments[arguments.index(command) + 1 :]))
+        if command == "uninstall":
+            raise _UsageError(
+                f"packages are not removed one by one: install another version, or remove all by deleting {packages}"
+            )
+    except _UsageError as exc:
+        print(f"ERROR: pip {command}: {exc}", file=sys.stderr)
+        sys.exit(1)
+    paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    os.execve(sys.executable, [sys.executable, "-P", runner, *arguments], environ)
+
+
+def install(arguments: Sequence[str]) -> int:
+    """Lets the application install packages, one after the other, and returns the exit status.
+
+    Raises:
+        _UsageError: If the application does not support the request.
+    """
+    given = _parser().parse_args(arguments)
+    packages = list(_requested(given.packages, given.requirement))
+    if not packages:
+        raise _UsageError("no package is named")
+    if given.upgrade:
+        note = "a package stays as long as it meets its specifier: name a version, such as 'numpy>=2', for a newer one"
+        print(f"NOTE: pip install --upgrade: {note}", file=sys.stderr)
+    host = _host()
+    for package in packages:
+        try:
+            _, body = host.request("POST", INSTALL_PATH, json.dumps({"package_name": package}).encode())
+            reply = json.loads(body)
+        except (OSError, ValueError) as exc:
+            raise _UsageError(f"ipybox, which installs packages, does not answer: {exc}") from None
+        if "error" in reply:
+            print(f"ERROR: {reply['error']}", file=sys.stderr)
+            return 1
+        if not given.quiet:
+            print("\n".join(block["text"] for block in reply["content"]), flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("packages", nargs="*")
+    parser.add_argument("-r", "--requirement", action="append", default=[])
+    parser.add_argument("-q", "--quiet", action="count")
+    parser.add_argument("-v", "--verbose", action="count")
+    parser.add_argument("-U", "--upgrade", action="store_true")
+    for flag in _FLAGS:
+        parser.add_argument(flag, action="store_true")
+    for option in _VALUES:
+        parser.add_argument(option)
+    return parser
+
+
+def _requested(packages: Sequence[str], files: Sequence[str]) -> Iterator[str]:
+    requested = [_located(package, Path.cwd()) for package in packages]
+    pending, seen = [Path(file) for file in files], 0
+    while pending:
+        seen += 1
+        if seen > _MOST_FILES:
+            raise _UsageError(f"too many requirements files; the limit is {_MOST_FILES}")
+        file = pending.pop(0)
+        try:
+            text = file.read_text()
+        except (OSError, ValueError) as exc:
+            raise _UsageError(f"{file} can't be read: {exc}") from None
+        for line in text.replace("\\\n", " ").splitlines():
+            line = line.partition("#")[0].strip() if line.startswith("#") else line.partition(" #")[0].strip()
+            option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("-") else ("", "", line)
+            if option in ("-r", "--requirement"):
+                pending.append(file.parent / value.strip())
+            elif line.startswith("-") or " --" in line:
+                raise _UsageError(f"{file}: {line!r}: options are not supported, only packages and -r")
+            elif line:
+                requested.append(_located(line, file.parent))
+    if len(requested) > _MOST_PACKAGES:
+        raise _UsageError(f"too many packages; the limit is {_MOST_PACKAGES}")
+    yield from requested
+
+
+def _located(package: str, directory: Path) -> str:
+    """Returns the requested package; a path, which may have extras after it, becomes absolute."""
+    path = package.partition("[")[0]
+    is_path = path.startswith((".", "/", "~")) or path.endswith((".whl", ".tar.gz", ".zip"))
+    return str(directory.resolve() / os.path.expanduser(package)) if is_path and "://" not in package else package
+
+
+def _host() -> SyncConnectionPool:
+    host, port = os.environ.get(HOST_VARIABLE), os.environ.get(PORT_VARIABLE)
+    if not host or not port:
+        raise _UsageError("packages can't be installed from here: install them before the kernel starts")
+    return SyncConnectionPool(ServerAddress(host, int(port), os.environ.get(TOKEN_VARIABLE)))
+
+
+def _other_environment(runner: str) -> Path | None:
+    """Returns the virtual environment of a pip, or `None` for the system's and that of the kernels."""
+    path = Path(runner).resolve()
+    if path.parents[1] in map(Path.resolve, map(Path, sys.path)):
+        return None
+    return next((parent for parent in path.parents if (parent / "pyvenv.cfg").exists()), None)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

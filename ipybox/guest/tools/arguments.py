@@ -1,0 +1,144 @@
+"""Converts arguments of tools to JSON: what Python has more types for, and an exact error for everything else.
+
+JSON itself is not converted: `client` encodes arguments as they are first, so that calls with JSON cost nothing more.
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, cast
+
+#: Where an argument is: its name, then the keys and indexes within it.
+Place = tuple[str | int, ...]
+
+_SEND_TEXT = "send text, such as value.decode() or base64.b64encode(value).decode()"
+# By the kind of a scalar's dtype. Durations are missing, because they have no unit as text.
+_NUMPY: dict[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": float, "M": str}
+
+
+class ArgumentError(ValueError):
+    """A value among the arguments of a tool can't be sent as JSON.
+
+    Attributes:
+        place: Where it is; empty for all arguments.
+        value: The value.
+        problem: Why, and what to do.
+    """
+
+    def __init__(self, place: Place, value: Any, problem: str):
+        super().__init__(f"{_text_of(place)} {problem}")
+        self.place = place
+        self.value = value
+        self.problem = problem
+
+
+def as_json(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments as JSON, to which models, dataclasses, sets, dates, paths, enums and others are converted.
+
+    Raises:
+        ArgumentError: If a value can't be converted.
+    """
+    try:
+        return _json(arguments, ())
+    except RecursionError:
+        raise ArgumentError((), None, "are nested too deeply, or contain themselves") from None
+
+
+def _json(value: Any, place: Place) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case Enum():
+            return _json(value.value, place)
+        case str():
+            return _text(value, place)
+        case int():
+            return int(value)
+        case float():
+            return _number(value, place)
+        case Mapping():
+            items = [(_key(key, place), item) for key, item in cast("Mapping[Any, Any]", value).items()]
+            return {name: _json(item, (*place, name)) for name, item in items}
+        case list() | tuple() | set() | frozenset():
+            return [_json(item, (*place, index)) for index, item in enumerate(cast("list[Any]", value))]
+        case bytes() | bytearray() | memoryview():
+            raise _unsupported(value, place, _SEND_TEXT)
+        case os.PathLike():
+            return _json(os.fspath(cast("os.PathLike[Any]", value)), place)
+        case _:
+            return _object(value, place)
+
+
+def _object(value: Any, place: Place) -> Any:
+    if not isinstance(value, type):
+        if wire_form := getattr(value, "wire_form", None):  # an object of a generated module
+            return _json(wire_form(), place)
+        if is_dataclass(value):
+            return {field.name: _json(getattr(value, field.name), (*place, field.name)) for field in fields(value)}
+    numpy: Any = sys.modules.get("numpy")
+    if numpy and isinstance(value, numpy.generic):
+        kind = str(cast(Any, value).dtype.kind)
+        convert = _NUMPY.get(kind)
+        if convert is None or (kind == "M" and numpy.isnat(value)):
+            raise _unsupported(value, place)
+        return _json(convert(value), place)
+    return _json(_by_pydantic(value, place), place)
+
+
+def _by_pydantic(value: Any, place: Place) -> Any:
+    from pydantic_core import to_jsonable_python  # a runner alone does not need it
+
+    dump = getattr(value, "model_dump", None)
+    try:
+        if dump and not isinstance(value, type):
+            return dump(mode="json", by_alias=True)
+        return to_jsonable_python(value)
+    except Exception as exc:  # also of serializers that users wrote
+        hint = str(exc) if dump else "send value.tolist()" if hasattr(value, "tolist") else ""
+        raise _unsupported(value, place, hint) from None
+
+
+def _key(key: Any, place: Place) -> str:
+    if isinstance(key, bool | int | float | None):
+        return json.dumps(key)
+    name = _json(key, place)
+    if not isinstance(name, str):
+        raise ArgumentError(place, key, f"has a key of type {_type_of(key)}: keys of JSON are text")
+    return name
+
+
+def _text(value: str, place: Place) -> str:
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise ArgumentError(place, value, f"is not valid Unicode: {exc}") from None
+    return text
+
+
+def _number(value: float, place: Place) -> float:
+    if not math.isfinite(value):
+        raise ArgumentError(place, value, f"is {value}: JSON has no such number")
+    return float(value)
+
+
+def _unsupported(value: Any, place: Place, hint: str = "") -> ArgumentError:
+    problem = f"is of type {_type_of(value)}, which JSON has no form for"
+    return ArgumentError(place, value, f"{problem}: {hint}" if hint else problem)
+
+
+def _type_of(value: Any) -> str:
+    kind = cast("type[Any]", type(value))
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text_of(place: Place) -> str:
+    if not place:
+        return "the arguments"
+    first, *rest = place
+    steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in rest)
+    return f"{first}{''.join(steps)}"

@@ -1,0 +1,258 @@
+"""Calls tools of MCP servers through the tool server. Generated packages use it in the kernel.
+
+It imports neither the MCP SDK nor an HTTP framework.
+"""
+
+import asyncio
+import json
+import os
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
+
+from ipybox.errors import ToolRunnerError
+from ipybox.guest.marks import mark_output
+from ipybox.guest.tools.arguments import ArgumentError, as_json
+from ipybox.guest.tools.content import render, show_beside_structured
+from ipybox.guest.tools.http import AsyncConnectionPool, ServerAddress, SyncConnectionPool
+from ipybox.guest.tools.protocol import (
+    DEFAULT_PORT,
+    HOST_VARIABLE,
+    MODELS_PATH,
+    PORT_VARIABLE,
+    RESET_PATH,
+    RUN_PATH,
+    TOKEN_VARIABLE,
+    RunReply,
+    RunRequest,
+)
+
+if TYPE_CHECKING:
+    from ipybox.guest.tools.tool import Tool
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["ToolRunner", "ToolRunnerError", "reset"]
+
+
+class ToolRunner:
+    """Runs the tools of one MCP server on a tool server.
+
+    Any thread and the tasks of any event loop may use it, also concurrently. Connections stay open and are reused.
+
+    Args:
+        server_name: Name of the MCP server.
+        server_params: Its launch parameters, with unresolved `${VAR}` placeholders.
+        host: Host of the tool server.
+        port: Port of the tool server.
+        seal: Proof that the parameters were registered; calls of a sandboxed kernel need it.
+        token: The tool server's token. By default that of the environment variable `TOOL_SERVER_TOKEN`, or else the one
+            that the tool server has published for this user (`ipybox.support.tokens`), read again for each connection.
+    """
+
+    def __init__(
+        self,
+        server_name: str,
+        server_params: dict[str, Any],
+        host: str = "localhost",
+        port: int = DEFAULT_PORT,
+        *,
+        seal: str | None = None,
+        token: str | None = None,
+    ):
+        self.server_name = server_name
+        self.server_params = server_params
+        self._seal = seal
+        self._address = _address(host, port, token)
+        self._sync_pool = SyncConnectionPool(self._address)
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @classmethod
+    def from_env(cls, server_name: str, server_params: dict[str, Any], seal: str | None = None) -> Self:
+        """Returns a runner for the tool server that the environment names, as it does in a kernel."""
+        host = os.environ.get(HOST_VARIABLE, "localhost")
+        port = int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
+        return cls(server_name, server_params, host, port, seal=seal)
+
+    @overload
+    def tool(self, tool: Callable[P, R], /) -> "Tool[P, R]": ...
+    @overload
+    def tool(self, tool: str, /) -> "Callable[[Callable[P, R]], Tool[P, R]]": ...
+    def tool(self, tool: Any, /) -> Any:
+        """Turns a function that is only a signature into one that calls a tool; a decorator.
+
+        The tool has the name of the function's module, or the given name.
+        """
+        from ipybox.guest.tools.tool import Tool  # imports pydantic, which a runner alone does not need
+
+        if isinstance(tool, str):
+            return partial(Tool, self, tool)
+        return Tool(self, str(tool.__module__).rpartition(".")[2], tool)
+
+    async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
+        """Runs a tool and returns its structured content, or else its text, or None if the result is empty.
+
+        Args:
+            tool_name: The tool's own name.
+            tool_args: JSON, or what becomes JSON: pydantic models, dataclasses, dates, UUIDs, paths, enums, sets and
+                numpy's scalars.
+
+        Raises:
+            ToolRunnerError: If an argument has no form in JSON, the call is rejected or gets no answer, or the tool
+                fails; the message says why.
+        """
+        return _value(await self._reply(tool_name, tool_args), tool_name)
+
+    def run_sync(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
+        """Does what `run` does, blocking the calling thread."""
+        return _value(self._reply_sync(tool_name, tool_args), tool_name)
+
+    def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
+        """Runs a tool and returns its text, blocking. Raises what `run` raises."""
+        return _text(self._reply_sync(tool_name, tool_args), tool_name)
+
+    def run_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
+        """Runs a tool and returns its structured content, blocking. Raises what `run` raises."""
+        return _structured(self._reply_sync(tool_name, tool_args), tool_name)
+
+    async def arun_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
+        """Does what `run_text` does, without blocking."""
+        return _text(await self._reply(tool_name, tool_args), tool_name)
+
+    async def arun_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
+        """Does what `run_structured` does, without blocking."""
+        return _structured(await self._reply(tool_name, tool_args), tool_name)
+
+    async def reset(self) -> None:
+        """Stops all MCP servers of the tool server; they start again at their next call.
+
+        Raises:
+            ToolRunnerError: If the tool server refuses, as it does for kernels of an executor.
+        """
+        await reset(self._address.host, self._address.port, token=self._address.token)
+
+    async def _reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+        loop = asyncio.get_running_loop()
+        pool = self._async_pools.get(loop)
+        if pool is None:
+            pool = self._async_pools[loop] = AsyncConnectionPool(self._address)
+        try:
+            status, body = await pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
+        except OSError as exc:
+            raise _unreachable(self._address, exc) from None
+        return _decoded(status, body, tool_name)
+
+    def _reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+        try:
+            status, body = self._sync_pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
+        except OSError as exc:
+            raise _unreachable(self._address, exc) from None
+        return _decoded(status, body, tool_name)
+
+    def _encoded(self, tool_name: str, tool_args: dict[str, Any]) -> bytes:
+        request: RunRequest = {
+            "server_name": self.server_name,
+            "server_params": self.server_params,
+            "seal": self._seal,
+            "tool_name": tool_name,
+            "tool_args": tool_args,
+            "output_mark": mark_output(),
+        }
+        try:
+            return _json(request)
+        except (TypeError, ValueError, RecursionError):
+            pass  # not JSON yet
+        try:
+            return _json({**request, "tool_args": as_json(tool_args)})
+        except ArgumentError as exc:
+            raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from None
+
+
+async def reset(host: str = "localhost", port: int = DEFAULT_PORT, *, token: str | None = None) -> None:
+    """Stops all MCP servers of a tool server; they start again at their next call.
+
+    Raises:
+        ToolRunnerError: If the tool server can't be reached or refuses.
+    """
+    address = _address(host, port, token)
+    try:
+        status, body = await AsyncConnectionPool(address).request("PUT", RESET_PATH, b"")
+    except OSError as exc:
+        raise _unreachable(address, exc) from None
+    if status >= 400:
+        raise ToolRunnerError(f"the tool server refused to reset: HTTP {status} {body.decode(errors='replace')}")
+
+
+def infer_models(samples: bytes) -> str:
+    """Returns the source of models that the tool server infers from a JSON array of samples; in a kernel only.
+
+    Raises:
+        ToolRunnerError: If the tool server can't be reached, refuses the samples, or infers nothing.
+    """
+    host, port = os.environ.get(HOST_VARIABLE, "localhost"), int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
+    address = _address(host, port, None)
+    try:
+        status, body = SyncConnectionPool(address).request("POST", MODELS_PATH, samples)
+    except OSError as exc:
+        raise _unreachable(address, exc) from None
+    models = cast(dict[str, Any], _decoded(status, body, "infer_models")).get("models")
+    if not isinstance(models, str):
+        raise ToolRunnerError(f"the tool server at {address} infers no models: it is a different version")
+    return models
+
+
+def _json(request: RunRequest) -> bytes:
+    return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _address(host: str, port: int, token: str | None) -> ServerAddress:
+    return ServerAddress(host, port, token or os.environ.get(TOKEN_VARIABLE))
+
+
+def _unreachable(address: ServerAddress, exc: OSError) -> ToolRunnerError:
+    # A kernel always has a tool server.
+    hint = "" if TOKEN_VARIABLE in os.environ else "; outside of a kernel, start a ToolServer first"
+    return ToolRunnerError(f"no answer from the tool server at {address}: {exc}{hint}")
+
+
+def _decoded(status: int, body: bytes, tool_name: str) -> RunReply:
+    try:
+        reply: object = json.loads(body)
+    except ValueError:
+        reply = None
+    if not isinstance(reply, dict):
+        raise ToolRunnerError(f"the tool server answered with HTTP {status}: {body[:500].decode(errors='replace')}")
+    checked = cast(RunReply, reply)
+    if "error" in checked:
+        beside = render(checked.get("content", []), tool_name, show=False)
+        raise ToolRunnerError("\n".join(filter(None, (checked["error"], beside))))
+    return checked
+
+
+def _value(reply: RunReply, tool_name: str) -> dict[str, Any] | str | None:
+    if reply.get("structured") is not None:
+        return _structured(reply, tool_name)
+    return render(reply.get("content", []), tool_name)
+
+
+def _text(reply: RunReply, tool_name: str) -> str:
+    content = reply.get("content", [])
+    structured = reply.get("structured")
+    if structured is not None and not any(block.get("type") == "text" for block in content):
+        # Servers only "SHOULD" repeat it as text.
+        content = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}, *content]
+    return render(content, tool_name) or ""
+
+
+def _structured(reply: RunReply, tool_name: str) -> dict[str, Any]:
+    content = reply.get("content", [])
+    structured = reply.get("structured")
+    if structured is None:
+        text = render(content, tool_name, show=False)
+        raise ToolRunnerError(f"the tool has an output schema, but returned no structured content; its text: {text}")
+    show_beside_structured(content, tool_name)
+    return structured

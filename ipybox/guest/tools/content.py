@@ -1,0 +1,174 @@
+"""A tool result as code in the kernel gets it: text, with images shown in the cell and other data saved to files.
+
+https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result
+"""
+
+import base64
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
+
+from ipybox.guest.tools.files import save, suffix_of
+
+#: Formats that a cell can show as images, by IPython's names.
+SHOWN_IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/jpg": "jpeg"}
+
+#: Larger images are saved. A cell's outputs are held up to a limit, `MAX_OUTPUT_BYTES` of `output_collector`.
+MAX_SHOWN_BYTES = 16 << 20
+
+logger = logging.getLogger(__name__)
+
+
+def render(content: list[dict[str, Any]], tool_name: str, *, show: bool = True) -> str | None:
+    """Returns the text of a tool result, or None if it has no text.
+
+    Other content is saved to files, which the text names. Images are shown in the cell instead, if a cell runs and
+    `show` is set: a cell that fails would lose them.
+    """
+    lines: list[str] = []
+    for block in content:
+        text = _text(block)
+        line = text if text is not None else _keep(block, tool_name, show=show)
+        if line is not None:
+            lines.append(line)
+    return "\n".join(lines) if lines else None
+
+
+def show_beside_structured(content: list[dict[str, Any]], tool_name: str) -> None:
+    """Shows or saves content that came with structured content, and prints the paths of files, as no text is returned.
+
+    Text blocks are dropped: the structured content "SHOULD" be in one of them, and the specification treats both as
+    forms of the same result. Code that gets the data needs no prose about it, and text printed in each round of a loop
+    would drown the code's own output.
+    """
+    for block in content:
+        if block.get("type") != "text" and (line := _keep(block, tool_name, show=True)) is not None:
+            _tell(line)
+
+
+def _text(block: dict[str, Any]) -> str | None:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case _:
+            return None
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The data of a block that is not text."""
+
+    raw: bytes
+    mime_type: str
+    uri: str = ""
+    complaint: str = ""
+
+
+def _keep(block: dict[str, Any], tool_name: str, *, show: bool) -> str | None:
+    """Shows a block or saves it; returns a line that stands for it, or None if it is shown."""
+    if block.get("type") == "resource_link" and "uri" in block:
+        return _link(block)
+    data = _data(block)
+    if show and _show(data):
+        return None
+    what = _one_line(data.mime_type, data.uri) or "data"
+    try:
+        path = save(data.raw, tool_name, suffix_of(data.mime_type, data.uri))
+    except OSError as exc:
+        return f"[{what} could not be saved and is lost: {exc}]"
+    return f"[{what} saved to {path}{data.complaint}]"
+
+
+def _data(block: dict[str, Any]) -> _Data:
+    match block:
+        case {"type": "image" | "audio", "data": str(data)}:
+            return _decoded(data, block)
+        case {"type": "resource", "resource": {"blob": str(data)}}:
+            return _decoded(data, block["resource"])
+        case {"type": "resource", "resource": {"text": str(text)}}:
+            resource = block["resource"]
+            return _Data(_encoded(text), _mime_type(resource) or "text/plain", str(resource.get("uri", "")))
+        case _:  # of a later version of MCP, or invalid
+            return _Data(json.dumps(block).encode(), "application/json")
+
+
+def _decoded(data: str, described: dict[str, Any]) -> _Data:
+    uri = str(described.get("uri", ""))
+    try:
+        return _Data(base64.b64decode("".join(data.split()), validate=True), _mime_type(described), uri)
+    except ValueError as exc:
+        return _Data(_encoded(data), "text/plain", uri, f" unchanged, because it is not valid base64: {exc}")
+
+
+def _encoded(text: str) -> bytes:
+    # JSON can hold lone surrogates.
+    return text.encode(errors="surrogatepass")
+
+
+def _mime_type(described: dict[str, Any]) -> str:
+    """Returns the type without its parameters, or an empty string if it doesn't look like one."""
+    mime_type = str(described.get("mimeType", "")).partition(";")[0].strip().lower()
+    return mime_type if re.fullmatch(r"[a-z0-9][\w!#$&^.+-]*/[a-z0-9][\w!#$&^.+-]*", mime_type, re.ASCII) else ""
+
+
+def _link(block: dict[str, Any]) -> str:
+    details = [str(block[key]) for key in ("mimeType", "title", "description") if block.get(key)]
+    if "size" in block:
+        details.append(f"{block['size']} bytes")
+    told = f" ({', '.join(details)})" if details else ""
+    return _one_line(f"[resource {block.get('name', '')}: {block['uri']}{told}]")
+
+
+def _one_line(*parts: str) -> str:
+    return " ".join(" ".join(parts).split())
+
+
+def _show(data: _Data) -> bool:
+    """Shows data in the cell if it can, and returns whether it has."""
+    image_format = SHOWN_IMAGES.get(data.mime_type)
+    if image_format is None or not 0 < len(data.raw) <= MAX_SHOWN_BYTES or not _in_cell():
+        return False
+    from IPython import display
+
+    module: Any = display  # not annotated
+    _put_out(module.display, module.Image(data.raw, format=image_format))
+    return True
+
+
+def _tell(line: str) -> None:
+    # The stdout of an application belongs to the application: it may be the wire of an MCP server.
+    if _kernel() is not None:
+        # In one write, because `print` may mix the lines of several threads.
+        _put_out(sys.stdout.write, f"{line}\n")
+    else:
+        logger.warning("%s", line)
+
+
+def _put_out(function: Callable[[Any], object], output: object) -> None:
+    # A task's context attributes output to the cell that started it, which may have finished; its later output is
+    # dropped. Without context, the output belongs to the running cell.
+    Context().run(function, output)
+
+
+def _in_cell() -> bool:
+    """Returns whether a cell runs that can show output, and not only a task or thread that a cell left behind."""
+    kernel = _kernel()
+    # Displays of forked children of the kernel are dropped.
+    return kernel is not None and kernel.session.pid == os.getpid() and kernel.shell.displayhook.exec_result is not None
+
+
+def _kernel() -> Any | None:
+    """Returns the kernel that this code runs in, if there is one."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython.core.getipython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None)

@@ -1,0 +1,86 @@
+"""The messages between the tool server and its clients, typed for both ends.
+
+`POST /run` accepts a `RunRequest` and answers with a `RunReply`. Two more are for kernels only: `POST /install` accepts
+an `InstallRequest` and answers with a `RunReply` whose content reports the installed package; `POST /models` accepts a
+JSON array of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library: one end is
+in the kernel.
+"""
+
+from typing import Any, NotRequired, TypedDict, TypeGuard, cast
+
+RUN_PATH = "/run"
+INSTALL_PATH = "/install"
+MODELS_PATH = "/models"
+RESET_PATH = "/reset"
+STATUS_PATH = "/status"
+APPROVAL_PATH = "/approval"
+
+#: Environment variables with the address of a kernel's tool server.
+HOST_VARIABLE = "TOOL_SERVER_HOST"
+PORT_VARIABLE = "TOOL_SERVER_PORT"
+TOKEN_VARIABLE = "TOOL_SERVER_TOKEN"
+
+DEFAULT_PORT = 8900
+
+#: Characters of a package specifier, which takes time to parse.
+MAX_PACKAGE_NAME = 2000
+
+
+class RunRequest(TypedDict):
+    """A tool call."""
+
+    server_name: str
+    server_params: dict[str, Any]
+    #: Proof that `server_params` were registered under this name, see `ipybox.tool_exec.seal`.
+    seal: str | None
+    tool_name: str
+    tool_args: dict[str, Any]
+    #: The last mark in the output of the calling kernel (`ipybox.guest.marks`), or 0.
+    output_mark: NotRequired[int]
+
+
+class InstallRequest(TypedDict):
+    """A package that code requests."""
+
+    package_name: str
+
+
+class RunReply(TypedDict):
+    """The outcome of a tool call: `structured` and `content` as in MCP's CallToolResult.
+
+    A failed call has an `error`, and the `content` that the server sent in addition to the error's text, if any.
+    """
+
+    error: NotRequired[str]
+    structured: NotRequired[dict[str, Any] | None]
+    content: NotRequired[list[dict[str, Any]]]
+
+
+def is_install_request(value: object) -> TypeGuard[InstallRequest]:
+    """Returns whether a decoded JSON value is an `InstallRequest`."""
+    if not isinstance(value, dict):
+        return False
+    name = cast(dict[str, Any], value).get("package_name")
+    return isinstance(name, str) and len(name) <= MAX_PACKAGE_NAME
+
+
+class ModelsReply(TypedDict):
+    """The source of the models that were inferred, or why nothing was inferred."""
+
+    error: NotRequired[str]
+    models: NotRequired[str]
+
+
+def is_run_request(value: object) -> TypeGuard[RunRequest]:
+    """Returns whether a decoded JSON value is a `RunRequest`."""
+    if not isinstance(value, dict):
+        return False
+    request = cast(dict[str, Any], value)
+    return (
+        isinstance(request.get("server_name"), str)
+        and isinstance(request.get("tool_name"), str)
+        and isinstance(request.get("server_params"), dict)
+        and isinstance(request.get("tool_args"), dict)
+        and isinstance(request.get("seal"), str | None)
+        and isinstance(request.get("output_mark", 0), int)
+    )

@@ -1,0 +1,113 @@
+"""Saves the images and other forms of displays as files, within limits, because code can display anything."""
+
+import binascii
+import os
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ipybox.kernel_mgr.display_forms import files_of, image_of
+from ipybox.kernel_mgr.outputs import Display
+from ipybox.support.safe_directory import Directory, open_directory
+
+#: Maximum number of files per cell that are not images, and of their characters together.
+MAX_FILES = 20
+MAX_FILE_CHARS = 16 << 20
+
+#: Bytes of the images of one cell that are also kept in memory.
+MAX_IMAGE_DATA = 64 << 20
+
+#: Images are decoded in pieces of this many characters, so that none blocks the event loop. A multiple of 4.
+IMAGE_PIECE = 1 << 22
+
+
+@dataclass(frozen=True)
+class SavedFiles:
+    """The files that were saved: see `ExecutionOutput`.
+
+    Attributes:
+        of: The paths of all files of a display, by the number of the display.
+    """
+
+    images: list[Path] = field(default_factory=list[Path])
+    image_data: list[bytes | None] = field(default_factory=list[bytes | None])
+    files: list[Path] = field(default_factory=list[Path])
+    of: dict[int, tuple[Path, ...]] = field(default_factory=dict[int, tuple[Path, ...]])
+
+    def add(self, number: int, path: Path) -> None:
+        """Adds a file of a display."""
+        self.of[number] = (*self.of.get(number, ()), path)
+
+
+class DisplayFiles:
+    """The files of the displays of one cell, which `save` writes."""
+
+    def __init__(self, displays: Sequence[Display]):
+        self._displays = displays
+        #: The number of a display, and suffix and text of its form.
+        self._forms: list[tuple[int, str, str]] = []
+        self._omitted = 0
+        room, count = MAX_FILE_CHARS, 0
+        for number, display in enumerate(displays):
+            for suffix, text in files_of(display):
+                count += 1
+                if count <= MAX_FILES and len(text) <= room:
+                    room -= len(text)
+                    self._forms.append((number, suffix, text))
+                else:
+                    self._omitted += 1
+
+    def notices(self) -> list[str]:
+        """Returns a sentence about forms beyond the limits."""
+        if not self._omitted:
+            return []
+        return [
+            f"HTML, SVG, LaTeX or JSON was not saved for {self._omitted} displays: of one cell there can be "
+            f"{MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
+        ]
+
+    def save(self, directory: Path, *, untrusted_root: Path | None = None, base: Path | None = None) -> SavedFiles:
+        """Writes the images and other forms to new files in `directory`, which is created if needed.
+
+        `untrusted_root` is a directory that the cell can write: links there are not followed. If `base` does not exist,
+        nothing is created (`open_directory`). Git ignores a directory that is created in `base`.
+        """
+        saved = SavedFiles()
+        if self._forms or any(map(image_of, self._displays)):
+            makes = base is not None and not os.path.lexists(directory)
+            with open_directory(directory, untrusted_root=untrusted_root, base=base) as opened:
+                if makes:
+                    opened.keep_out_of_git()
+                self._save_images(opened, directory, saved)
+                for number, suffix, text in self._forms:
+                    path = directory / f"{secrets.token_hex(4)}{suffix}"
+                    opened.write_new(path.name, text.encode(errors="replace"))
+                    saved.files.append(path)
+                    saved.add(number, path)
+        return saved
+
+    def _save_images(self, opened: Directory, directory: Path, saved: SavedFiles) -> None:
+        room = MAX_IMAGE_DATA
+        for number, display in enumerate(self._displays):
+            image = image_of(display)
+            data = None if image is None else _decoded(image[1])
+            if image is not None and data is not None:
+                path = directory / f"{uuid.uuid4().hex}{image[0]}"
+                opened.write_new(path.name, data)
+                held = len(data) <= room
+                room -= len(data) if held else 0
+                saved.images.append(path)
+                saved.image_data.append(data if held else None)
+                saved.add(number, path)
+
+
+def _decoded(image: str) -> bytes | None:
+    data = bytearray()
+    try:
+        for start in range(0, len(image), IMAGE_PIECE):
+            data += binascii.a2b_base64(image[start : start + IMAGE_PIECE])
+    except ValueError:
+        return None
+    return bytes(data)

@@ -1,0 +1,88 @@
+"""Tracks one execution of a cell by its messages.
+
+An execution has finished when both its `execute_reply` and its `status: idle` have arrived: they use different
+channels, and output may still arrive after either one.
+https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-iopub-pub-sub-channel
+"""
+
+import asyncio
+from typing import Any, cast
+
+from ipybox.errors import RaisedException
+from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.output_collector import OutputCollector, OutputListener
+from ipybox.kernel_mgr.plain_text import plain
+
+
+class Execution:
+    """One execution: its progress, and the output of the code.
+
+    `KernelChannels` passes each of its messages to it; `KernelClient` waits for its end.
+
+    Args:
+        on_output: Called with each output as it arrives, see `OutputListener`.
+    """
+
+    def __init__(self, on_output: OutputListener | None = None):
+        self.outputs = OutputCollector(on_output)
+        #: The id of the `execute_request`.
+        self.msg_id = ""
+        #: Set when the kernel has started to run the code, or never will: an earlier interrupt has no effect.
+        self.begun = asyncio.Event()
+        #: Set when the execution has finished, or no more messages will arrive.
+        self.ended = asyncio.Event()
+        self._reply: Message | None = None
+        self._idle = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the execution has finished and all its output has arrived."""
+        return self._idle and self._reply is not None
+
+    def take(self, message: Message) -> None:
+        """Processes the next message."""
+        if message.type == "execute_reply":
+            self._reply = message
+        elif message.type == "execute_input":
+            self.begun.set()
+        elif message.type == "status":
+            self._idle = message.content.get("execution_state") == "idle"
+        self.outputs.add(message)
+        if self._idle and self._reply is not None:
+            self.outputs.end(self._reply)
+            self.lose()
+
+    def lose(self) -> None:
+        """Notes that no more messages will arrive."""
+        self.begun.set()
+        self.ended.set()
+
+    @property
+    def failure(self) -> str | None:
+        """The traceback of the error that the execution ended with, if any."""
+        content = self._error
+        if content is None:
+            return None
+        # Any value may be there, because code can send messages itself.
+        summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
+        return plain(_traceback(content) or summary)
+
+    @property
+    def raised(self) -> RaisedException | None:
+        """The exception that the execution ended with, if any."""
+        content = self._error or {}
+        name, value = content.get("ename"), content.get("evalue")
+        if not isinstance(name, str):
+            return None
+        return RaisedException(plain(name), plain(value) if isinstance(value, str) else "", plain(_traceback(content)))
+
+    @property
+    def _error(self) -> dict[str, Any] | None:
+        """The content of a reply that reports an error."""
+        content = self._reply.content if self._reply is not None else {}
+        return None if content.get("status", "ok") == "ok" else content
+
+
+def _traceback(content: dict[str, Any]) -> str:
+    lines = content.get("traceback")
+    return "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""

@@ -1,0 +1,209 @@
+"""Prepares the start of a gateway process: its command, its environment and its private directory.
+
+`KernelGateway` prepares a launch for each gateway process, and `GatewayProcess` starts it.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipybox.guest.packages import packages_dir
+from ipybox.guest.protocol import ENVIRONMENT_FILE
+from ipybox.guest.strays import GATEWAY_ID
+from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
+from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
+from ipybox.support.private_file import create_private
+from ipybox.workspace.programs import interpreter
+from ipybox.workspace.scratch import ScratchDirectory
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from ipybox.sandbox.launch import Sandbox
+    from ipybox.sandbox.policy import SandboxPolicy
+    from ipybox.sandbox.settings import SandboxSettings
+
+logger = logging.getLogger(__name__)
+
+#: Default variables of kernels. In validation errors, links to pydantic's documentation would only cost tokens.
+DEFAULT_VARIABLES = {"PYDANTIC_ERRORS_INCLUDE_URL": "0"}
+
+#: Private directories for caches of programs that a sandboxed kernel runs, because the home is not writable.
+SANDBOX_DIRECTORIES = {
+    "MPLCONFIGDIR": "matplotlib",
+    "PIP_CACHE_DIR": "pip",
+    "TMPDIR": "tmp",
+    "XDG_CACHE_HOME": "cache",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayLaunch:
+    """A prepared start of a gateway process.
+
+    Attributes:
+        command: The command line.
+        env: The environment of the gateway, and of srt around it. It contains no variable that is set for kernels,
+            because srt runs on the host.
+        cwd: The working directory of the process; None for that of this process.
+        scratch: The private directory of the gateway, which the owner of the launch removes.
+        policy: Explains denials of the sandbox; None without a sandbox.
+        notices: Sentences about files of the workspace that the sandbox hides or can't protect.
+    """
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path | None
+    scratch: ScratchDirectory
+    policy: "SandboxPolicy | None" = None
+    notices: Sequence[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayConfig:
+    """The configuration of a kernel gateway, which prepares each start of its process.
+
+    Attributes:
+        sandbox_settings: The sandbox settings; None without a sandbox.
+        working_dir: The working directory of the kernels; None for that of this process.
+        kernel_env: Environment variables for the kernels.
+        limits: The resource limits of the kernels.
+        log_level: Logging level of the gateway.
+        tools: Whether code in kernels can call tools.
+        prespawn: Whether the gateway starts a kernel before a client asks for one.
+    """
+
+    sandbox_settings: "SandboxSettings | None" = None
+    working_dir: Path | None = None
+    kernel_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
+    log_level: str = "INFO"
+    tools: bool = False
+    prespawn: bool = False
+
+    @property
+    def workspace(self) -> Path:
+        """The working directory of the kernels, without links in its path."""
+        return (self.working_dir or Path.cwd()).resolve()
+
+    async def prepare(self, token: str | None) -> GatewayLaunch:
+        """Returns a launch of the gateway, with a new private directory.
+
+        Args:
+            token: The token that clients on a port must send; None if there is no port.
+
+        Raises:
+            OSError, SandboxError: If the gateway can't be started.
+        """
+        sandbox = self._sandbox()
+        scratch = ScratchDirectory(sockets=True, writable=() if sandbox is None else sandbox.writable())
+        try:
+            guest_dir = scratch.path if sandbox is None else scratch.path / "guest"
+            self._fill(guest_dir, scratch.path)
+            command = self._command()
+            env = self._environment(guest_dir, token)
+            if sandbox is None:
+                return GatewayLaunch(command=command, env=env, cwd=self.working_dir, scratch=scratch)
+            return await self._confined(sandbox, command, env, guest_dir, scratch)
+        except BaseException:
+            scratch.remove()
+            raise
+
+    async def _confined(
+        self, sandbox: "Sandbox", command: list[str], env: dict[str, str], guest_dir: Path, scratch: ScratchDirectory
+    ) -> GatewayLaunch:
+        """Returns the launch of a gateway in the sandbox."""
+        from ipybox.sandbox.launch import srt_temporary
+        from ipybox.sandbox.preflight import require_sandbox
+
+        require_sandbox(sandbox.path)  # reports a missing program before the workspace is searched
+        if sandbox.settings.has_network:
+            command.append("--proxy")
+            env |= inherited(PROXIES)  # how srt reaches the hosts that its settings allow
+        if sys.platform == "linux":
+            command += ["--confine", "--writable", *map(str, sandbox.writable()), str(guest_dir)]
+        command += ["--directory", str(sandbox.workspace)]
+        env["PATH"] = sandbox.path
+        env["TMPDIR"] = str(srt_temporary(scratch.path))
+        env["CLAUDE_CODE_TMPDIR"] = str(guest_dir / SANDBOX_DIRECTORIES["TMPDIR"])  # becomes TMPDIR inside srt
+        # In a thread, because searching a large workspace takes a while.
+        policy = await asyncio.to_thread(sandbox.policy, guest_dir)
+        notices = [*sandbox.settings.notices, *sandbox.found.notices]
+        for notice in notices:
+            logger.warning("%s", notice)
+        return GatewayLaunch(
+            command=await asyncio.to_thread(sandbox.kernel_command, command, scratch.path, guest_dir),
+            env=env,
+            cwd=scratch.path,
+            scratch=scratch,
+            policy=policy,
+            notices=notices,
+        )
+
+    def _sandbox(self) -> "Sandbox | None":
+        if self.sandbox_settings is None:
+            return None
+        from ipybox.workspace.imports import guard_imports
+
+        guard_imports(WritablePlaces(self.workspace, self.sandbox_settings))
+        from ipybox.sandbox.launch import Sandbox
+
+        return Sandbox(self.sandbox_settings, self.workspace)
+
+    def _command(self) -> list[str]:
+        command = [str(interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self.log_level]
+        if self.tools:
+            command.append("--tools")
+        if self.prespawn:
+            command.append("--prespawn")
+        if self.limits.memory is not None:
+            command += ["--memory-limit", str(self.limits.memory)]
+        if self.limits.processes is not None:
+            command += ["--process-limit", str(self.limits.processes)]
+        return command
+
+    def _environment(self, guest_dir: Path, token: str | None) -> dict[str, str]:
+        own = {
+            "JUPYTER_CONFIG_DIR": str(guest_dir),
+            "JUPYTER_NO_CONFIG": "1",
+            "IPYBOX_RUNTIME_DIR": str(guest_dir),
+            "TMPDIR": str(guest_dir),  # Jupyter leaves files there
+        }
+        if token is not None:
+            own["KG_AUTH_TOKEN"] = token
+        return inherited(SAFE_VARIABLES) | own
+
+    def _fill(self, guest_dir: Path, private_dir: Path) -> None:
+        """Creates the guest's private directory, which contains the environment of the kernels."""
+        guest_dir.mkdir(mode=0o700, exist_ok=True)
+        environment = DEFAULT_VARIABLES | inherited(SAFE_VARIABLES) | dict(self.kernel_env)
+        bin_dir = str(interpreter().parent)
+        path = environment.get("PATH", os.defpath)
+        if bin_dir not in path.split(os.pathsep):
+            environment["PATH"] = f"{bin_dir}{os.pathsep}{path}"  # so that `!python` runs the kernel's Python
+        if self.sandbox_settings is not None:
+            environment["SANDBOX_RUNTIME"] = "1"  # srt sets it for programs that it runs
+            for variable, name in SANDBOX_DIRECTORIES.items():
+                (guest_dir / name).mkdir()
+                environment[variable] = str(guest_dir / name)
+            if self.sandbox_settings.has_network:
+                environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
+        environment.setdefault("PIP_PYTHON", str(self._pip(guest_dir)))
+        environment["IPYTHONDIR"] = str(guest_dir / "ipython")
+        environment[GATEWAY_ID] = str(private_dir)
+        with create_private(guest_dir / ENVIRONMENT_FILE) as opened:
+            json.dump(environment, opened)
+
+    def _pip(self, guest_dir: Path) -> Path:
+        """Creates the program that pip runs for kernels in place of itself, and returns its path."""
+        command = [str(interpreter()), "-P", "-m", "ipybox.guest.pip_command", str(packages_dir(self.workspace))]
+        program = guest_dir / "pip-of-kernels"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        program.chmod(0o700)
+        return program

@@ -1,0 +1,155 @@
+"""One gateway process, from `spawn` to `end`. `KernelGateway` owns it, and starts a new one when needed.
+
+`end` closes the link, which ends the gateway and its kernels. A process that still runs after a bounded wait gets
+SIGTERM, then SIGKILL, with its whole group. Then `end` removes the private directory.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections import deque
+from contextlib import suppress
+
+from ipybox.errors import GatewayError
+from ipybox.guest.strays import GATEWAY_ID, kill_marked
+from ipybox.kernel_mgr.gateway_launch import GatewayLaunch
+from ipybox.kernel_mgr.link import Link
+from ipybox.support.acceptor import AcceptedSocket
+from ipybox.support.printable import printable
+from ipybox.support.process_group import signal_group
+from ipybox.support.tasks import TaskSet
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT = 60.0
+TERMINATE_GRACE = 2.0
+
+#: Lines of stderr that are kept for error messages.
+STDERR_LINES = 20
+
+
+class GatewayProcess:
+    """Owns the process, the link to it, its stderr and its private directory.
+
+    Args:
+        launch: The prepared launch. This object owns its directory from now on.
+        log_to_stderr: Whether the log of the gateway goes to this process's stderr. Otherwise it is logged in this
+            process at level DEBUG.
+    """
+
+    def __init__(self, launch: GatewayLaunch, *, log_to_stderr: bool):
+        self.launch = launch
+        self.link = Link()
+        self._log_to_stderr = log_to_stderr
+        self._process: asyncio.subprocess.Process | None = None
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr_transport: asyncio.ReadTransport | None = None
+        self._tasks = TaskSet()
+
+    @property
+    def pid(self) -> int:
+        """The id of the gateway process, or of the sandbox around it."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended, or closed the link."""
+        return self.link.closed.is_set()
+
+    async def spawn(self, on_tool_connection: AcceptedSocket | None) -> None:
+        """Starts the process, but does not wait until it answers.
+
+        Args:
+            on_tool_connection: Accepts each connection that code in a kernel opens to the tool server.
+
+        Raises:
+            OSError: If the process can't be started.
+        """
+        # Not asyncio's pipe: asyncio would consider the process running until every holder of the pipe has ended.
+        read_end, write_end = os.pipe()
+        with os.fdopen(write_end, "wb") as stderr:
+            reader = asyncio.StreamReader()
+            self._stderr_transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
+            )
+            self._tasks.start(self._read_stderr(reader))
+            self._process = await asyncio.create_subprocess_exec(
+                *self.launch.command,
+                env=self.launch.env,
+                cwd=self.launch.cwd,
+                stdin=self.link.guest_end.fileno(),
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self.link.open(on_tool_connection)
+        self._tasks.start(self._end_with_process(self._process))
+
+    async def until_ready(self) -> None:
+        """Waits until the gateway answers requests.
+
+        Raises:
+            GatewayError: If the process ends or does not answer in time; the message contains its last lines of stderr.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_TIMEOUT):
+                await self.link.settled()
+        if self.ended:
+            raise GatewayError(f"the kernel gateway ended at its start{await self._last_words()}")
+        if not self.link.ready.is_set():
+            raise GatewayError(f"the kernel gateway did not answer in {START_TIMEOUT:g} s{await self._last_words()}")
+
+    async def wait(self) -> None:
+        """Waits until the process ends."""
+        if self._process is not None:
+            await self._process.wait()
+
+    async def end(self, timeout: float) -> None:
+        """Ends the process with all its kernels and children, and removes its directory.
+
+        Args:
+            timeout: Seconds to wait for the process to end by itself before it is terminated.
+        """
+        self.link.close()
+        if self._process is not None:
+            await self._end_group(self._process, timeout)
+            if self._process.returncode != 0:
+                # The gateway has not ended the processes that its kernels started.
+                await asyncio.to_thread(kill_marked, f"{GATEWAY_ID}={self.launch.scratch.path}")
+        await self._tasks.cancel()
+        if self._stderr_transport is not None:
+            self._stderr_transport.close()
+        self.launch.scratch.remove()
+
+    async def _last_words(self) -> str:
+        await self._tasks.wait(timeout=1)
+        return f":\n{chr(10).join(self._stderr)}" if self._stderr else ""
+
+    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
+        while chunk := await stderr.read(65536):
+            text = printable(chunk.decode(errors="replace"), lines=True)
+            if self._log_to_stderr:
+                print(text, end="", file=sys.stderr, flush=True)
+            for line in text.splitlines():
+                self._stderr.append(line)
+                logger.debug("gateway: %s", line)
+
+    async def _end_with_process(self, process: asyncio.subprocess.Process) -> None:
+        """Kills the rest of an ended process's group, because a sandbox outlives the process that set it up."""
+        await process.wait()
+        signal_group(process.pid, signal.SIGKILL)
+        self.link.close()
+
+    async def _end_group(self, process: asyncio.subprocess.Process, timeout: float) -> None:
+        for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await process.wait()
+                break
+            signal_group(process.pid, next_signal)
+        # The gateway may have left processes in its group.
+        signal_group(process.pid, signal.SIGKILL)
+        await process.wait()

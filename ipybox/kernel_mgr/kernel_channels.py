@@ -1,0 +1,160 @@
+"""The channels to a kernel, over one WebSocket of the gateway.
+
+One task reads the WebSocket and passes each message to the listener of the request that the message belongs to.
+`RemoteKernel` opens the channels to each kernel that it creates.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any, Protocol
+
+import aiohttp
+
+from ipybox.errors import KernelDiedError
+from ipybox.guest.protocol import MARK
+from ipybox.kernel_mgr import messages, timeouts
+from ipybox.support.deadline import Deadline
+from ipybox.support.printable import printable
+from ipybox.support.sizes import format_bytes
+
+logger = logging.getLogger(__name__)
+
+#: Maximum bytes of a message from a kernel, such as the output of one `print`.
+MAX_MESSAGE_BYTES = 256 << 20
+
+#: Frames after which no more arrive.
+CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
+
+
+class MessageListener(Protocol):
+    """Receives the messages of one request; neither method may block."""
+
+    def take(self, message: messages.Message) -> None:
+        """Processes the next message."""
+
+    def lose(self) -> None:
+        """Notes that no more messages will arrive."""
+
+
+class KernelChannels:
+    """Sends requests to a kernel and sorts its messages; `open` and `close` may alternate."""
+
+    def __init__(self) -> None:
+        self._websocket: aiohttp.ClientWebSocketResponse | None = None
+        self._jupyter_session = ""
+        self._listeners: dict[str, MessageListener] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._misunderstood = False
+        #: The last mark that has arrived in the output.
+        self._mark = 0
+        self._marked = asyncio.Event()
+        #: Why no more messages arrive, or why none will when the channels close.
+        self.death = "not connected to a kernel"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the channels are not known to be closed."""
+        return self._reader is not None and not self._reader.done()
+
+    def open(self, websocket: aiohttp.ClientWebSocketResponse, jupyter_session: str) -> None:
+        """Starts to read the messages of a new kernel.
+
+        Args:
+            websocket: The kernel's channels.
+            jupyter_session: The id of the Jupyter session in requests.
+        """
+        self._websocket = websocket
+        self._jupyter_session = jupyter_session
+        self._mark = 0
+        self._reader = asyncio.create_task(self._read(websocket))
+
+    async def close(self, timeout: float) -> bool:
+        """Closes the WebSocket; returns whether the gateway confirmed that within `timeout` seconds."""
+        websocket, self._websocket = self._websocket, None
+        if websocket is None:
+            return True
+        try:
+            async with Deadline(timeout).limit():
+                await websocket.close()
+        except TimeoutError:
+            return False
+        finally:
+            if self._reader is not None:
+                self._reader.cancel()
+                await asyncio.wait([self._reader])
+                self._reader = None
+        return True
+
+    async def request(self, msg_type: str, content: dict[str, Any], listener: MessageListener) -> str:
+        """Sends a request on the shell channel, whose replies and outputs go to `listener`, and returns its id.
+
+        Raises:
+            KernelDiedError: If there is no kernel to receive the request.
+        """
+        if not self.alive or self._websocket is None:
+            raise KernelDiedError(self.death)
+        msg_id, data = messages.encode_request(msg_type, content, session=self._jupyter_session, channel="shell")
+        self._listeners[msg_id] = listener
+        try:
+            await self._websocket.send_bytes(data)
+        except (aiohttp.ClientError, OSError) as exc:
+            del self._listeners[msg_id]
+            raise KernelDiedError(self.death) from exc
+        return msg_id
+
+    def forget(self, msg_id: str) -> None:
+        """Ignores all further messages of a request."""
+        self._listeners.pop(msg_id, None)
+
+    async def until_mark(self, number: int) -> None:
+        """Waits until all output before a mark has arrived, at most `MARK_TIMEOUT` seconds."""
+        with suppress(TimeoutError):
+            async with Deadline(timeouts.MARK_TIMEOUT).limit():
+                while self._mark < number:
+                    self._marked.clear()
+                    await self._marked.wait()
+
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        """Passes messages to their listeners, until the kernel or the connection ends."""
+        try:
+            while self._take(await websocket.receive()):
+                pass
+        finally:
+            for listener in self._listeners.values():
+                listener.lose()
+
+    def _take(self, frame: aiohttp.WSMessage) -> bool:
+        """Passes a message to its listener; returns whether more can arrive."""
+        if frame.type is aiohttp.WSMsgType.ERROR:
+            error = frame.data
+            if isinstance(error, aiohttp.WebSocketError) and error.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
+                self.death = (
+                    f"the kernel sent a message of more than {format_bytes(MAX_MESSAGE_BYTES)}, which ends the "
+                    "connection to it: print less in one call, or write it to a file"
+                )
+            return False
+        if frame.type is not aiohttp.WSMsgType.BINARY:
+            return frame.type not in CLOSED
+        try:
+            message = messages.decode(frame.data)
+        except ValueError as exc:
+            logger.log(
+                logging.DEBUG if self._misunderstood else logging.WARNING,
+                "ignored an invalid message of the kernel gateway: %s",
+                printable(str(exc)),
+            )
+            self._misunderstood = True
+            return True
+        if message.type == "status" and message.content.get("execution_state") == "dead":
+            return False
+        if message.type == MARK:  # has no parent, because threads of earlier cells set marks, too
+            self._note_mark(message.content.get("number"))
+        elif (listener := self._listeners.get(message.parent_id or "")) is not None:
+            listener.take(message)
+        return True
+
+    def _note_mark(self, number: object) -> None:
+        if isinstance(number, int):
+            self._mark = number
+            self._marked.set()

@@ -1,0 +1,92 @@
+"""Finds out which processes below a gateway are helpers, and which kernel each of the others belongs to.
+
+Code in a kernel can rename its processes, restart them repeatedly, and leave its process tree. So the command line of
+a process counts only if the place in the tree and the start time agree: the operating system reports both, and no
+process can change them. The time of the first poll does not matter. `LimitMonitor` uses this.
+"""
+
+import re
+from collections.abc import Mapping
+
+from ipybox.kernel_mgr.limits.process_tree import ProcessTree
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
+
+#: The command line of the gateway. The command lines of the sandbox around it only end with it.
+GATEWAY = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.gateway\0")
+
+#: The command line of a kernel, which contains its id in a file name.
+KERNEL = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
+
+
+class KernelProcesses:
+    """Distinguishes helpers and the processes of each kernel, including daemons.
+
+    The gateway is the oldest process with its command line. Helpers are the gateway and all processes that are at least
+    as old: the sandbox around it. A kernel is a child of the gateway with a kernel's command line; if two claim the
+    same id, it belongs to the first one.
+
+    Other processes belong to the kernel that they are below, or else to the kernel below which they were first seen. A
+    process that left its kernel's tree earlier is unattributed, because its kernel is unknown.
+
+    Args:
+        tree: The processes below the gateway, or below the sandbox around it. The gateway must run.
+    """
+
+    def __init__(self, tree: ProcessTree):
+        self._tree = tree
+        candidates = [pid for pid in tree.pids() if GATEWAY.match(tree.command(pid))]
+        # Without a gateway, only the root is a helper.
+        self._gateway = min(candidates, key=tree.start_time, default=tree.root)
+        self._gateway_started = tree.start_time(self._gateway)
+        self._started: dict[int, float] = {}
+        self._owners: dict[int, str] = {}
+        self._kernels: dict[str, int] = {}
+        #: The gateway and the sandbox around it, at the last poll.
+        self.helpers: set[int] = set()
+
+    @property
+    def kernels(self) -> set[str]:
+        """The ids of the kernels that had processes at the last poll."""
+        return self.owners - {UNATTRIBUTED}
+
+    @property
+    def owners(self) -> set[str]:
+        """The ids of these kernels, and `UNATTRIBUTED` if there were unattributed processes."""
+        return set(self._owners.values())
+
+    def look(self, parents: Mapping[int, int]) -> None:
+        """Updates the processes and their owners, from the result of `ProcessTree.parents`."""
+        before, self._owners, self.helpers = self._owners, {}, set()
+        self._started = {pid: started for pid, started in self._started.items() if pid in parents}
+        self._kernels = {kernel: pid for kernel, pid in self._kernels.items() if pid in parents}
+        for pid, parent in parents.items():
+            owner = self._owners.get(parent)
+            if owner:
+                if pid not in self._started:
+                    self._started[pid] = self._tree.start_time(pid)
+            else:
+                owner = self._find_owner(pid, parent, before)
+            if owner is None:
+                self.helpers.add(pid)
+            else:
+                self._owners[pid] = owner
+
+    def pids(self, owner: str | None) -> list[int]:
+        """Returns the processes of a kernel, or the unattributed ones, parents before children."""
+        return [pid for pid, found in self._owners.items() if found == owner]
+
+    def _find_owner(self, pid: int, parent: int, before: Mapping[int, str]) -> str | None:
+        """Returns the owner of a process that is not below a process of a kernel; None if it is a helper."""
+        started = self._tree.start_time(pid)
+        if started <= self._gateway_started:
+            return None
+        # The system may have reused the id of a process that ended.
+        same = self._started.get(pid) == started
+        self._started[pid] = started
+        if same and (owner := before.get(pid)):
+            return owner
+        if parent == self._gateway and (match := KERNEL.match(self._tree.command(pid))):
+            kernel = match[1].decode()
+            if self._kernels.setdefault(kernel, pid) == pid:  # only the first one with the id, while it lives
+                return kernel
+        return UNATTRIBUTED

@@ -1,0 +1,323 @@
+"""The monitor that enforces the resource limits of kernels and all processes that they start, from the host.
+
+It polls the process tree below the gateway, in its own thread that a busy event loop does not delay. Each poll
+overestimates memory cheaply. Only if the estimate exceeds the limit is memory measured exactly, which is slow. In the
+guest, `ipybox.guest.rlimits` applies first: most programs get a MemoryError there and nothing is killed.
+`KernelGateway` owns the monitor.
+
+It can't see System V shared memory, data that waits in pipes and sockets, or files on disks. It stops accidents and
+plain hogs within a tenth of a second; against a program made to evade it, run ipybox in a control group.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
+from ipybox.kernel_mgr.limits.process_tree import process_tree
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
+from ipybox.support.sizes import format_bytes
+
+logger = logging.getLogger(__name__)
+
+#: Minimum and maximum seconds between two polls.
+MIN_PAUSE = 0.1
+MAX_PAUSE = 0.5
+
+#: Assumed maximum growth of memory, in bytes per second, to compute the length of a pause.
+FILL_RATE = 4 << 30
+
+#: A pause is at least this many times as long as the previous poll, up to MAX_PACED_PAUSE.
+PACE = 5
+MAX_PACED_PAUSE = 1.0
+
+#: Seconds to find all processes of a fork bomb; then those found so far are killed.
+STOP_TIMEOUT = 2.0
+
+#: Seconds after which the gateway is also killed if some processes survive a kill.
+KILL_TIMEOUT = 5.0
+
+#: Seconds to wait for the root of the tree to end by itself.
+TERMINATE_GRACE = 1.0
+
+
+class LimitMonitor:
+    """Monitors the processes below one process and kills them when they exceed a limit.
+
+    The gateway and the sandbox around it don't count, except for the growth of their memory. Start the monitor when the
+    gateway answers; kernels may already run. After a kill, monitoring goes on.
+
+    Kernels share the limits: of several, the monitor kills the one that uses most. Processes that left their kernel
+    unseen count as another kernel, so that no other kernel is killed for their use. CPU time is counted per kernel.
+
+    Args:
+        pid: The gateway process, or the sandbox around it, a child of this process. It is killed only if too much is
+            used even without the kernels.
+        limits: The resource limits.
+        on_exceeded: Called in the event loop, with a message for people and the id of the kernel that is about to be
+            killed: None for all, `UNATTRIBUTED` for processes that left their kernel unseen.
+        on_cpu_exceeded: The same for the CPU time of a kernel's cell, once per cell; nothing is killed then.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        limits: ResourceLimits,
+        on_exceeded: Callable[[str, str | None], object],
+        on_cpu_exceeded: Callable[[str, str], object],
+    ):
+        self._limits = limits
+        self._on_exceeded = on_exceeded
+        self._on_cpu_exceeded = on_cpu_exceeded
+        self._tree = process_tree(pid)
+        self._trees = KernelProcesses(self._tree)
+        #: The private memory that each helper had at the start.
+        self._memory_before: dict[int, int] = {}
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._ended = asyncio.Event()
+        self._cells: dict[str, _CellTime] = {}
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def start(self) -> None:
+        """Starts monitoring.
+
+        Raises:
+            RuntimeError: If the monitor was started before.
+        """
+        if self._thread is not None:
+            raise RuntimeError("the limit monitor was started before")
+        pids = self._look_around()
+        self._memory_before = {pid: self._tree.resident(pid).private for pid in self._trees.helpers}
+        self._tree.open_private_files(pids)
+        self._thread = threading.Thread(
+            target=self._run, args=(asyncio.get_running_loop(),), name="ipybox-limits", daemon=True
+        )
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stops monitoring. No callback is called afterwards."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            await self._ended.wait()
+            self._thread.join()
+
+    def start_cell(self, kernel: str) -> None:
+        """Starts to count the CPU time of a cell."""
+        if self._limits.cpu_seconds is not None:
+            self._cells[kernel] = _CellTime()
+            self._wake.set()
+
+    def end_cell(self, kernel: str) -> None:
+        """Stops counting CPU time. `on_cpu_exceeded` is not called for this cell afterwards."""
+        self._cells.pop(kernel, None)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        if sys.platform == "linux":  # threads have ids like processes there
+            with contextlib.suppress(OSError):  # only root may
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                started = time.monotonic()
+                try:
+                    pids = self._look_around()
+                    pause = self._look(pids, loop)
+                except OSError as exc:  # a shortage of the machine, such as too many open files
+                    logger.warning("can't list the kernel's processes: %s", exc)
+                    pids, pause = [0], MAX_PAUSE
+                if not pids:
+                    break
+                self._wake.wait(max(pause, min(PACE * (time.monotonic() - started), MAX_PACED_PAUSE)))
+        finally:
+            self._tree.close()
+            _call(loop, self._ended.set)
+
+    def _look_around(self) -> list[int]:
+        """Returns the current processes, and updates their owners."""
+        parents = self._tree.parents()
+        self._trees.look(parents)
+        return list(parents)
+
+    def _look(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> float:
+        """Checks all limits, kills processes that exceed one, and returns the seconds until the next poll."""
+        pauses = [MAX_PAUSE, *self._check_cpu(pids, loop)]
+        excess = None
+        if (limit := self._limits.processes) is not None:
+            count = len(pids) - len(self._trees.helpers)
+            pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
+            if count > limit:
+                excess = self._process_excess(count, limit)
+        if excess is None and (limit := self._limits.memory) is not None:
+            used = self._memory(pids, limit)
+            pauses.append((limit - used) / FILL_RATE)
+            if used > limit:
+                excess = self._memory_excess(used, limit)
+        if excess is not None:
+            text, kernel, share = excess
+            if not self._end(kernel, f"{text}: {_fate(kernel, share)}", loop) and kernel == UNATTRIBUTED:
+                # A kernel starts processes faster than the monitor kills them.
+                self._end(None, f"{text}: {_fate(None)}", loop)
+        return max(min(pauses), MIN_PAUSE)
+
+    def _process_excess(self, count: int, limit: int) -> tuple[str, str | None, str]:
+        """Returns the exceeded limit, the kernel to kill (None for all), and the kernel's share, for messages."""
+        kernel, own = self._largest(len)
+        whose = "the kernel and what it started" if kernel is None else "all kernels and what they started"
+        text = f"{whose} were {count} processes, more than process_limit={limit} allows"
+        return text, kernel, f"had {own} of them"
+
+    def _memory_excess(self, used: int, limit: int) -> tuple[str, str | None, str]:
+        kernel, own = self._largest(self._tree.exact)
+        whose = "the kernel and its processes" if kernel is None else "all kernels and their processes"
+        text = f"{whose} used {format_bytes(used)} of memory, more than memory_limit={format_bytes(limit)} allows"
+        return text, kernel, f"used {format_bytes(own)} of it"
+
+    def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
+        """Returns the owner of processes that uses most, and how much; None if there is only one owner."""
+        owners = self._trees.owners
+        if len(owners) < 2:
+            return None, 0
+        own = {owner: size(self._trees.pids(owner)) for owner in owners}
+        kernel = max(own, key=own.__getitem__)
+        return kernel, own[kernel]
+
+    def _memory(self, pids: list[int], limit: int) -> int:
+        """Returns the used memory: an upper bound if that is within the limit, or else the exact amount."""
+        counted = [pid for pid in pids if pid not in self._trees.helpers]
+        helpers = sum(
+            max(0, self._tree.resident(pid).private - self._memory_before.get(pid, 0)) for pid in self._trees.helpers
+        )
+        bound = helpers + self._tree.hidden() + sum(self._tree.resident(pid).total for pid in counted)
+        return bound if bound <= limit else helpers + self._tree.exact(counted)
+
+    def _check_cpu(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> Iterable[float]:
+        limit = self._limits.cpu_seconds
+        for kernel, cell in tuple(self._cells.items()):
+            if limit is None or cell.exceeded:
+                continue
+            # Processes that left the tree of their kernel unseen are counted only where their kernel is clear.
+            kernels = self._trees.kernels
+            if kernels <= {kernel}:
+                whose, counted = None, pids
+            else:
+                whose = kernel if kernel in kernels else UNATTRIBUTED
+                counted = self._trees.pids(whose)
+            cell.note(self._tree.cpu(counted, self._trees.helpers), whose)
+            if cell.used > limit:
+                cell.exceeded = True
+                message = f"the cell used {cell.used:.1f} s of CPU time, more than cpu_seconds={limit:g} allows"
+                _call(loop, self._report_cpu, cell, message, kernel)
+            yield (limit - cell.used) / (os.cpu_count() or 1)
+
+    def _report(self, callback: Callable[..., object], message: str, kernel: str | None) -> None:
+        if not self._stopping:
+            callback(message, kernel)
+
+    def _report_cpu(self, cell: "_CellTime", message: str, kernel: str) -> None:
+        if cell is self._cells.get(kernel):
+            self._report(self._on_cpu_exceeded, message, kernel)
+
+    def _doomed(self, kernel: str | None) -> set[int]:
+        """Returns the current processes of one kernel, or all but the helpers."""
+        pids = self._look_around()
+        return set(pids) - self._trees.helpers if kernel is None else set(self._trees.pids(kernel))
+
+    def _end(self, kernel: str | None, message: str, loop: asyncio.AbstractEventLoop) -> bool:
+        """Reports and kills a kernel, or all; returns whether all processes have ended."""
+        _call(loop, self._report, self._on_exceeded, message, kernel)
+        return self._kill(kernel)
+
+    def _kill(self, kernel: str | None) -> bool:
+        """Kills all processes of a kernel; or all but the helpers, and these, too, if that does not help.
+
+        Returns whether all processes have ended.
+        """
+        stopped, all_found = self._stop_all(kernel)
+        doomed = stopped
+        deadline = time.monotonic() + KILL_TIMEOUT
+        while doomed and time.monotonic() < deadline:
+            _signal(doomed, signal.SIGKILL)
+            time.sleep(0.005)  # the end of grandchildren sends no signal
+            left = self._doomed(kernel)
+            # A process that appears after all were found is a new kernel, which the gateway has already started.
+            doomed = {pid for pid in (doomed & left if all_found else left) if self._tree.alive(pid)}
+        limit = self._limits.memory
+        # Files in the sandbox's memory stay until the sandbox ends, and the gateway may have grown, too. At least half
+        # of the limit must be left for the next kernel.
+        if kernel is None and (doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit / 2)):
+            self._end_root()
+        return not doomed
+
+    def _end_root(self) -> None:
+        """Ends all processes; the root first gets time to clean up."""
+        pids = self._tree.pids()
+        deadline = time.monotonic() + TERMINATE_GRACE
+        _signal([self._tree.root] if pids else [], signal.SIGTERM)
+        while (pids := [pid for pid in pids if self._tree.alive(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        _signal(pids, signal.SIGKILL)
+
+    def _stop_all(self, kernel: str | None) -> tuple[set[int], bool]:
+        """Stops the processes of `_doomed`, so that they can't fork; returns them, and whether these are all."""
+        deadline = time.monotonic() + STOP_TIMEOUT
+        stopped: set[int] = set()
+        quiet = 0
+        while quiet < 2 and time.monotonic() < deadline:
+            new = self._doomed(kernel) - stopped
+            _signal(new, signal.SIGSTOP)
+            stopped |= new
+            quiet = 0 if new else quiet + 1
+        return stopped, quiet == 2
+
+
+class _CellTime:
+    """The CPU time of one cell."""
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.exceeded = False
+        self._before: float | None = None
+        self._whose: str | None = None
+
+    def note(self, total: float, whose: str | None) -> None:
+        """Notes the CPU time of the processes of one owner, or of all if `whose` is None."""
+        if self._before is None or whose != self._whose:
+            self._before, self._whose = total - self.used, whose
+        # The sum dips while an ended child is not yet counted with its parent.
+        self.used = max(self.used, total - self._before)
+
+
+def _fate(kernel: str | None, share: str = "") -> str:
+    """Describes the end of a kernel, of all kernels, or of processes that left their kernel."""
+    if kernel is None:
+        return "the kernel was killed"
+    if kernel == UNATTRIBUTED:
+        return f"processes that had left their kernel, which {share}, were killed"
+    return f"this one, which {share}, was killed"
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(callback, *args)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

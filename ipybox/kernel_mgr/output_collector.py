@@ -1,0 +1,260 @@
+"""Collects the output of a cell as a Jupyter front end would, without I/O.
+
+Outputs keep the order in which they arrived. `update_display` replaces the content of a display, `clear_output`
+removes all output so far. All of it is bounded, because code can send any message: at most `MAX_OUTPUT_BYTES` of
+messages are held in memory. `Execution` adds messages; `KernelClient` reads the result.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
+
+from ipybox.kernel_mgr.display_forms import display_of, joined, object_of, text_of
+from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.outputs import Display, Stream, StreamName
+from ipybox.kernel_mgr.plain_text import plain, split_unfinished
+from ipybox.support.bounded_json import MAX_VALUES, count_values
+from ipybox.support.sizes import format_bytes
+
+#: Bytes of messages of one cell whose outputs are kept; further ones are dropped.
+MAX_OUTPUT_BYTES = 256 << 20
+
+#: Bytes that a display counts in addition to its message.
+DISPLAY_BYTES = 512
+
+#: Bytes that each change between stdout and stderr counts, because it starts another text.
+CHANGE_BYTES = 128
+
+#: Bytes that each JSON value of a display counts, if that is more than the display counts otherwise: a decoded value
+#: can take many times the bytes of its text.
+VALUE_BYTES = 64
+
+#: Called with each output as it arrives, and its size: the characters of a text, or the bytes that a display counts.
+OutputListener = Callable[[Stream | Display, int], object]
+
+
+@dataclass(slots=True)
+class StreamRun:
+    """The texts of one stream that arrived with no other output between them."""
+
+    name: StreamName
+    texts: list[str] = field(default_factory=list[str])
+
+    def join(self) -> str:
+        """Returns the whole text, and keeps it in place of its many parts: it can be a quarter of a gigabyte."""
+        self.texts[:] = ["".join(self.texts)]
+        return self.texts[0]
+
+
+class OutputCollector:
+    """Collects the outputs of one cell from its messages.
+
+    `add` accepts the messages of outputs in order. `end` accepts the reply after all of them, because the reply may
+    arrive earlier. `text`, `displays` and `in_order` return the final output, after updates and clearings.
+
+    Args:
+        on_output: Called with each output as it arrives.
+    """
+
+    def __init__(self, on_output: OutputListener | None = None) -> None:
+        self._on_output = on_output
+        self._outputs: list[StreamRun | Display] = []
+        #: The last update of each display id: the number of outputs before it, the new display, and its bytes.
+        self._updates: dict[str, tuple[int, Display, int]] = {}
+        self._places: Counter[str] = Counter()
+        self._clear_before_next = False
+        #: The start of a control sequence, and the stream that it arrived in.
+        self._held_back = ""
+        self._stream: StreamName = "stdout"
+        #: The tracebacks that were shown. If the cell fails, the last one is its own, which the reply contains, too.
+        self._tracebacks: list[str] = []
+        self._bytes = 0
+        self._left_out = 0
+
+    def add(self, message: Message) -> None:
+        """Adds one message; messages of other types are ignored."""
+        match message.type:
+            case "stream":
+                self._add_stream_of(message)
+            case "display_data":
+                self._add_display_of(message)
+            case "execute_result":
+                self._add_display_of(message, is_result=True)
+            case "update_display_data":
+                self._update_display(message)
+            case "clear_output":
+                if message.content.get("wait"):
+                    self._clear_before_next = True
+                else:
+                    self._clear()
+            case "error":
+                if self._has_room(message, len(message.raw_content)):
+                    self._tracebacks.append(f"{joined(message.content.get('traceback'), between=chr(10))}\n")
+            case _:
+                pass
+
+    def end(self, reply: Message) -> None:
+        """Adds the pages of the `execute_reply`, after tracebacks that it does not contain."""
+        if reply.content.get("status", "ok") != "ok":
+            del self._tracebacks[-1:]
+        for traceback in self._tracebacks:
+            self._add_stream("stderr", traceback)
+        self._tracebacks.clear()
+        pages = list(_pages(reply.content))
+        size = _display_size(reply)
+        if pages and self._has_room(reply, size):
+            for page in pages:
+                self._add_display(display_of(page), size)
+
+    def text(self) -> str | None:
+        """Returns all text in order without its final newline, or None if there is no text."""
+        pieces: list[str] = []
+        for output in self._shown():
+            if isinstance(output, StreamRun):
+                text = output.join()
+            else:
+                text = text_of(output)
+                # A display has its own lines.
+                if text and pieces and not pieces[-1].endswith("\n"):
+                    pieces.append("\n")
+            if text:
+                pieces.append(text)
+        if not pieces:
+            return None
+        pieces[-1] = pieces[-1].removesuffix("\n")
+        return "".join(pieces)
+
+    def displays(self) -> list[Display]:
+        """Returns the displays in order."""
+        return [output for output in self._shown() if isinstance(output, Display)]
+
+    def in_order(self, files: Mapping[int, tuple[Path, ...]]) -> tuple[Stream | Display, ...]:
+        """Returns all outputs in order.
+
+        Args:
+            files: The files of displays, by the number of the display among `displays`.
+        """
+        outputs: list[Stream | Display] = []
+        number = 0
+        for name, group in groupby(self._shown(), lambda output: getattr(output, "name", None)):
+            if name is not None:
+                outputs.append(Stream(name, "".join(run.join() for run in cast(Iterator[StreamRun], group))))
+                continue
+            for display in cast(Iterator[Display], group):
+                outputs.append(replace(display, files=files.get(number, ())))
+                number += 1
+        return tuple(outputs)
+
+    def notices(self) -> list[str]:
+        """Returns a sentence about dropped output."""
+        if not self._left_out:
+            return []
+        return [
+            f"{format_bytes(self._left_out)} of output were left out: of one cell there can be "
+            f"{format_bytes(MAX_OUTPUT_BYTES)}, and {MAX_VALUES:,} values in one display."
+        ]
+
+    def _shown(self) -> Iterator[StreamRun | Display]:
+        """Yields the outputs after all updates, without displays that contain nothing."""
+        for i, output in enumerate(self._outputs):
+            if isinstance(output, Display):
+                before, update, _ = self._updates.get(output.display_id or "", (0, output, 0))
+                output = update if i < before else output
+            if isinstance(output, StreamRun) or output.data:
+                yield output
+        if self._held_back:
+            yield StreamRun(self._stream, [plain(self._held_back, stream=True)])
+
+    def _has_room(self, message: Message, size: int) -> bool:
+        """Reserves the bytes for a message, or counts it as dropped."""
+        self._clear_if_due()
+        if message.costly or self._bytes + size > MAX_OUTPUT_BYTES:
+            self._left_out += len(message.raw_content)
+            return False
+        self._bytes += size
+        return True
+
+    def _add_stream_of(self, message: Message) -> None:
+        name: StreamName = "stderr" if message.content.get("name") == "stderr" else "stdout"
+        if self._has_room(message, len(message.raw_content) + CHANGE_BYTES * (name != self._stream)):
+            self._add_stream(name, joined(message.content.get("text", "")))
+
+    def _add_stream(self, name: StreamName, text: str) -> None:
+        self._stream = name
+        text, self._held_back = split_unfinished(self._held_back + text)
+        shown = plain(text, stream=True)
+        if not shown:
+            return
+        run = self._outputs[-1] if self._outputs else None
+        if not isinstance(run, StreamRun) or run.name != name:
+            run = StreamRun(name)
+            self._outputs.append(run)
+        run.texts.append(shown)
+        if self._on_output is not None:
+            self._on_output(Stream(name, shown), len(shown))
+
+    def _add_display_of(self, message: Message, *, is_result: bool = False) -> None:
+        size = _display_size(message)
+        if self._has_room(message, size):
+            self._add_display(display_of(message.content, is_result=is_result), size)
+
+    def _add_display(self, display: Display, size: int) -> None:
+        if display.display_id is not None:
+            self._places[display.display_id] += 1
+        self._outputs.append(display)
+        self._report(display, size)
+
+    def _update_display(self, message: Message) -> None:
+        self._clear_if_due()
+        update = {} if message.costly else object_of(message.content.get("transient"))
+        wanted = update.get("display_id")
+        places = self._places[wanted] if isinstance(wanted, str) else 0
+        if not isinstance(wanted, str) or not places:  # an earlier cell, whose result is complete, displayed it
+            self._add_display_of(message)
+            return
+        _, _, replaced = self._updates.get(wanted, (0, None, 0))
+        size = _display_size(message)
+        self._bytes -= replaced
+        # Each place shows the update.
+        if not self._has_room(message, places * size):
+            self._bytes += replaced
+            return
+        display = display_of(message.content)
+        self._updates[wanted] = len(self._outputs), display, places * size
+        self._report(display, size)
+
+    def _report(self, display: Display, size: int) -> None:
+        if self._on_output is not None and display.data:
+            self._on_output(display, size)
+
+    def _clear_if_due(self) -> None:
+        if self._clear_before_next:
+            self._clear()
+
+    def _clear(self) -> None:
+        self._clear_before_next = False
+        self._held_back = ""
+        self._outputs.clear()
+        self._updates.clear()
+        self._places.clear()
+        self._tracebacks.clear()
+        self._bytes = self._left_out = 0
+
+
+def _display_size(message: Message) -> int:
+    """Returns the bytes that the display of a message counts."""
+    size = len(message.raw_content) + DISPLAY_BYTES
+    if message.costly:
+        return size
+    return max(size, VALUE_BYTES * count_values(message.raw_content, size // VALUE_BYTES))
+
+
+def _pages(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the content that the kernel shows in a pager, for example for `len?`."""
+    payloads = content.get("payload")
+    for payload in map(object_of, cast(list[object], payloads) if isinstance(payloads, list) else []):
+        if payload.get("source") == "page" and "data" in payload:
+            yield payload

@@ -1,0 +1,156 @@
+"""Creates and deletes the kernel that a gateway runs for a `KernelClient`, one kernel at a time."""
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+
+from ipybox.errors import GatewayError, KernelDiedError
+from ipybox.kernel_mgr import messages, timeouts
+from ipybox.kernel_mgr.gateway_client import GatewayClient, is_shortage
+from ipybox.kernel_mgr.kernel_channels import MAX_MESSAGE_BYTES, KernelChannels, MessageListener
+from ipybox.support.deadline import Deadline
+from ipybox.support.endpoint import Endpoint
+
+logger = logging.getLogger(__name__)
+
+KERNEL_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
+
+
+class RemoteKernel:
+    """A kernel on a gateway. The owner calls one method at a time, except for `request`.
+
+    Args:
+        endpoint: The address of the gateway.
+        env: Environment variables for the kernel.
+        heartbeat: Seconds between pings that detect a lost gateway; None for no pings.
+    """
+
+    def __init__(self, endpoint: Endpoint, env: Mapping[str, str] | None, *, heartbeat: float | None):
+        self.gateway = GatewayClient(endpoint, self._note_loss)
+        self.channels = KernelChannels()
+        #: The id of the running kernel; None if there is no kernel.
+        self.id: str | None = None
+        self._specification: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
+        self._heartbeat = heartbeat
+        #: Kernels that could not be deleted, because this process could open no connection.
+        self._to_delete: list[str] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a kernel that is not known to be dead."""
+        return self.channels.alive and not self.gateway.lost
+
+    def death(self) -> str:
+        """Returns why there is no kernel, or why there will be none when its channels close."""
+        return self.channels.death
+
+    async def create(self) -> None:
+        """Creates a kernel and returns when it answers.
+
+        Raises:
+            GatewayError: If the kernel does not start.
+            aiohttp.ClientError, OSError: If there is no connection to the gateway.
+        """
+        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification)).get("id")
+        if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
+            raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
+        self.id = kernel_id
+        jupyter_session = uuid.uuid4().hex
+        self.channels.death = "the kernel died"
+        try:
+            async with Deadline(timeouts.KERNEL_START_TIMEOUT).limit():
+                websocket = await self.gateway.websocket(
+                    f"/api/kernels/{kernel_id}/channels",
+                    {"session_id": jupyter_session},
+                    protocol=messages.SUBPROTOCOL,
+                    heartbeat=self._heartbeat,
+                    max_message_bytes=MAX_MESSAGE_BYTES,
+                )
+                self.channels.open(websocket, jupyter_session)
+                await self._until_ready()
+        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
+            await self.gateway.probe()
+            await self.delete("the kernel did not start")
+            raise GatewayError(f"the kernel did not start: {_start_problem(exc)}") from exc
+
+    async def request(self, msg_type: str, content: dict[str, Any], listener: MessageListener) -> str:
+        """Sends a request whose replies and outputs go to `listener`, and returns its id.
+
+        Raises:
+            KernelDiedError: If there is no kernel.
+        """
+        if self.gateway.lost:
+            raise KernelDiedError(self.death())
+        return await self.channels.request(msg_type, content, listener)
+
+    async def interrupt(self) -> None:
+        """Interrupts the code that runs.
+
+        Raises:
+            GatewayError: If the gateway does not answer, or there is no kernel to interrupt.
+            aiohttp.ClientError, OSError: If there is no connection to the gateway.
+        """
+        await self.gateway.call("POST", f"/api/kernels/{self.id}/interrupt", timeout=timeouts.ANSWER_GRACE)
+
+    async def delete(self, reason: str) -> None:
+        """Ends the kernel, if there is one; requests that wait for it fail with `reason`."""
+        self.channels.death = reason
+        if self.id is not None:
+            self._to_delete.append(self.id)
+            self.id = None
+        with suppress(GatewayError, aiohttp.ClientError, OSError):
+            if not await self.channels.close(timeouts.LOST_GRACE if self.gateway.lost else timeouts.ANSWER_GRACE):
+                await self.gateway.probe()
+        while self._to_delete and not self.gateway.lost:
+            try:
+                await self.gateway.call("DELETE", f"/api/kernels/{self._to_delete[-1]}")
+            except (GatewayError, aiohttp.ClientError, OSError) as exc:
+                if is_shortage(exc):
+                    return
+                logger.debug("can't delete kernel %s: %s", self._to_delete[-1], exc)
+            self._to_delete.pop()
+
+    async def _until_ready(self) -> None:
+        """Returns when the kernel has answered a request."""
+        reply = _InfoReply()
+        msg_id = await self.request("kernel_info_request", {}, reply)
+        try:
+            await reply.settled.wait()
+        finally:
+            self.channels.forget(msg_id)
+        if not reply.arrived:
+            raise KernelDiedError(self.death())
+
+    def _note_loss(self) -> None:
+        self.channels.death = "the kernel gateway does not answer"
+
+
+class _InfoReply:
+    """Waits for the `kernel_info_reply`."""
+
+    def __init__(self) -> None:
+        self.arrived = False
+        self.settled = asyncio.Event()
+
+    def take(self, message: messages.Message) -> None:
+        if message.type == "kernel_info_reply":
+            self.arrived = True
+            self.settled.set()
+
+    def lose(self) -> None:
+        self.settled.set()
+
+
+def _start_problem(exc: Exception) -> str:
+    if isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.GONE:
+        return "its process ended"
+    if isinstance(exc, TimeoutError):
+        return f"it did not answer within {timeouts.KERNEL_START_TIMEOUT:g} s"
+    return str(exc) or type(exc).__name__

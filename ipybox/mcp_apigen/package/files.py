@@ -1,0 +1,91 @@
+"""Renders all files of a generated package as text: pure, so that it needs no server and can be measured."""
+
+import json
+from typing import Any
+
+from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord, sha256_hex
+from ipybox.mcp_apigen.package.meaning import meaning_hash
+from ipybox.mcp_apigen.render.module import ToolSpec, render_module
+from ipybox.mcp_apigen.render.naming import module_names
+from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words
+from ipybox.mcp_apigen.render.source import render_imports
+from ipybox.mcp_apigen.render.text import block, docstring, quote, summary
+
+# Characters of a line in the list of tools, and the minimum for a tool's summary.
+_INDEX_WIDTH = 60
+_LEAST_SUMMARY = 40
+
+
+def render_package(server_name: str, server_params: dict[str, Any], tools: list[ToolSpec], seal: str) -> dict[str, str]:
+    """Returns the text of each file of a package, by the file's name.
+
+    A tool with an unusable schema gets a model that accepts everything, and a warning in the log.
+    """
+    modules = module_names([tool.name for tool in tools])
+    rendered = {name: render_module(tool, name) for name, tool in zip(modules, tools, strict=True)}
+    names = set[str]().union(*(module.names for module in rendered.values()))
+    files = {"__init__.py": _render_init(server_name, server_params, tools, modules, names, seal)}
+    for name, module in rendered.items():
+        files[f"{name}.py"] = module.source
+        if module.schema is not None:
+            files[f".{name}.schema.json"] = module.schema
+    files[MANIFEST] = _manifest(server_name, dict(zip(modules, tools, strict=True)), files).text()
+    return files
+
+
+def _render_init(
+    server_name: str,
+    server_params: dict[str, Any],
+    tools: list[ToolSpec],
+    modules: list[str],
+    names: set[str],
+    seal: str,
+) -> str:
+    # Functions of the application have no server.
+    owner = f"Tools of the MCP server {server_name}" if server_params else "Functions of the application"
+    index = [f"{owner}, one module each.", ""]
+    for tool, module in zip(tools, modules, strict=True):
+        sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(module) - 2, _LEAST_SUMMARY))
+        said = not is_redundant(sentence, known_words([server_name, tool.name]))
+        index.append(f"{module}: {sentence}" if said else module)
+    lines = [
+        *docstring("\n".join(index), wrap=False),
+        "",
+        *render_imports({"ToolRunner", *names}),
+        "",
+        *block(sorted({"CLIENT", *names}), "__all__ = ", ""),
+        "",
+        "CLIENT = ToolRunner.from_env(",
+        f"    server_name={quote(server_name)},",
+        *block(server_params, "server_params=", indent=4),
+        f"    seal={quote(seal)},",
+        ")",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _manifest(server_name: str, tools: dict[str, ToolSpec], files: dict[str, str]) -> Manifest:
+    contents = {name: text.encode() for name, text in files.items()}
+    modules: dict[str, ModuleRecord] = {}
+    for module, tool in tools.items():
+        source = contents.pop(f"{module}.py")
+        modules[module] = ModuleRecord(
+            tool=tool.name,
+            sha256=tool_digest(tool),
+            source=sha256_hex(source),
+            length=len(source),
+            meaning=meaning_hash(tool),
+        )
+    return Manifest(
+        server=server_name, modules=modules, files={name: sha256_hex(data) for name, data in contents.items()}
+    )
+
+
+def tool_digest(tool: ToolSpec) -> str | None:
+    """Returns a hash of the tool's definition; None if it is nested too deeply for JSON."""
+    said = [tool.name, tool.description, tool.input_schema, tool.output_schema]
+    try:
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        return None
+    return sha256_hex(text.encode())

@@ -1,0 +1,85 @@
+"""A hash of the meaning of a tool's definition, for the question whether a server has changed the tool: pure.
+
+Some servers write a Python set into a schema, so they list the same words in another order each time they start. Only
+an order that says nothing is ignored. Everything else counts: a tool that changes after it was trusted is a known
+attack.
+"""
+
+import json
+import re
+from typing import Any, cast
+
+from ipybox.mcp_apigen.package.manifest import sha256_hex
+from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, mapping, objects, strings
+
+_SCHEMA = {
+    "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
+    "unevaluatedItems", "unevaluatedProperties",
+}  # fmt: skip
+_SCHEMAS_BY_NAME = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+_SCHEMAS = {"allOf", "anyOf", "oneOf"}
+_VALUES = {"enum", "required", "type"}
+# Plain words only: paths, hosts, commands and options have other characters, too.
+_WORD = r"[^\W\d][\w-]*"
+_WORDS = re.compile(rf"{_WORD}(?:, ?{_WORD})+")
+
+
+def meaning_hash(tool: ToolSpec) -> str | None:
+    """Returns a hash that two definitions share if they say the same; None if one is nested too deeply to tell."""
+    try:
+        said = [tool.name, tool.description, _schema(tool.input_schema), _schema(tool.output_schema)]
+        return _hash(said)
+    except RecursionError:
+        return None
+
+
+def _schema(schema: Any) -> Any:
+    """Returns a schema in which each list that has no order is a sorted list of hashes.
+
+    Only keywords of schemas count, not equal names of properties, or within values such as defaults.
+    """
+    if not is_object(schema):
+        return schema
+    return {keyword: _said(keyword, value, schema) for keyword, value in schema.items()}
+
+
+def _said(keyword: str, value: Any, schema: Schema) -> Any:
+    if keyword == "default":
+        return _default(value, schema)
+    if isinstance(value, list):
+        items = elements(value)
+        if keyword in _SCHEMAS:
+            return _unordered([_schema(each) for each in items])
+        return _unordered(items) if keyword in _VALUES else items
+    if keyword in _SCHEMA:
+        return _schema(value)
+    if keyword in _SCHEMAS_BY_NAME:
+        return {name: _schema(each) for name, each in value.items()} if is_object(value) else value
+    return value
+
+
+def _default(value: Any, schema: Schema) -> Any:
+    if isinstance(value, str) and _WORDS.fullmatch(value):
+        return ",".join(sorted(re.split(", ?", value)))
+    if isinstance(value, list) and _is_of_sets(schema):
+        return _unordered(elements(value))
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return cast(Any, value)
+
+
+def _is_of_sets(schema: Schema) -> bool:
+    """Returns whether all arrays that a schema allows are sets, also if they are one of several alternatives."""
+    alternatives = [schema, *objects(schema.get("anyOf")), *objects(schema.get("oneOf"))]
+    arrays = [each for each in alternatives if "array" in strings(mapping(each).get("type"))]
+    return bool(arrays) and all(each.get("uniqueItems") is True for each in arrays)
+
+
+def _unordered(items: list[Any]) -> list[str]:
+    # Hashes, so that the text of nested lists is not sorted again at each level.
+    return sorted(map(_hash, items))
+
+
+def _hash(value: Any) -> str:
+    return sha256_hex(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())

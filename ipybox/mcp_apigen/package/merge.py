@@ -1,0 +1,109 @@
+"""Merges the previous package into a new one: pure.
+
+Every existing file is accounted for: the generated text is replaced, and its additions move to the new module of the
+same tool. All other files move into the new package unchanged, or under a hidden name if a generated file has their
+name. So no work of users is lost.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import PurePath
+
+from ipybox.mcp_apigen.package.additions import split_additions
+from ipybox.mcp_apigen.package.existing import ExistingPackage
+from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord, sha256_hex
+
+
+@dataclass(frozen=True)
+class MergedPackage:
+    """A new package, and the fate of the old one's files.
+
+    Attributes:
+        manifest: The manifest of the new package.
+        files: Its files, with the additions of the old ones.
+        discardable: Files of the old package that can be discarded.
+        generated: All names of generated files, old and new.
+        parked: Hidden names for modules of tools that the server no longer has.
+    """
+
+    manifest: Manifest
+    files: dict[str, bytes]
+    discardable: frozenset[str]
+    generated: frozenset[str]
+    parked: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file of the old package that may have appended text: its record, and the new module of the same tool."""
+
+    file: str
+    record: ModuleRecord | None
+    module: str | None
+
+
+def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
+    """Merges the old package into the new one.
+
+    Raises:
+        ValueError: If the new one has no valid manifest.
+    """
+    manifest = Manifest.parse(new[MANIFEST].encode())
+    if manifest is None:
+        raise ValueError(f"the new {MANIFEST} is invalid")
+    before = old.manifest or Manifest(server=manifest.server, modules={}, files={})
+    files = {name: text.encode() for name, text in new.items()}
+    discardable = {name for name in files.keys() | before.files if _is_generated(name, files, before, old)}
+    parked: dict[str, str] = {}
+    kept = {name: record for name, record in before.parked.items() if name in old.names}
+    for source in _sources(before, manifest, old):
+        records = [source.record, manifest.modules.get(source.module or "")]
+        appended, intact = split_additions(old.contents[source.file], [record for record in records if record])
+        if source.module:
+            files[f"{source.module}.py"] += appended
+            kept.pop(source.file, None)
+        if intact and (source.module or not appended):
+            discardable.add(source.file)
+        elif source.record and not source.module and appended:
+            name = hidden(source.file, lambda name: name in old.names or name in files)
+            parked[source.file], kept[name] = name, source.record
+    manifest = manifest.model_copy(update={"parked": kept})
+    files[MANIFEST] = manifest.text().encode()
+    return MergedPackage(manifest, files, frozenset(discardable), frozenset(before.generated | new.keys()), parked)
+
+
+def hidden(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Returns a name next to `name` that is not imported, or listed."""
+    path = PurePath(name.lstrip("."))
+    names = (f".{path.stem}.old{number if number > 1 else ''}{path.suffix}" for number in count(1))
+    return next(each for each in names if not is_taken(each))
+
+
+def _is_generated(name: str, files: Mapping[str, bytes], before: Manifest, old: ExistingPackage) -> bool:
+    """Returns whether a file that is not a module was generated and is unchanged, or will be generated."""
+    if name == MANIFEST:
+        return old.manifest is not None
+    content = old.contents.get(name)
+    return content is not None and (content == files.get(name) or sha256_hex(content) == before.files.get(name))
+
+
+def _sources(before: Manifest, manifest: Manifest, old: ExistingPackage) -> Iterator[_Source]:
+    """All files with text that may need to be appended to a module, each module once."""
+    free: dict[str, list[str]] = {}
+    for module, record in manifest.modules.items():
+        free.setdefault(record.tool, []).append(module)
+
+    def module_of(tool: str, module: str | None = None) -> str | None:
+        same = free.get(tool, [])
+        return same.pop(same.index(module) if module in same else 0) if same else None
+
+    for module, record in before.modules.items():
+        if f"{module}.py" in old.contents:
+            yield _Source(f"{module}.py", record, module_of(record.tool, module))
+    for file, record in before.parked.items():
+        if file in old.contents and (found := module_of(record.tool)):
+            yield _Source(file, record, found)
+    for module in [each for modules in free.values() for each in modules]:
+        if f"{module}.py" in old.contents and module not in before.modules:
+            yield _Source(f"{module}.py", None, module)

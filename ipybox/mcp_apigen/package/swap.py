@@ -1,0 +1,177 @@
+"""Replaces a package with another one: atomically, and keeping everything that was not generated.
+
+A package is written next to its place and then renamed: no process ever sees half a package, and an earlier error
+leaves the old one unchanged. Files that were generated are removed; everything else moves from the old directory into
+the new one, unread, without following links. A process that dies between the two renames leaves the old package in a
+hidden directory, from which the next one restores it.
+"""
+
+import errno
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ipybox.codeact.source import MAX_FILE
+from ipybox.mcp_apigen.package.existing import ExistingPackage
+from ipybox.mcp_apigen.package.manifest import MANIFEST
+from ipybox.mcp_apigen.package.merge import MergedPackage, hidden
+from ipybox.support.safe_directory import Directory
+
+#: Seconds after which a directory that another generation left behind can't be in use any more.
+STALE_AFTER = 600
+# Another generation of the same package, on another machine or in a container, costs one attempt; more than this is
+# no accident.
+_ATTEMPTS = 100
+_OLD, _NEW = "old", "new"
+#: A line in each package of ipybox 0.9 and earlier, which have no manifest.
+_EARLIER_CLIENT = b"CLIENT = ToolRunner("
+_BYTECODE = "__pycache__"
+
+#: The new names of files, by their old ones.
+Moved = dict[str, str]
+
+
+def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: ExistingPackage) -> Moved:
+    """Puts the new package in its place, and returns what moved into it from the old one."""
+    with parent.scratch(_prefix(place)) as scratch, scratch.open(_NEW, create=True) as new:
+        for name, data in renewal.files.items():
+            new.write_new(name, data)
+        return _swap(scratch, parent, place, _Move(new, renewal, previous))
+
+
+def check_generated(parent: Directory, place: Path) -> None:
+    """Checks that `place` is empty or a generated package.
+
+    Raises:
+        FileExistsError: If something else is there.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            before = parent.stat(place.name)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(before.st_mode) and _has_manifest(parent, place.name):
+            return
+        with suppress(FileNotFoundError):
+            after = parent.stat(place.name)
+            # The inode number alone is not enough: that of a removed directory is used again.
+            if (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns):
+                break  # otherwise another generation has just replaced it
+    raise FileExistsError(_complaint(parent, place))
+
+
+def clean_up(parent: Directory, place: Path) -> None:
+    """Removes leftovers of other processes, and restores the package of a process that died while replacing it."""
+    for name in parent.names():
+        if not (name.startswith(f"{_prefix(place)}.") and name.endswith(".tmp")):
+            continue
+        with suppress(FileNotFoundError, NotADirectoryError):
+            with parent.open(name) as scratch:
+                _put_back_abandoned(scratch, parent, place)
+            state = parent.stat(name)
+            if stat.S_ISDIR(state.st_mode) and time.time() - state.st_mtime > STALE_AFTER:
+                parent.remove(name)
+
+
+class _Move:
+    """Moves kept files of old packages into the new one, and back if needed."""
+
+    def __init__(self, new: Directory, renewal: MergedPackage, previous: ExistingPackage):
+        self._new = new
+        self._renewal = renewal
+        self._previous = previous
+        self.moved: Moved = {}
+
+    def keep(self, old: Directory) -> None:
+        names = old.names()
+        for name in names:
+            with suppress(FileNotFoundError):  # it was removed since
+                # What was written since it was read is kept, too.
+                discardable = name in self._renewal.discardable and self._previous.is_as_found(old, name)
+                if not discardable and name != _BYTECODE:
+                    target = self._target(name, names)
+                    old.rename(name, self._new, target)
+                    self.moved[name] = target
+
+    def undo(self, old: Directory) -> None:
+        while self.moved:
+            name, target = self.moved.popitem()
+            self._new.rename(target, old, name)
+
+    def _target(self, name: str, names: list[str]) -> str:
+        if name in self._renewal.parked:
+            return self._renewal.parked[name]
+        if name not in self._renewal.generated and not _exists(self._new, name):
+            return name
+        parked = self._renewal.parked.values()
+        return hidden(name, lambda name: name in names or name in parked or _exists(self._new, name))
+
+
+def _swap(scratch: Directory, parent: Directory, place: Path, move: _Move) -> Moved:
+    for attempt in range(_ATTEMPTS):
+        check_generated(parent, place)
+        old = f"{_OLD}{attempt}"
+        try:
+            parent.rename(place.name, scratch, old)
+            with scratch.open(old) as directory:
+                move.keep(directory)
+        except FileNotFoundError:
+            pass  # no old package, or another generation is between its two renames
+        except OSError:
+            _put_back(scratch, old, parent, place, move)
+            raise
+        try:
+            scratch.rename(_NEW, parent, place.name)
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                _put_back(scratch, old, parent, place, move)
+                raise
+            # Another generation was faster, and may have been replaced since; this one is newer.
+        else:
+            return move.moved
+    raise FileExistsError(f"{place} could not be replaced: others keep replacing it")
+
+
+def _put_back(scratch: Directory, old: str, parent: Directory, place: Path, move: _Move) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError), scratch.open(old) as directory:
+        move.undo(directory)
+    with suppress(FileNotFoundError):
+        scratch.rename(old, parent, place.name)
+
+
+def _put_back_abandoned(scratch: Directory, parent: Directory, place: Path) -> None:
+    for name in scratch.names():
+        if name.startswith(_OLD) and _has_manifest(scratch, name) and not _exists(parent, place.name):
+            scratch.rename(name, parent, place.name)
+
+
+def _has_manifest(parent: Directory, name: str) -> bool:
+    try:
+        with parent.open(name) as package:
+            return stat.S_ISREG(package.stat(MANIFEST).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _exists(directory: Directory, name: str) -> bool:
+    try:
+        directory.stat(name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _complaint(parent: Directory, place: Path) -> str:
+    with suppress(OSError), parent.open(place.name) as package:
+        if _EARLIER_CLIENT in package.read("__init__.py", MAX_FILE):
+            return (
+                f"{place} was generated by an earlier ipybox, which did not record its files, so that yours can't be "
+                "kept: move it away or remove it, and generate again"
+            )
+    return f"{place} was not generated by ipybox and is not replaced; move it or choose another name"
+
+
+def _prefix(place: Path) -> str:
+    # Hidden, and not an identifier: it can't be imported.
+    return f".{place.name}"

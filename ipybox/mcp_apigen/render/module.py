@@ -1,0 +1,97 @@
+"""Renders a tool as the text of a module, and of a schema file if types can't express the whole schema."""
+
+import ast
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from ipybox.mcp_apigen.render.source import render_tool
+from ipybox.mcp_apigen.schema.document import schema_document
+from ipybox.mcp_apigen.schema.exactness import types_cover_schema
+from ipybox.mcp_apigen.schema.ir import Model
+from ipybox.mcp_apigen.schema.parser import parse
+from ipybox.mcp_apigen.schema.resolve import Resolver, SchemaError
+from ipybox.mcp_apigen.schema.values import mapping, strings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """The definition of a tool by an MCP server."""
+
+    name: str
+    description: str | None
+    input_schema: Any
+    output_schema: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedModule:
+    """A tool's module.
+
+    Attributes:
+        source: Its text.
+        names: The names that it imports from its package.
+        schema: The schema that arguments are checked against, if types don't suffice.
+    """
+
+    source: str
+    names: set[str]
+    schema: str | None
+
+
+def render_module(tool: ToolSpec, name: str) -> RenderedModule:
+    """Returns the module of a tool, under this name."""
+    params, schema = _params(tool)
+    result = None if tool.output_schema is None else _result(tool)
+    source, names = render_tool(tool.name, name, tool.description or "", params, result)
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        # Never expected, but one unusual tool must not break a whole package.
+        logger.warning("Tool %r gets a permissive module, its source is invalid: %s", tool.name, exc)
+        result = result and _permissive("Result")
+        source, names = render_tool(tool.name, name, "", _permissive("Params"), result)
+        schema = None
+    return RenderedModule(source, names, schema)
+
+
+def _params(tool: ToolSpec) -> tuple[Model, str | None]:
+    try:
+        resolver = Resolver(tool.input_schema)
+        model = _model(tool, resolver, "Params")
+        model.description = ""  # the tool's own description is enough
+        if types_cover_schema(resolver.root, resolver):
+            return model, None
+    except (SchemaError, RecursionError) as exc:
+        logger.warning("Tool %r gets a permissive Params: %s", tool.name, exc)
+        model = _permissive("Params")
+    schema = schema_document(tool.input_schema) if _admits_objects(tool.input_schema) else None
+    model.checked = schema is not None
+    return model, schema
+
+
+def _admits_objects(schema: Any) -> bool:
+    # With a schema that doesn't, no call would be possible, which its author can't mean.
+    kinds = strings(mapping(schema).get("type"))
+    return not kinds or "object" in kinds
+
+
+def _result(tool: ToolSpec) -> Model:
+    try:
+        return _model(tool, Resolver(tool.output_schema), "Result")
+    except (SchemaError, RecursionError) as exc:
+        logger.warning("Tool %r gets a permissive Result: %s", tool.name, exc)
+        return _permissive("Result")
+
+
+def _model(tool: ToolSpec, resolver: Resolver, name: str) -> Model:
+    model, remarks = parse(resolver, name)
+    for remark in remarks:
+        logger.warning("Tool %r, %s: %s; left to the server", tool.name, name, remark)
+    return model
+
+
+def _permissive(name: str) -> Model:
+    return Model(name, "Any fields: the schema is beyond Python's types.")

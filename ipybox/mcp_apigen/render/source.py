@@ -1,0 +1,176 @@
+"""A tool as the source of a module: what it does, its types, then `run` and `run_async`.
+
+Short on purpose: agents read these modules, so what they cost is their size in tokens.
+"""
+
+import textwrap
+from collections.abc import Iterator
+
+from ipybox.mcp_apigen.render import naming
+from ipybox.mcp_apigen.render.annotations import Annotator, Definition
+from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words, without_remarks
+from ipybox.mcp_apigen.render.text import LINE_LENGTH, block, commented, docstring, literal, quote
+from ipybox.mcp_apigen.schema.ir import DictType, EnumType, ListType, Model, Scalar, Type, UnenforcedType, UnionType
+
+_SOURCES = {
+    "typing": {"Annotated", "Any", "Literal"},
+    "ipybox.tool_exec.client": {"ToolRunner"},
+    "ipybox.tool_exec.models": {
+        "UNSET", "Among", "CheckedInput", "Choice", "Default", "Exact", "SafeInteger", "Output", "Input",
+    },
+    "pydantic": {"Field"},
+}  # fmt: skip
+
+
+def render_tool(
+    tool_name: str, module: str, description: str, params: Model, result: Model | None
+) -> tuple[str, set[str]]:
+    """The source of a tool's module, and the names that it imports of its package.
+
+    Without a result model, the tool returns text.
+    """
+    sent = _definitions(params)
+    received = [each for each in (_definitions(result) if result else []) if each not in sent]
+    fields = {
+        each: naming.field_names(item.wire_name for item in each.fields)
+        for each in (*sent, *received)
+        if isinstance(each, Model)
+    }
+    # A class that has the name of a field would be shadowed by it in the body of the field's class.
+    taken = {"Params", "Result"}.union(*(names.values() for names in fields.values()))
+    classes: dict[Definition, str] = {params: "Params"}
+    if result:
+        classes[result] = "Result"
+    for prefix, definitions in (("", sent), ("Result", received)):
+        for each in definitions:
+            if each not in classes:
+                classes[each] = naming.class_name(each.hint, taken, prefix)
+    parts: list[str] = []
+    defined: set[Definition] = set()
+    uses = {"CLIENT"}
+    for is_sent, definitions in ((True, sent), (False, received)):
+        annotator = Annotator(tool_name, classes, is_sent, defined, uses)
+        for each in definitions:
+            if isinstance(each, EnumType):
+                parts.append(_enum(each, classes[each]))
+                uses.add("Choice")
+            else:
+                parts.append(_model(each, annotator, fields[each]))
+                uses.add(_base(each, sent=is_sent))
+            defined.add(each)
+    parts += [_run(tool_name, module, params, result), "run_async = run.aio"]
+    head = [*docstring(description), "", _import("from . import", uses)]
+    return "\n".join([*head, *_apart(parts)]).lstrip("\n") + "\n", uses
+
+
+def _apart(parts: list[str]) -> Iterator[str]:
+    """The parts with empty lines before them: two around classes and functions, none between lines."""
+    last = ""
+    for part in parts:
+        if _is_block(part) or _is_block(last):
+            part = f"\n\n{part}"
+        elif not last or "\n" in part + last:
+            part = f"\n{part}"
+        yield part
+        last = part.lstrip("\n")
+
+
+def _is_block(part: str) -> bool:
+    return part.startswith(("class ", "@"))
+
+
+def _definitions(root: Model) -> list[Definition]:
+    """All that gets a class, before what refers to it; only recursion makes references forward."""
+    found: dict[Definition, None] = {}
+    visited: set[Definition] = set()
+
+    def visit(kind: Type) -> None:
+        match kind:
+            case ListType(item=inner) | DictType(value=inner) | UnenforcedType(meant=inner):
+                visit(inner)
+            case UnionType(options):
+                for option in options:
+                    visit(option)
+            case EnumType():
+                found[kind] = None
+            case Model() if kind not in visited:
+                visited.add(kind)
+                for item in kind.fields:
+                    visit(item.type)
+                found[kind] = None
+            case _:
+                pass
+
+    visit(root)
+    return list(found)
+
+
+def _enum(enum: EnumType, name: str) -> str:
+    members = naming.member_names(enum.values)
+    head, values = f"{name} = Choice(", " ".join(members)
+    if all(value == member for value, member in members.items()):
+        line = f"{head}{quote(name)}, {quote(values)})"
+        if len(line) <= LINE_LENGTH:
+            return line
+        wrapped = textwrap.wrap(values, LINE_LENGTH - 8, break_long_words=False, break_on_hyphens=False)
+        strings = [f'"{each} "' for each in wrapped[:-1]] + [f'"{wrapped[-1]}",']
+        return "\n".join([head, f"    {quote(name)},", *(f"    {each}" for each in strings), ")"])
+    named = {member: value for value, member in members.items()}
+    line = f"{head}{quote(name)}, {literal(named)})"
+    if len(line) <= LINE_LENGTH:
+        return line
+    return "\n".join([head, f"    {quote(name)},", *block(named, "", indent=4), ")"])
+
+
+def _base(model: Model, *, sent: bool) -> str:
+    if not sent:
+        return "Output"
+    return "CheckedInput" if model.checked else "Input"
+
+
+def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
+    base = _base(model, sent=annotator.sent)
+    # Results may grow.
+    extra = ', extra="forbid"' if annotator.sent and model.forbid_extra else ""
+    body = docstring(model.description, 4)
+    if body and model.fields:
+        body.append("")
+    known = known_words([annotator.tool_name, *names])
+    for item in sorted(model.fields, key=lambda item: not item.must_be_given):
+        limits = item.type.limits if annotator.sent and isinstance(item.type, Scalar) else ()
+        description = without_remarks(item.description, limits, required=item.required)
+        lines = annotator.field_lines(item, names[item.wire_name])
+        body += lines if is_redundant(description, known) else _described(lines, description)
+    return "\n".join([f"class {annotator.classes[model]}({base}{extra}):", *(body or ["    pass"])])
+
+
+def _described(lines: list[str], description: str) -> list[str]:
+    """Returns the lines of a field with its description: at their end if there is room, else below."""
+    line = commented(lines[0], description) if len(lines) == 1 else None
+    return [line] if line else [*lines, *docstring(description, 4)]
+
+
+def _run(tool_name: str, module: str, params: Model, result: Model | None) -> str:
+    # What is checked, as defaults and schemas are, is not to be checked while it's imported.
+    required = params.checked or any(item.required for item in params.fields)
+    argument = "params: Params" if required else "params: Params = Params()"
+    named = "" if tool_name == module else f"({quote(tool_name)})"
+    head = f"def run({argument}) -> {'Result' if result else 'str'}:"
+    return f"@CLIENT.tool{named}\n{head} ..."
+
+
+def render_imports(names: set[str]) -> list[str]:
+    """The lines that import names for the modules of a package."""
+    lines = {
+        source: _import(f"from {source} import", of_it)
+        for source, known in _SOURCES.items()
+        if (of_it := names & known)
+    }
+    standard = lines.pop("typing", None)
+    return [*([standard, ""] if standard else []), *lines.values()]
+
+
+def _import(head: str, names: set[str]) -> str:
+    ordered = sorted(names, key=lambda name: (not name.isupper(), name))  # as ruff does: constants first
+    line = f"{head} {', '.join(ordered)}"
+    return line if len(line) <= LINE_LENGTH else "\n".join([f"{head} (", *(f"    {name}," for name in ordered), ")"])

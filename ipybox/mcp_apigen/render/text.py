@@ -1,0 +1,128 @@
+"""Text of a schema as Python source: literals, docstrings, comments. Nothing else may carry it."""
+
+import inspect
+import re
+import textwrap
+import unicodedata
+from typing import Any
+
+from ipybox.mcp_apigen.schema.values import elements, is_object, mapping
+
+LINE_LENGTH = 120
+_MAX_DOCSTRING = 10_000
+# Text in a comment that type checkers, linters, formatters and editors may treat as an instruction: nearly
+# all instructions have a colon, an equals sign or a bracket after a word, and many are found behind other text.
+_DIRECTIVE = re.compile(
+    r"""^\W | [#:=] | \w\[
+      | \b(?:no(?:inspection|lint|pep8|qa|sec|semgrep|sonar) | lgtm | pragma | pyre | skipcq | sourcery)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# At the end of a line that was cut: words that say nothing without the next one, and punctuation.
+_DANGLING = re.compile(r"(?:[,;:]| (?:a|an|and|as|at|by|for|from|in|of|on|or|that|the|their|to|with|within))*$")
+_BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])?\s*")
+
+
+def quote(text: str) -> str:
+    """A string literal, in double quotes where that needs no escapes."""
+    # `repr` escapes whatever is not printable: control characters, lone surrogates, marks of direction.
+    literal = repr(text)
+    if '"' in text or not literal.startswith("'"):
+        return literal
+    return f'"{literal[1:-1]}"'
+
+
+def literal(value: Any) -> str:
+    """A JSON value as a Python literal on one line."""
+    if isinstance(value, str):
+        return quote(value)
+    if is_object(value):
+        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        items: list[Any] = [*value]
+        return "[" + ", ".join(map(literal, items)) + "]"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    raise ValueError(f"{type(value).__name__} is not a JSON value")
+
+
+def block(value: Any, prefix: str, suffix: str = ",", indent: int = 0) -> list[str]:
+    """Lines of `prefix`, a JSON value and `suffix`: one, if they fit."""
+    margin = " " * indent
+    line = f"{margin}{prefix}{literal(value)}{suffix}"
+    if len(line) <= LINE_LENGTH or not (mapping(value) or elements(value)):
+        return [line]
+    items: list[tuple[str, Any]] = [(f"{literal(key)}: ", item) for key, item in mapping(value).items()]
+    brackets = "{}" if items else "[]"
+    items += (("", item) for item in elements(value))
+    lines = [f"{margin}{prefix}{brackets[0]}"]
+    for item_prefix, item in items:
+        lines += block(item, item_prefix, ",", indent + 4)
+    return [*lines, f"{margin}{brackets[1]}{suffix}"]
+
+
+def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
+    """Lines of a docstring; none for an empty text. Only what is wrapped is bounded."""
+    if wrap and len(text) > _MAX_DOCSTRING:
+        text = text[:_MAX_DOCSTRING] + "…"
+    text = inspect.cleandoc(re.sub(r"\r\n?", "\n", text))
+    margin = " " * indent
+    lines: list[str] = []
+    for line in re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", text).strip().split("\n"):
+        escaped = _escape(line.rstrip())
+        bullet = _BULLET.match(escaped)
+        # One place for the quotes at the beginning, and one for those at the end.
+        width = LINE_LENGTH - indent - 3 if wrap else len(escaped) + 1
+        lines += textwrap.wrap(
+            escaped,
+            width,
+            subsequent_indent=" " * (len(bullet[0]) if bullet and len(bullet[0]) < width // 2 else 0),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    if lines == [""]:
+        return []
+    lines[0] = ('""" ' if lines[0].startswith('"') else '"""') + lines[0]
+    lines[-1] += ' """' if lines[-1].endswith('"') else '"""'
+    return [f"{margin}{line}" if line else "" for line in lines]
+
+
+def commented(line: str, text: str) -> str | None:
+    """A line of code with a text as its comment; nothing, if the text does not fit or is not safe there.
+
+    Safe is what can't end the comment, and is no instruction to any tool that reads comments.
+    """
+    text = text.strip()
+    whole = f"{line}  # {text}"
+    safe = text.isprintable() and not _DIRECTIVE.search(text)
+    return whole if text and safe and _width(whole) <= LINE_LENGTH else None
+
+
+def _width(line: str) -> int:
+    """Columns of a line, as formatters count them."""
+    return len(line) + sum(unicodedata.east_asian_width(character) in "WF" for character in line)
+
+
+def summary(text: str, width: int) -> str:
+    """The first sentence of a description on one line of at most `width` characters."""
+    paragraph = " ".join(re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0].split())
+    sentence = re.match(r".+?(?<!e\.g)(?<!i\.e)[.!?](?=\s+[^\sa-z]|$)", paragraph)
+    line = sentence[0] if sentence else paragraph
+    if len(line) > width:
+        line = _DANGLING.sub("", line[: width - 1].rsplit(" ", 1)[0]) + "…"
+    return line
+
+
+def _escape(line: str) -> str:
+    characters: list[str] = []
+    for character in line:
+        if character == "\\":
+            characters.append("\\\\")
+        elif character.isprintable():
+            characters.append(character)
+        elif unicodedata.category(character) == "Zs" or character == "\t":
+            characters.append(" ")
+        elif unicodedata.category(character) == "Cs":  # half of a pair, which pydantic's docstrings can't hold
+            characters.append("\N{REPLACEMENT CHARACTER}")
+        else:
+            characters.append(repr(character)[1:-1])
+    return "".join(characters).replace('"""', '\\"\\"\\"')

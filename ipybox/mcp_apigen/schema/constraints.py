@@ -1,0 +1,105 @@
+"""The constraints of a schema that pydantic checks exactly as JSON Schema defines them; others are omitted."""
+
+import math
+import re
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from ipybox.mcp_apigen.schema.ir import Constraints
+from ipybox.mcp_apigen.schema.values import Schema, is_number
+
+_MAX_LENGTH = 2**31  # pydantic takes lengths as machine words
+_UNREADABLE = 2**64  # larger bounds are not for people, and checked with the schema
+#: Integers that JavaScript's numbers hold exactly; servers in it say so of each integer.
+_SAFE = 2**53 - 1
+_MAX_PATTERN = 500
+
+# Rust's expressions have nested sets and set operations in brackets, groups with flags, and letters after a
+# backslash that mean something else or nothing in ECMA 262, whose expressions JSON Schema's patterns are.
+_DIFFERENT = re.compile(
+    r"""\(\?[^:]                           # anything but a plain non-capturing group
+      | \\(?![pP]\{)[^bBdDwWsStnrfvux\W_]  # letters and digits with another meaning
+      | && | -- | ~~
+      | \[[^\]]*\[                         # a bracket within brackets
+      | \[\^?\]                            # in ECMA 262 nothing, or anything
+    """,
+    re.VERBOSE,
+)
+
+
+def string_limits(schema: Schema) -> Constraints:
+    """Length and pattern of a string."""
+    pattern = usable_pattern(schema.get("pattern"))
+    return size_limits(schema, "Length") + ((("pattern", pattern),) if pattern else ())
+
+
+def size_limits(schema: Schema, suffix: str) -> Constraints:
+    """The sizes that `min…` and `max…` of this suffix allow."""
+    limits: list[tuple[str, int]] = []
+    for name, keyword, least in (("min_length", f"min{suffix}", 1), ("max_length", f"max{suffix}", 0)):
+        value = schema.get(keyword)
+        if is_number(value) and least <= value < _MAX_LENGTH and value == int(value):
+            limits.append((name, int(value)))
+    return tuple(limits)
+
+
+def at_most(limits: Constraints, size: int) -> Constraints:
+    """The same limits, with no more than `size` elements."""
+    sizes = dict(limits)
+    sizes["max_length"] = min(size, sizes.get("max_length", size))
+    return tuple(sorted(sizes.items(), reverse=True))
+
+
+def number_limits(schema: Schema, *, integral: bool) -> Constraints:
+    """The bounds of a number, and the step of an integer."""
+    lower, upper = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    # In draft 4 these are flags that make the other keywords exclusive.
+    above, lower = (lower, None) if above is True else (above, lower)
+    below, upper = (upper, None) if below is True else (below, upper)
+    limits: list[tuple[str, Any]] = []
+    for name, value, rounded in (
+        ("ge", lower, math.ceil),
+        ("gt", above, math.floor),
+        ("le", upper, math.floor),
+        ("lt", below, math.ceil),
+    ):
+        if is_number(value) and abs(value) < _UNREADABLE:
+            limits.append((name, rounded(value) if integral or value == int(value) else value))
+    step = schema.get("multipleOf")
+    # Floats have no exact multiples.
+    if integral and is_number(step) and 1 < step < _UNREADABLE and step == int(step):
+        limits.append(("multiple_of", int(step)))
+    return tuple(limits)
+
+
+def is_safe(limits: Constraints) -> bool:
+    """Whether the bounds of an integer are those of JavaScript's safe integers, or within them."""
+    bounds = dict(limits)
+    lower, upper = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
+    if lower is None or upper is None or lower < -_SAFE or upper > _SAFE:
+        return False
+    return _SAFE in (-lower, upper)
+
+
+def without_safe_bounds(limits: Constraints) -> Constraints:
+    """The limits that an integer has beyond being safe."""
+    return tuple(limit for limit in limits if limit not in (("ge", -_SAFE), ("le", _SAFE)))
+
+
+def usable_pattern(pattern: Any) -> str | None:
+    """`pattern` if pydantic can check it, else nothing: then the server alone does."""
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= _MAX_PATTERN or not pattern.isprintable():
+        return None
+    return pattern if not _DIFFERENT.search(pattern) and _compiles(pattern) else None
+
+
+@lru_cache(maxsize=1024)
+def _compiles(pattern: str) -> bool:
+    try:
+        SchemaValidator(core_schema.str_schema(pattern=pattern))
+    except SchemaError:
+        return False
+    return True

@@ -1,0 +1,121 @@
+"""The intermediate representation of a JSON Schema, as far as Python's types can express it.
+
+The parser builds the tree, the renderer reads it. Names are unchanged: only `naming` makes identifiers of them, only
+`text` literals.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+#: Constraints as keyword arguments of pydantic's `Field`.
+Constraints = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyType:
+    """Any JSON value; what the schema says beyond that is left to the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A string, integer, number, boolean or null."""
+
+    kind: Literal["string", "integer", "number", "boolean", "null"]
+    limits: Constraints = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnumType:
+    """One of several strings."""
+
+    hint: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralType:
+    """One of several values that `typing.Literal` can hold."""
+
+    values: tuple[str | int | bool | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantType:
+    """One of several JSON values of which `typing.Literal` can't hold at least one."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """An array."""
+
+    item: "Type"
+    limits: Constraints = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DictType:
+    """An object without named properties."""
+
+    value: "Type"
+    limits: Constraints = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnionType:
+    """One of several types, at least two."""
+
+    options: tuple["Type", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnenforcedType:
+    """What is meant for one type, in words that demand nothing of values of other types."""
+
+    meant: "Type"
+
+
+@dataclass(eq=False, slots=True)
+class Model:
+    """An object with named properties; it may contain itself, so it is compared by identity."""
+
+    hint: str
+    description: str = ""
+    fields: "list[ModelField]" = field(default_factory=lambda: [])
+    forbid_extra: bool = False
+    #: Whether its schema says more than its types, and is checked, too.
+    checked: bool = False
+
+
+Type = (
+    AnyType | Scalar | EnumType | LiteralType | ConstantType | ListType | DictType | UnionType | UnenforcedType | Model
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultValue:
+    """A JSON value, which may be null."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelField:
+    """A property of an object."""
+
+    wire_name: str
+    type: Type
+    required: bool
+    description: str = ""
+    #: What is sent for a required property that is not given.
+    default: DefaultValue | None = None
+
+    @property
+    def must_be_given(self) -> bool:
+        """Whether the schema requires it, and has no default for it."""
+        return self.required and self.default is None
+
+
+ANY = AnyType()
+NULL = Scalar("null")

@@ -1,0 +1,229 @@
+"""JSON Schema (draft 4 to 2020-12) to the intermediate representation.
+
+Types express at most what the schema does: constraints that Python's types or pydantic can't express exactly are
+omitted here. So types never reject a value that the schema allows; the schema itself is checked for the rest, if
+`exactness` finds that types don't suffice.
+"""
+
+import json
+from typing import Any
+
+from ipybox.mcp_apigen.schema.constraints import at_most, number_limits, size_limits, string_limits, usable_pattern
+from ipybox.mcp_apigen.schema.defaults import default_of
+from ipybox.mcp_apigen.schema.ir import (
+    ANY,
+    NULL,
+    DefaultValue,
+    DictType,
+    ListType,
+    Model,
+    ModelField,
+    Scalar,
+    Type,
+    UnenforcedType,
+)
+from ipybox.mcp_apigen.schema.resolve import MAX_DEPTH, Resolver, SchemaError, UnresolvedReference
+from ipybox.mcp_apigen.schema.unions import constants, union
+from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, is_text, mapping, objects, strings
+
+MAX_OPTIONS = 40
+_MAX_STEPS = 20_000
+_MAX_NOTE = 100
+_KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
+
+
+def parse(resolver: Resolver, name: str) -> tuple[Model, list[str]]:
+    """The model of an object schema, and remarks on what in it could not be understood.
+
+    Raises:
+        SchemaError: The schema is too large where it refers to itself, or not one of objects.
+    """
+    parser = _SchemaParser(resolver)
+    return parser.root(name), list(dict.fromkeys(parser.remarks))
+
+
+class _SchemaParser:
+    def __init__(self, resolver: Resolver):
+        self.remarks: list[str] = []
+        self._resolver = resolver
+        self._models: dict[int, Model] = {}
+        self._alike: dict[tuple[str, str], Model] = {}
+        self._steps = 0
+
+    def root(self, name: str) -> Model:
+        schema = self._resolver.flat(self._resolver.root)
+        kinds = strings(schema.get("type"))
+        if kinds and "object" not in kinds:
+            raise SchemaError("the schema is not one of objects")
+        return self._model(schema, name, 0)
+
+    def _type(self, schema: Any, hint: str, depth: int) -> Type:
+        self._steps += 1
+        if self._steps > _MAX_STEPS or depth > MAX_DEPTH:
+            raise SchemaError("the schema is too deep or too large where it refers to itself")
+        if not is_object(schema):
+            return ANY  # a boolean schema, or none at all
+        flat = self._flat(schema)
+        hint = self._resolver.name_of(flat) or hint
+        result = self._flat_type(flat, hint, depth)
+        if flat.get("nullable") is True:  # OpenAPI, from which many servers derive their schemas
+            result = union([result, NULL], hint)
+        return result
+
+    def _flat(self, schema: Schema) -> Schema:
+        try:
+            return self._resolver.flat(schema)
+        except UnresolvedReference as exc:
+            self.remarks.append(str(exc))
+            return {}
+
+    def _flat_type(self, schema: Schema, hint: str, depth: int) -> Type:
+        kinds = kinds_of(schema)
+        if "const" in schema:
+            return constants([schema["const"]], kinds, hint)
+        if "enum" in schema:
+            return constants(elements(schema["enum"]), kinds, hint)
+        for keyword in ("anyOf", "oneOf"):
+            if schema.get(keyword) and not mapping(schema.get("properties")):
+                return self._union(schema, keyword, hint, depth)
+        if not kinds:
+            # Whatever such a schema demands, it demands only of values that happen to be of the type.
+            kinds = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
+            return union([UnenforcedType(self._of_kind(kind, schema, hint, depth)) for kind in kinds], hint)
+        return union([self._of_kind(kind, schema, hint, depth) for kind in kinds], hint)
+
+    def _union(self, schema: Schema, keyword: str, hint: str, depth: int) -> Type:
+        branches = [branch for branch in elements(schema[keyword]) if branch is not False]
+        if len(branches) > MAX_OPTIONS:
+            return ANY
+        options: list[Type] = []
+        for branch in branches:
+            title = mapping(branch).get("title")
+            narrowed = self._resolver.narrowed(schema, keyword, branch)
+            options.append(self._type(narrowed, title if isinstance(title, str) else hint, depth + 1))
+        return union(options, hint)
+
+    def _of_kind(self, kind: str, schema: Schema, hint: str, depth: int) -> Type:
+        match kind:
+            case "object":
+                return self._object(schema, hint, depth)
+            case "array":
+                return self._array(schema, hint, depth)
+            case "string":
+                return Scalar("string", string_limits(schema))
+            case "integer":
+                return Scalar("integer", number_limits(schema, integral=True))
+            case "number":
+                return Scalar("number", number_limits(schema, integral=False))
+            case "boolean":
+                return Scalar("boolean")
+            case _:
+                return NULL
+
+    def _array(self, schema: Schema, hint: str, depth: int) -> Type:
+        limits = size_limits(schema, "Items")
+        hint = f"{hint} item"
+        positions = elements(schema.get("prefixItems")) or elements(schema.get("items"))
+        if not positions:
+            return ListType(self._type(schema.get("items"), hint, depth + 1), limits)
+        if len(positions) > MAX_OPTIONS:
+            return ListType(ANY, limits)
+        # A tuple in JSON may be shorter than its description, so it's a list of what occurs at any position.
+        rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
+        options = [self._type(item, hint, depth + 1) for item in positions]
+        if rest is False:
+            return ListType(union(options, hint), at_most(limits, len(positions)))
+        return ListType(union([*options, self._type(rest, hint, depth + 1)], hint), limits)
+
+    def _object(self, schema: Schema, hint: str, depth: int) -> Type:
+        if mapping(schema.get("properties")):
+            return self._model(schema, hint, depth)
+        limits = size_limits(schema, "Properties")
+        rest = schema.get("additionalProperties")
+        if mapping(schema.get("patternProperties")):
+            return DictType(ANY, limits)
+        if rest is False:
+            return DictType(ANY, at_most(limits, 0))
+        return DictType(self._type(rest, f"{hint} value", depth + 1), limits)
+
+    def _model(self, schema: Schema, hint: str, depth: int) -> Model:
+        if model := self._models.get(id(schema)):
+            return model
+        alike = self._resolver.written(schema)
+        # The same object may be written out in several places.
+        if alike and (model := self._alike.get((hint, alike))):
+            return model
+        shared = depth == 0 or self._resolver.name_of(schema)
+        model = self._models[id(schema)] = Model(hint, description_of(schema) if shared else "")
+        if alike:
+            self._alike[hint, alike] = model
+        patterns = mapping(schema.get("patternProperties"))
+        model.forbid_extra = schema.get("additionalProperties") is False and not patterns
+        properties, required = self._properties(schema, open_ended=not model.forbid_extra)
+        for name, value in properties.items():
+            if value is not False and is_text(name):  # `false` says that the property must not be there
+                kind = self._type(value, name, depth + 1)
+                default = self._default(value, kind, depth) if name in required else None
+                text = self._documentation(value, default)
+                model.fields.append(ModelField(name, kind, name in required, text, default))
+        return model
+
+    def _properties(self, schema: Schema, *, open_ended: bool) -> tuple[dict[str, Any], set[str]]:
+        """The properties that a schema names, in its alternatives too, and those it requires in any case."""
+        properties = dict(mapping(schema.get("properties")))
+        required = _required(schema)
+        for keyword in ("anyOf", "oneOf"):
+            branches = [self._flat(branch) for branch in objects(schema.get(keyword))]
+            if not branches:
+                continue
+            required |= set[str].intersection(*map(_required, branches))
+            offered: dict[str, list[Any]] = {}
+            for branch in branches if open_ended else ():
+                for name, value in mapping(branch.get("properties")).items():
+                    if name not in properties:
+                        offered.setdefault(name, []).append(value)
+            properties |= {name: self._resolver.any_of(values) for name, values in offered.items()}
+        if open_ended:
+            properties |= dict.fromkeys(sorted(required - properties.keys()), True)
+        return properties, required
+
+    def _default(self, schema: Any, kind: Type, depth: int) -> DefaultValue | None:
+        return default_of([schema, self._flat(schema)], kind, nested=depth > 0) if is_object(schema) else None
+
+    def _documentation(self, schema: Any, shown: DefaultValue | None) -> str:
+        """The property's description, with the default and the constraints that its code doesn't show."""
+        if not is_object(schema):
+            return ""
+        flat = self._flat(schema)
+        # The description of a shared object is on its class.
+        of_class = self._resolver.name_of(flat) and mapping(flat.get("properties"))
+        text = description_of(schema) or ("" if of_class else description_of(flat))
+        notes: list[str] = []
+        kind, pattern = flat.get("format"), flat.get("pattern")
+        if isinstance(kind, str) and kind.lower() not in text.lower():
+            notes.append(f"format {kind}")
+        if isinstance(pattern, str) and not usable_pattern(pattern):
+            notes.append(f"pattern {pattern}")
+        default = schema.get("default", flat.get("default"))
+        if default is not None and not shown and "default" not in text.lower():
+            plain = isinstance(default, str) and default.strip()
+            notes.append(f"default {default if plain else json.dumps(default, ensure_ascii=False)}")
+        note = "; ".join(note if len(note) <= _MAX_NOTE else note[: _MAX_NOTE - 1] + "…" for note in notes)
+        return f"{text} ({note})" if text and note else text or note[:1].upper() + note[1:]
+
+
+def description_of(schema: Schema) -> str:
+    """The schema's description, or nothing."""
+    text = schema.get("description")
+    return text.strip() if isinstance(text, str) else ""
+
+
+def kinds_of(schema: Schema) -> list[str]:
+    """The kinds of values that a schema allows; none, if it doesn't say or uses words of its own."""
+    kinds = strings(schema.get("type"))
+    return kinds if set(kinds) <= {*_KINDS} and len(kinds) >= len(elements(schema.get("type"))) else []
+
+
+def _required(schema: Schema) -> set[str]:
+    # In draft 3 it was a flag of the property.
+    return set(strings(schema["required"])) if isinstance(schema.get("required"), list) else set()

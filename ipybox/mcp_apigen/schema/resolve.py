@@ -1,0 +1,264 @@
+"""Plain schemas of nested ones: sizes are bounded, `$ref` is followed, `allOf` merged, nothing is fetched."""
+
+import json
+from functools import reduce
+from typing import Any
+from urllib.parse import unquote, urljoin
+
+from ipybox.mcp_apigen.schema.values import Schema, elements, is_number, is_object, mapping, objects, strings
+
+#: Beyond these a schema is no description of arguments but an attack, or hopeless to read as Python.
+MAX_DEPTH = 64
+MAX_NODES = 20_000
+MAX_CHARS = 1_000_000
+
+# Longer chains of references are taken for circles; each link costs three frames of Python's stack.
+_MAX_CHAIN = 32
+_MAX_MERGED = 200_000
+
+_DEFINITIONS = ("$defs", "definitions", "schemas")
+_ANNOTATIONS = {
+    "$anchor", "$comment", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "default",
+    "definitions", "deprecated", "description", "examples", "id", "readOnly", "title", "writeOnly",
+}  # fmt: skip
+_LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+
+
+class SchemaError(ValueError):
+    """A schema is too deep, too large or malformed."""
+
+
+class UnresolvedReference(SchemaError):
+    """A `$ref` is remote, dangling or refers to nothing but itself."""
+
+
+class Resolver:
+    """Answers what a schema says when its references and `allOf` are taken into account."""
+
+    def __init__(self, root: Any):
+        """Measures the whole schema, without recursion.
+
+        Raises:
+            SchemaError: It is not an object, or deeper or larger than the limits of this module.
+        """
+        if not is_object(root):
+            raise SchemaError("the schema is not a JSON object")
+        self.root = root
+        dialect = str(root.get("$schema", ""))
+        #: Until draft 7, keywords next to a `$ref` are ignored.
+        self.ref_alone = any(f"draft-0{n}" in dialect for n in (3, 4, 6, 7))
+        self._id_keyword = "id" if any(f"draft-0{n}" in dialect for n in (3, 4)) else "$id"
+        self._base = str(root.get("$id") or root.get("id") or "")
+        # What an id names; nothing, if it names more than one.
+        self._ids: dict[str, Schema | None] = {}
+        # The schema with an id of its own in which a schema stands, if it isn't the root.
+        self._homes: dict[int, Schema] = {}
+        self._written: set[int] = set()
+        self._measure()
+        # Results are kept by identity: recursion is recognized by it, and no id is used twice.
+        self._flat: dict[int, Schema] = {}
+        self._kept: list[Any] = []
+        self._both: dict[tuple[int, int], Schema] = {}
+        self._names: dict[int, str] = {}
+        self._merged = 0
+
+    def flat(self, schema: Schema, trail: tuple[int, ...] = ()) -> Schema:
+        """An equivalent schema without reference and `allOf`; the same object for the same schema.
+
+        Raises:
+            UnresolvedReference: A reference is remote, dangling or refers to itself.
+        """
+        key = id(schema)
+        if key in trail or len(trail) > _MAX_CHAIN:
+            raise UnresolvedReference("a $ref leads back to itself")
+        if key not in self._flat:
+            self._flat[key] = self._flatten(schema, (*trail, key))
+            self._kept.append(schema)
+        return self._flat[key]
+
+    def _flatten(self, schema: Schema, trail: tuple[int, ...]) -> Schema:
+        parts: list[Schema] = []
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            part = self.flat(self.target(schema), trail)
+            path, _, name = reference.rpartition("/")
+            if path.endswith(_DEFINITIONS):
+                self._names.setdefault(id(part), unquote(name))
+            parts.append(part)
+        if not parts and "allOf" not in schema:
+            return schema
+        if parts and self.ref_alone:
+            return parts[0]
+        parts += [self.flat(part, trail) for part in objects(schema.get("allOf"))]
+        own = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
+        if own.keys() <= _ANNOTATIONS and len(parts) == 1:
+            return parts[0]
+        return reduce(self._merge, [own, *parts])
+
+    def name_of(self, flat: Schema) -> str | None:
+        """The name of the definition, if references lead to it."""
+        return self._names.get(id(flat))
+
+    def written(self, schema: Schema) -> str | None:
+        """The JSON text of a part of the original schema; equal texts say the same thing."""
+        return json.dumps(schema, sort_keys=True) if id(schema) in self._written else None
+
+    def narrowed(self, schema: Schema, keyword: str, branch: Any) -> Any:
+        """What satisfies a schema and one of the alternatives that it lists under `keyword`."""
+        key = (id(schema), id(branch))
+        if key not in self._both:
+            ignored = _ANNOTATIONS | {keyword, "nullable"}
+            rest = {name: value for name, value in schema.items() if name not in ignored}
+            if not is_object(branch) or not rest or (rest.keys() == {"type"} and self._implies(branch, rest)):
+                return branch if not rest or is_object(branch) else rest
+            self._both[key] = {"allOf": [branch, rest]}
+            self._kept += (schema, branch)
+        return self._both[key]
+
+    def any_of(self, schemas: list[Any]) -> Any:
+        """What satisfies one of several schemas."""
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+    def _implies(self, branch: Schema, rest: Schema) -> bool:
+        try:
+            kinds = strings(self.flat(branch).get("type"))
+        except UnresolvedReference:
+            return False
+        return bool(kinds) and set(kinds) <= set(strings(rest["type"]))
+
+    def target(self, schema: Schema) -> Schema:
+        """The schema that another one's `$ref` names.
+
+        Raises:
+            UnresolvedReference: It is not in this document, or there are several of that name.
+        """
+        reference = str(schema["$ref"])
+        url, _, fragment = reference.partition("#")
+        document = self._document(url, schema)
+        found: Any = document
+        if fragment.startswith("/"):
+            for part in fragment[1:].split("/"):
+                found = _step(found, unquote(part).replace("~1", "/").replace("~0", "~"))
+        elif fragment:
+            found = self._ids.get("#" + fragment)
+        if isinstance(found, bool):
+            return {} if found else {"not": {}}
+        if not is_object(found):
+            raise UnresolvedReference(f"$ref {reference[:100]!r} is not in the schema")
+        return found
+
+    def _document(self, url: str, schema: Schema) -> Schema | None:
+        home = self._homes.get(id(schema), self.root)
+        if not url:
+            return home
+        base = str(home.get(self._id_keyword) or "")
+        absolute = _join(_join(self._base, base), url)
+        return self.root if absolute == self._base else self._ids.get(absolute, self._ids.get(url))
+
+    def _merge(self, left: Schema, right: Schema) -> Schema:
+        """Returns the schema of values that satisfy both; if one schema can't express that, at least `left`."""
+        merged = {**right, **left}
+        self._spend(len(merged))
+        for name in left.keys() & right.keys():
+            merged[name] = self._both_of(name, left[name], right[name])
+        if "additionalProperties" in merged:
+            # A branch that closes its object would forbid the properties of the others.
+            closed = [side.get("additionalProperties") is False for side in (left, right)]
+            others = [mapping(side.get("properties")) for side in (right, left)]
+            if any(closed) and any(own and other for own, other in zip(closed, others, strict=True)):
+                del merged["additionalProperties"]
+        return merged
+
+    def _both_of(self, name: str, left: Any, right: Any) -> Any:
+        if name == "properties" or name == "patternProperties":
+            sides = mapping(left), mapping(right)
+            shared = sides[0].keys() & sides[1].keys()
+            self._spend(len(sides[0]) + len(sides[1]))
+            return sides[0] | sides[1] | {key: self._conjunction(sides[0][key], sides[1][key]) for key in shared}
+        if name == "required":
+            return list(dict.fromkeys([*strings(left), *strings(right)]))
+        if name == "type":
+            return _common_types(strings(left), strings(right))
+        if name == "enum":
+            return [value for value in elements(left) if value in elements(right)]
+        if name == "items":
+            return self._conjunction(left, right)
+        if name in _LOWER and is_number(left) and is_number(right):
+            return max(left, right)
+        if name in _UPPER and is_number(left) and is_number(right):
+            return min(left, right)
+        return left
+
+    def _conjunction(self, left: Any, right: Any) -> Any:
+        if not is_object(left) or not is_object(right):
+            return right if left is True else left
+        key = (id(left), id(right))
+        if key not in self._both:
+            self._both[key] = {"allOf": [left, right]}
+            self._kept += (left, right)
+        return self._both[key]
+
+    def _spend(self, work: int) -> None:
+        self._merged += work
+        if self._merged > _MAX_MERGED:
+            raise SchemaError("the schema is too large when it is merged")
+
+    def _measure(self) -> None:
+        nodes = chars = 0
+        stack: list[tuple[Any, int, Schema]] = [(self.root, 0, self.root)]
+        while stack:
+            value, depth, home = stack.pop()
+            nodes += 1
+            if isinstance(value, str):
+                chars += len(value)
+            elif is_object(value):
+                chars += sum(len(str(name)) for name in value)
+                if self._names_resource(value):
+                    home = value
+                self._homes[id(value)] = home
+                self._note_ids(value)
+                self._written.add(id(value))
+                stack += ((child, depth + 1, home) for child in value.values())
+            else:
+                stack += ((child, depth + 1, home) for child in elements(value))
+            if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
+                raise SchemaError("the schema is too deep or too large")
+
+    def _names_resource(self, schema: Schema) -> bool:
+        name = schema.get(self._id_keyword)
+        # Until draft 7, keywords next to a `$ref` are ignored, and a fragment alone was what `$anchor` is since.
+        counts = not (self.ref_alone and "$ref" in schema)
+        return isinstance(name, str) and not name.startswith("#") and name != "" and counts
+
+    def _note_ids(self, schema: Schema) -> None:
+        for name, prefix in (("$anchor", "#"), ("$dynamicAnchor", "#"), ("$id", ""), ("id", "")):
+            value = schema.get(name)
+            if isinstance(value, str) and value:
+                names = {prefix + value}
+                if not prefix and not value.startswith("#"):
+                    names.add(_join(self._base, value))
+                for each in names:
+                    self._ids[each] = schema if each not in self._ids else None
+
+
+def _join(base: str, url: str) -> str:
+    try:
+        return urljoin(base, url)
+    except ValueError:  # such as an unclosed bracket in the host
+        return url
+
+
+def _step(value: Any, key: str) -> Any:
+    if is_object(value):
+        return value.get(key)
+    if key.isdecimal() and len(key) < 9 and int(key) < len(elements(value)):
+        return elements(value)[int(key)]
+    return None
+
+
+def _common_types(left: list[str], right: list[str]) -> list[str]:
+    common = [kind for kind in left if kind in right]
+    if "integer" not in common and {"integer", "number"} <= {*left, *right}:
+        common.append("integer")
+    return common

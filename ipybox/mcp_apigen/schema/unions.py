@@ -1,0 +1,100 @@
+"""Types made of alternatives: `enum`, `const`, type lists, `anyOf` and `oneOf`."""
+
+from typing import Any
+
+from ipybox.mcp_apigen.schema.ir import (
+    ANY,
+    NULL,
+    ConstantType,
+    EnumType,
+    LiteralType,
+    Scalar,
+    Type,
+    UnenforcedType,
+    UnionType,
+)
+from ipybox.mcp_apigen.schema.values import can_be_written
+
+#: Enums with more values are checked by the server only, because they are too long to read.
+MAX_VALUES = 256
+
+
+def union(options: list[Type], hint: str) -> Type:
+    """One type for the values of several; string constants among them become one enum named after `hint`."""
+    if any(isinstance(option, UnenforcedType) for option in options):
+        meant = union([option.meant if isinstance(option, UnenforcedType) else option for option in options], hint)
+        return ANY if meant == ANY else UnenforcedType(meant)
+    distinct: list[Type] = []
+    for option in options:
+        for part in option.options if isinstance(option, UnionType) else (option,):
+            if not any(_alike(part, other) for other in distinct):
+                distinct.append(part)
+    if not distinct or ANY in distinct:
+        return ANY
+    if Scalar("number") in distinct:
+        distinct = [part for part in distinct if part != Scalar("integer")]
+    distinct = _join_choices(distinct, hint)
+    if NULL in distinct:  # reads best as `… | None`
+        distinct = [*(part for part in distinct if part != NULL), NULL]
+    return distinct[0] if len(distinct) == 1 else UnionType(tuple(distinct))
+
+
+def constants(values: list[Any], kinds: list[str], hint: str) -> Type:
+    """The type of the values of an `enum` or `const`, as far as they are of the kinds that `type` allows."""
+    if len(values) > MAX_VALUES:
+        unlisted = [Scalar(kind) for kind in ("string", "integer", "number", "boolean", "null") if kind in kinds]
+        return union([*unlisted], hint) if len(unlisted) == len(kinds) else ANY
+    distinct: list[Any] = []
+    for value in values:
+        known = any(type(value) is type(other) and value == other for other in distinct)
+        if not known and (not kinds or _is_of_kind(value, kinds)):
+            distinct.append(value)
+    if not distinct or not can_be_written(distinct):
+        return ANY
+    if distinct == [None]:
+        return NULL
+    if not all(isinstance(value, str | int | None) for value in distinct):
+        return ConstantType(tuple(distinct))
+    texts = [value for value in distinct if isinstance(value, str)]
+    others = [value for value in distinct if not isinstance(value, str)]
+    if len(texts) > 1 and others in ([], [None]):
+        return union([EnumType(hint, tuple(texts)), *([NULL] if others else [])], hint)
+    return LiteralType(tuple(distinct))
+
+
+def _join_choices(options: list[Type], hint: str) -> list[Type]:
+    """Strings are often listed as `oneOf` constants, to give each a title: they are one enum nevertheless."""
+    values: list[str] = []
+    choices = 0
+    rest: list[Type] = []
+    for option in options:
+        listed = option.values if isinstance(option, EnumType | LiteralType) else ()
+        texts = [value for value in listed if isinstance(value, str)]
+        if texts and len(texts) == len(listed):
+            choices += 1
+            values += texts
+        else:
+            rest.append(option)
+    return [EnumType(hint, tuple(dict.fromkeys(values))), *rest] if choices > 1 else options
+
+
+def _alike(left: Type, right: Type) -> bool:
+    if isinstance(left, LiteralType | ConstantType) and isinstance(right, LiteralType | ConstantType):
+        return repr(left) == repr(right)  # unlike `==` it tells 1 from True
+    return left == right
+
+
+def _is_of_kind(value: Any, kinds: list[str]) -> bool:
+    match value:
+        case None:
+            return "null" in kinds
+        case bool():
+            return "boolean" in kinds
+        case str():
+            return "string" in kinds
+        case int():
+            return "integer" in kinds or "number" in kinds
+        case float():
+            return "number" in kinds or ("integer" in kinds and value.is_integer())
+        case _:
+            return ("array" if isinstance(value, list) else "object") in kinds

@@ -1,0 +1,56 @@
+"""Views of untyped JSON that never fail: a value of an unexpected kind counts as empty."""
+
+import json
+import math
+from typing import Any, TypeGuard, cast
+
+Schema = dict[str, Any]
+
+
+def is_object(value: Any) -> TypeGuard[Schema]:
+    """Whether `value` is a JSON object: schemas can be booleans too, and malformed ones anything."""
+    return isinstance(value, dict)
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Returns whether `value` is a finite JSON number; booleans are not numbers."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_text(value: str) -> bool:
+    """Returns whether UTF-8 can encode a string: lone surrogates can't be encoded, and pydantic can't hold them."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def can_be_written(value: Any) -> bool:
+    """Returns whether Python and pydantic can hold a JSON value: not infinity, NaN and lone surrogates."""
+    try:
+        return is_text(json.dumps(value, allow_nan=False, ensure_ascii=False))
+    except ValueError:
+        return False
+
+
+def mapping(value: Any) -> Schema:
+    """`value`, if it is a JSON object."""
+    return value if is_object(value) else {}
+
+
+def elements(value: Any) -> list[Any]:
+    """The elements of an array."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def objects(value: Any) -> list[Schema]:
+    """The objects among the elements of an array."""
+    return [item for item in elements(value) if is_object(item)]
+
+
+def strings(value: Any) -> list[str]:
+    """A string, or those among the elements of an array."""
+    return [item for item in ([value] if isinstance(value, str) else elements(value)) if isinstance(item, str)]

@@ -1,0 +1,25 @@
+"""Connections to MCP servers, from this process: the client, how servers start and end, secrets, and sign-ins.
+
+    client ──► connection ──► transport ──► process_guard ──► a stdio server     observers: its log, its tools
+                  │    └────► http ──────────────────────────► a remote server
+                  └─► params, secrets, oauth/
+
+`MCPClient` is resolved on first use (PEP 562): modules that need only the parameters don't load the MCP SDK.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipybox.support.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from ipybox.mcp_client.client import MCPClient
+
+__all__ = ["MCPClient"]
+
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "MCPClient": "ipybox.mcp_client.client",
+    },
+)

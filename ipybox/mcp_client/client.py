@@ -1,0 +1,297 @@
+"""A client of one MCP server: parameters → transport → session.
+
+An owner task per client enters and leaves the SDK's client, because anyio's cancel scopes require that one task does
+both. So any task may close the client, and any task may call it. When the connection ends for any reason
+(`connection.py`), the owner leaves the SDK's client: calls in flight fail, the server's process and pipes close, and
+`wait_closed` returns.
+
+All errors surface as ipybox's exceptions. Stopping is bounded: the guard ends a server within `process_guard.EXIT_GRACE
++ TERM_GRACE`, and the SDK escalates if even that fails.
+"""
+
+import asyncio
+import logging
+import os
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import anyio
+import mcp_types
+from mcp.client import Client, ClientRequestContext
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
+from ipybox.mcp_client.connection import ClientConnection
+from ipybox.mcp_client.params import parse_params
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from ipybox.mcp_client.oauth.authenticator import SignIn
+
+logger = logging.getLogger(__name__)
+
+#: Limit of the pages of `tools/list`; more count as endless.
+PAGE_LIMIT = 1000
+
+# The time that the SDK and the guard need at worst for a server that resists, and a margin.
+_STOP_TIMEOUT = 6.0
+
+_T = TypeVar("_T")
+
+#: Answers a server's elicitation request to a person: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+Elicit = Callable[[mcp_types.ElicitRequestParams], Awaitable[mcp_types.ElicitResult]]
+
+
+class MCPClient:
+    """A connection to the MCP server that `server_params` describe, open while the context is.
+
+    Args:
+        server_params: `{"command", "args"?, "env"?, "cwd"?}` for a stdio server, which is started, or
+            `{"url", "headers"?, "type"?, "oauth"?}`. A URL with `/mcp` in its path means Streamable HTTP, one with
+            `/sse` SSE; `type` ("http" or "sse") overrides. `${NAME}` in any value is replaced by the
+            environment variable when the client is entered, or by its value in `variables`.
+        connect_timeout: Seconds until the server must have answered, its start included.
+        sign_in: Shows a person the URL at which to sign in, if a remote server requires that (OAuth), and may then wait
+            for as long as that takes. Without it, stored sign-ins are used, and renewed silently.
+        elicit: Answers a server's elicitation request to a person. Fields that an accepted form omits get their
+            defaults from the request. Without it, elicitation is not announced to servers.
+        variables: Values of placeholders that the environment lacks.
+        places: The places that code can write, from which a stdio server loads nothing; by default the working
+            directory.
+        on_progress: Called with each line that a stdio server or its launcher writes to stderr until it has answered.
+
+    Raises:
+        ValueError: If the parameters have a wrong shape; the message names the key.
+
+    Entering it raises `MissingVariableError` or, for every other failure, `MCPServerError`. It can be
+    entered once.
+    """
+
+    def __init__(
+        self,
+        server_params: dict[str, Any],
+        connect_timeout: float = 10,
+        *,
+        sign_in: "SignIn | None" = None,
+        elicit: Elicit | None = None,
+        variables: Mapping[str, str] | None = None,
+        places: WritablePlaces | None = None,
+        on_progress: Callable[[str], None] | None = None,
+    ):
+        parse_params(server_params)
+        self._server_params = server_params
+        self._connect_timeout = connect_timeout
+        self._sign_in = sign_in
+        self._elicit = None if elicit is None else partial(_with_defaults, elicit)
+        self._places = places
+        self._on_progress = on_progress
+        self._variables = ChainMap(os.environ, dict(variables or {}))
+        self._owner: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._error: Exception | None = None
+        self._connection: ClientConnection | None = None
+        self._client: Client | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._owner is not None:
+            raise RuntimeError("an MCPClient can be entered only once")
+        self._owner = asyncio.create_task(self._own(), name="ipybox-mcp-client")
+        self._owner.add_done_callback(lambda _: self._settled.set())
+        try:
+            await self._settled.wait()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        if self._error is not None:
+            raise self._error
+        if self._client is None:
+            if not self._owner.cancelled():
+                self._owner.result()  # raises only for a bug in ipybox
+            raise MCPServerError("the client was closed before it was connected")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone, because it was closed or because the server is gone."""
+        return self._connection is not None and self._connection.ended.is_set()
+
+    async def wait_closed(self) -> None:
+        """Returns when the connection is gone; for a stdio server that is as soon as it dies."""
+        await self._established()[1].ended.wait()
+
+    async def close(self, reason: str = "the client was closed") -> None:
+        """Ends the connection, and stops a server that this client started. Calls in flight fail with `reason`."""
+        if self._owner is None:
+            return
+        if self._connection is not None:
+            self._connection.mark_ended(reason, deliberate=True)
+        else:
+            self._owner.cancel()  # before its first step
+        await asyncio.wait({self._owner}, timeout=_STOP_TIMEOUT)
+        if not self._owner.done():
+            logger.error("an MCP server could not be stopped within %g s", _STOP_TIMEOUT)
+            self._owner.cancel()
+
+    async def list_tools(self) -> list[mcp_types.Tool]:
+        """Returns all tools of the server, from all pages.
+
+        Raises:
+            MCPServerError: If the server can't list them, takes longer than the connect timeout for a page,
+                or its pages don't end.
+        """
+        client, connection = self._established()
+        tools: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        cursors: set[str] = set()
+        while len(cursors) < PAGE_LIMIT:
+            try:
+                with connection.limits.limit(self._connect_timeout):
+                    page = await self._request(client.list_tools(cursor=cursor))
+            except TimeoutError as exc:
+                problem = f"no answer to tools/list within {self._connect_timeout:g} s"
+                raise MCPServerError(connection.error_text(problem)) from exc
+            except ToolRunnerError as exc:
+                if client.server_capabilities.tools is None:
+                    return []
+                raise MCPServerError(connection.error_text(f"can't list its tools: {exc}")) from exc.__cause__
+            tools += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                return tools
+            if cursor in cursors:
+                raise MCPServerError(connection.error_text("tools/list comes back to the same page"))
+            cursors.add(cursor)
+        raise MCPServerError(connection.error_text(f"tools/list has more than {PAGE_LIMIT} pages"))
+
+    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> mcp_types.CallToolResult:
+        """Calls a tool and returns the server's result unchanged, `is_error` or not.
+
+        Raises:
+            ToolRunnerError: If the server rejects the call or its response isn't valid; contains the server's text.
+            MCPConnectionLost: If the connection ends before the response.
+        """
+        client, _ = self._established()
+        return await self._request(client.call_tool(tool_name, tool_args))
+
+    async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
+        """Calls a tool and returns the value of its result; see `tool_value`.
+
+        Raises:
+            ToolRunnerError: If the tool fails or the server rejects the call; contains the server's text.
+            MCPConnectionLost: If the connection ends before the response.
+        """
+        return tool_value(await self.call(tool_name, tool_args))
+
+    async def _own(self) -> None:
+        """Holds the session from its start to its end; the only task that enters and leaves it."""
+        deadline = anyio.current_time() + self._connect_timeout
+        try:
+            failed = await self._hold_session(deadline)
+            if failed is not None and failed.refused:
+                failed = await self._hold_session(deadline, probe=True)
+            if failed is not None:
+                self._error = MCPServerError(failed.explain("can't connect to"))
+                self._error.__cause__ = failed.failure
+        except (MissingVariableError, MCPServerError, ValueError) as exc:
+            self._error = exc
+
+    async def _hold_session(self, deadline: float, *, probe: bool = False) -> ClientConnection | None:
+        """Connects, and stays until the connection ends; returns it if connecting failed."""
+        connection = ClientConnection(
+            self._server_params,
+            self._variables,
+            self._connect_timeout,
+            deadline,
+            self._sign_in,
+            self._places,
+            self._on_progress,
+        )
+        self._connection = connection
+        failure: Exception | None = None
+        with connection.scope:
+            try:
+                async with Client(
+                    await connection.transport(),
+                    mode="auto" if probe or connection.sends_version_probe else "legacy",
+                    cache=None,
+                    elicitation_callback=self._elicit,
+                ) as client:
+                    client.session.validate_tool_result = _leave_unchecked
+                    connection.establish()
+                    self._client = client
+                    self._settled.set()
+                    await connection.ended.wait()
+            except MCPServerError:
+                raise
+            except Exception as exc:  # the SDK and HTTP raise all sorts, in groups; translated here, once
+                failure = exc
+        connection.mark_closed(failure)
+        return None if connection.established else connection
+
+    async def _request(self, request: Awaitable[_T]) -> _T:
+        """Awaits a response of the server and translates errors."""
+        _, connection = self._established()
+        try:
+            return await request
+        except MCPError as exc:
+            if connection.is_loss(exc):
+                raise await self._loss() from exc
+            raise ToolRunnerError(connection.redact(exc.message) or f"MCP error {exc.code}") from exc
+        except ValidationError as exc:
+            raise ToolRunnerError(connection.redact(f"the server's answer is not valid MCP: {exc}")) from exc
+        except RuntimeError as exc:  # the SDK's, for example for endless elicitation requests
+            if connection.ended.is_set():
+                raise await self._loss() from exc
+            raise ToolRunnerError(connection.redact(str(exc))) from exc
+
+    async def _loss(self) -> MCPConnectionLost:
+        _, connection = self._established()
+        if not connection.deliberate and self._owner is not None:
+            # Its last step is to collect the server's exit code and last output.
+            await asyncio.wait({self._owner}, timeout=_STOP_TIMEOUT)
+        return MCPConnectionLost(connection.explain("lost the connection to"))
+
+    def _established(self) -> tuple[Client, ClientConnection]:
+        if self._client is None or self._connection is None:
+            raise RuntimeError("the MCPClient is not entered")
+        return self._client, self._connection
+
+
+async def _leave_unchecked(name: str, result: mcp_types.CallToolResult) -> None:
+    """Replaces the SDK's check of a result against the tool's output schema.
+
+    The server chooses both: a pattern such as `^(a+)+$`, references or unique items could keep the event loop busy for
+    years. The `Result` of a generated module checks the types in the kernel, where a cell's timeout ends the check.
+    """
+
+
+async def _with_defaults(
+    elicit: Elicit, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+) -> mcp_types.ElicitResult:
+    answer = await elicit(params)
+    if answer.action != "accept" or not isinstance(params, mcp_types.ElicitRequestFormParams):
+        return answer
+    fields: dict[str, Any] = params.requested_schema.get("properties", {})
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    return answer.model_copy(update={"content": {**defaults, **(answer.content or {})}})
+
+
+def tool_value(result: mcp_types.CallToolResult) -> dict[str, Any] | str | None:
+    """Returns the value of a tool's result.
+
+    That is its structured content if there is any, else its text blocks joined by newlines, or None if it has neither.
+
+    Raises:
+        ToolRunnerError: If the result is an error; contains its text.
+    """
+    texts = [block.text for block in result.content if isinstance(block, mcp_types.TextContent)]
+    text = "\n".join(texts) if texts else None
+    if result.is_error:
+        raise ToolRunnerError(text or "the tool failed without a message")
+    return text if result.structured_content is None else result.structured_content

@@ -1,0 +1,325 @@
+"""The transport below an MCP session, and the reason why it ended. `MCPClient` owns one `ClientConnection`.
+
+`ClientConnection.transport` returns the transport for the SDK's client. Every possible end of a connection is reported
+to `ClientConnection.mark_ended`, where the first cause wins:
+
+    stdio    the server's stdout ended; the guard's last line on stderr says how (`process_guard.py`)
+    http     a POST failed, or the server no longer knows the session: only the next call notices
+    sse      the event stream ended, or a POST failed
+
+Messages name the server with its placeholders, and the values of placeholders are removed from all texts of servers
+and libraries.
+"""
+
+import asyncio
+import logging
+import math
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+from mcp.client import Transport
+from mcp.client.sse import sse_client
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
+from pydantic import ValidationError
+
+from ipybox.audit.redaction import Redactor
+from ipybox.errors import MCPServerError
+from ipybox.mcp_client import launcher_log, process_guard
+from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
+from ipybox.mcp_client.http import Reach, bounded
+from ipybox.mcp_client.observers import LINE_LENGTH, ObservedHTTPClient, StderrTail, WatchedStream
+from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
+from ipybox.mcp_client.secrets import literal_secrets
+from ipybox.mcp_client.time_limits import TimeLimits
+from ipybox.mcp_client.transport import stdio_transport
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES
+from ipybox.support.printable import printable
+from ipybox.vars import substitute, variables
+from ipybox.workspace.programs import interpreter
+from ipybox.workspace.stdio_servers import harden_stdio_params
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from ipybox.mcp_client.oauth.authenticator import Authenticator, SignIn
+
+logger = logging.getLogger(__name__)
+
+# Seconds to wait for the last lines on stderr after the end of stdout.
+_STDERR_TIMEOUT = 0.5
+_WRITE_TIMEOUT = 30.0
+
+
+class ClientConnection:
+    """One connection to a server, from the first attempt to the reason why it ended.
+
+    Args:
+        server_params: The server, with placeholders.
+        env: The values of placeholders.
+        connect_timeout: Seconds in which a remote server must accept a connection; also used in messages.
+        deadline: When the server must have answered, on anyio's clock.
+        sign_in: Shows a person where to sign in to a remote server; None to ask no person.
+        places: The places that code can write, from which a stdio server takes nothing.
+        on_progress: Called with each line that a stdio server and its launcher write until the server has answered.
+
+    Raises:
+        MissingVariableError: If a placeholder has no value in `env`.
+        ValueError: If the parameters are wrong, possibly only with the values of their placeholders.
+    """
+
+    def __init__(
+        self,
+        server_params: dict[str, Any],
+        env: Mapping[str, str],
+        connect_timeout: float,
+        deadline: float,
+        sign_in: "SignIn | None" = None,
+        places: WritablePlaces | None = None,
+        on_progress: Callable[[str], None] | None = None,
+    ):
+        self._redactor = Redactor()
+        self._redactor.know({name: env[name] for name in variables(server_params) if name in env})
+        self._redactor.hide(secret.value for secret in literal_secrets(server_params))
+        self.label = server_label(parse_params(server_params), self._redactor)
+        self.server = parse_params(substitute(server_params, env))
+        #: Set as soon as the connection is known to have ended.
+        self.ended = asyncio.Event()
+        #: The exception that ended it, never a group.
+        self.failure: BaseException | None = None
+        #: The time limits until it is established, and for requests of its lists.
+        self.limits = TimeLimits(deadline)
+        #: The owner enters it around the connection, whose end or deadline cancels it until it is established.
+        self.scope = self.limits.scope
+        self.established = False
+        self.timed_out = False
+        #: Whether this is a stdio server that refused to be initialized, possibly because it needs a newer protocol.
+        self.refused = False
+        #: Whether ipybox ended it.
+        self.deliberate = False
+        self._connect_timeout = connect_timeout
+        self._places = places or WritablePlaces(Path.cwd())
+        self._sign_in = sign_in
+        self._on_progress = on_progress
+        self._auth: Authenticator | None = None
+        self._cause: str | None = None
+        self._stream_error: str | None = None
+        self._noise: str | None = None
+        self._http_status: int | None = None
+        self._session_denied = False
+        self._stderr: StderrTail | None = None
+
+    @property
+    def sends_version_probe(self) -> bool:
+        """Whether the client first asks for the protocol's version, as of protocol version 2026-07-28.
+
+        Not with stdio: a server that doesn't expect it may exit, like those that use rmcp
+        (https://github.com/0xMassi/webclaw/issues/107), or stop answering, like those that use the Python SDK 1.2. Nor
+        with SSE, which is older than the probe. HTTP servers answer every request.
+        """
+        return isinstance(self.server, RemoteParams) and self.server.kind == "http"
+
+    @property
+    def server_exited(self) -> bool:
+        """Whether this is a stdio server that is known to have ended by itself."""
+        return isinstance(self.server, StdioParams) and self.ended.is_set() and not self.deliberate
+
+    def establish(self) -> None:
+        """Notes that the server has answered, and removes the deadline."""
+        self.established = True
+        self.scope.deadline = math.inf
+
+    async def transport(self) -> Transport:
+        """Returns the transport for the SDK's client; it starts the server when entered.
+
+        Raises:
+            MCPServerError: If the command of a stdio server does not exist, or lies where code can write.
+        """
+        server = self.server
+        if isinstance(server, StdioParams):
+            return self._stdio(await asyncio.to_thread(self._hardened, server))
+        return self._sse(server) if server.kind == "sse" else self._http(server)
+
+    def mark_ended(self, cause: str | None = None, *, deliberate: bool = False) -> None:
+        """Notes that the connection has ended, and the cause, if known. Only the first call counts."""
+        if self.ended.is_set():
+            return
+        self._cause, self.deliberate = cause, deliberate
+        self.ended.set()
+        if not self.established:
+            self.scope.cancel()
+
+    def mark_closed(self, exc: Exception | None = None) -> None:
+        """Notes that the SDK's client is closed, and what it raised, which counts unless a better cause is known."""
+        self.timed_out = not self.established and not self.ended.is_set() and exc is None
+        if exc is not None:
+            self.failure = first_leaf(exc)
+            if not self.server_exited:
+                answered = isinstance(self.failure, (MCPError, RuntimeError)) and not self.established
+                self.refused = answered and isinstance(self.server, StdioParams)
+                self._cause = self._cause or self._plain(self.failure)
+        self.mark_ended(self._cause)
+
+    def is_loss(self, exc: MCPError) -> bool:
+        """Returns whether an error of the SDK means that the connection has ended, and notes it if so.
+
+        The code alone is not enough: servers also answer with the SDK's CONNECTION_CLOSED (-32000).
+        """
+        if exc.code == CONNECTION_CLOSED and exc.message.startswith(("Connection closed", "SSE stream")):
+            self.mark_ended(None if exc.message == "Connection closed" else exc.message)
+        elif exc.message in ("Session terminated", "Server returned an error response"):
+            self.mark_ended(f"HTTP {self._http_status}")
+        else:
+            return self._session_denied
+        return True
+
+    def explain(self, what: str) -> str:
+        """Returns a message that says `what` happened to which server, why, and the server's last lines on stderr."""
+        text = f"{what} {self.label}: {self._reason()}"
+        if self._noise is not None:
+            text += f"; it wrote {self._noise!r} where an MCP message belongs"
+        if self._stderr is not None and self._stderr.lines and not self.deliberate:
+            text += "".join(["; its last lines on stderr:", *(f"\n    {line}" for line in self._stderr.lines)])
+        return self.redact(text)
+
+    def error_text(self, problem: str) -> str:
+        """Returns a message about a problem with the server."""
+        return self.redact(f"{self.label}: {problem}")
+
+    def redact(self, text: str) -> str:
+        """Replaces the values of placeholders in a text by the placeholders, and removes other secrets."""
+        if self._auth is not None:
+            self._redactor.hide(self._auth.secrets)
+        return self._redactor.known(text)
+
+    def _stream_failed(self, item: Exception) -> None:
+        """Notes an error in the stream after which the transport went on."""
+        if isinstance(item, ValidationError):
+            self._note_noise(str(item.errors()[0]["input"]))
+        else:
+            self._stream_error = self._plain(item)
+
+    def _note_noise(self, text: str) -> None:
+        if self._noise is None:
+            self._noise = text[:LINE_LENGTH]
+
+    def _refuse(self, why: str) -> None:
+        """Ends the connection to a server that exceeded a limit."""
+        self.mark_ended(why, deliberate=True)
+
+    def _plain(self, exc: BaseException) -> str:
+        return failure_text(exc, self._connect_timeout, self._http_status)
+
+    def _post_answered(self, response: httpx2.Response) -> None:
+        """Notes the HTTP status of the answer to a message, because the SDK may lose it."""
+        status = response.status_code
+        self._http_status = status if status >= 400 else None
+        if status < 400:
+            return
+        if isinstance(self.server, RemoteParams) and self.server.kind == "sse":
+            # The SDK only logs this, and the call would never get an answer.
+            self.mark_ended(f"HTTP {status}")
+        elif (
+            # 404 by the specification; 400 by the reference servers
+            status in (400, 404)
+            and "mcp-session-id" in response.request.headers
+            and b'"method":"notifications/' not in response.request.content
+        ):
+            self._session_denied = True
+            self.mark_ended(f"the server no longer knows the session (HTTP {status})")
+
+    @asynccontextmanager
+    async def _stdio(self, server: StdioParams) -> AsyncGenerator[tuple[Any, Any]]:
+        with StderrTail(self._log) as self._stderr:
+            async with stdio_transport(
+                [str(interpreter()), "-I", "-S", process_guard.__file__, "--", server.command, *server.args],
+                env=get_default_environment() | server.env,
+                cwd=server.cwd,
+                stderr=self._stderr.writer,
+                on_noise=self._note_noise,
+                on_excess=self._refuse,
+            ) as (read, write):
+                self._stderr.writer.close()
+                try:
+                    yield self._watched(read), write
+                finally:
+                    if self.server_exited:
+                        # Before stdin is closed, because the guard then ends the server.
+                        with anyio.move_on_after(_STDERR_TIMEOUT, shield=True):
+                            await self._stderr.ended.wait()
+
+    @asynccontextmanager
+    async def _http(self, server: RemoteParams) -> AsyncGenerator[tuple[Any, Any]]:
+        async with (
+            self._http_client(server) as client,
+            # The SDK's default, 1 MiB, is too small for many images.
+            streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
+                read,
+                write,
+            ),
+        ):
+            yield self._watched(read), write
+
+    @asynccontextmanager
+    async def _sse(self, server: RemoteParams) -> AsyncGenerator[tuple[Any, Any]]:
+        def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
+            return self._http_client(server)
+
+        async with sse_client(server.url, httpx_client_factory=client) as (read, write):
+            yield self._watched(read), write
+
+    def _http_client(self, server: RemoteParams) -> httpx2.AsyncClient:
+        reach = Reach(server.url, trusted=server.oauth.issuer if server.oauth is not None else None)
+        if not server.has_credentials:
+            # Imported here, because only remote servers need its modules.
+            from ipybox.mcp_client.oauth.authenticator import Authenticator
+
+            self._auth = Authenticator(server, self._sign_in, self.limits.paused, reach)
+        # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
+        timeout = httpx2.Timeout(None, connect=self._connect_timeout, write=_WRITE_TIMEOUT)
+        return ObservedHTTPClient(
+            server.headers,
+            timeout,
+            self._auth,
+            bounded(reach, is_server=True, on_excess=self._refuse),
+            on_answer=self._post_answered,
+            on_failure=lambda exc: self.mark_ended(self._plain(exc)),
+        )
+
+    def _watched(self, stream: Any) -> WatchedStream:
+        return WatchedStream(stream, on_end=self.mark_ended, on_error=self._stream_failed)
+
+    def _hardened(self, server: StdioParams) -> StdioParams:
+        """Returns the server as it is started: with an existing program, and without anything that code can write."""
+        if server.cwd is not None and not Path(server.cwd).is_dir():
+            raise MCPServerError(self.redact(f"can't start {self.label}: no such directory: {server.cwd}"))
+        try:
+            hardened = harden_stdio_params(server, self._places)
+        except MCPServerError as exc:
+            raise MCPServerError(self.redact(f"can't start {self.label}: {exc}")) from None
+        if not os.access(hardened.command, os.X_OK):
+            hint = "; what follows the program's name belongs into `args`" if " " in server.command else ""
+            raise MCPServerError(self.redact(f"can't start {self.label}: command not found: {server.command}{hint}"))
+        return hardened
+
+    def _reason(self) -> str:
+        if self._cause is not None:
+            return self._cause
+        if self.timed_out:
+            return f"no answer within {self._connect_timeout:g} s"
+        if self._stderr is None:
+            return self._stream_error or "the server closed the connection"
+        before = "" if self.established else " before answering"
+        return f"it {self._stderr.report or 'closed its stdout'}{before}"
+
+    def _log(self, line: str) -> None:
+        if self._on_progress is not None and not self.established:
+            self._on_progress(printable(self.redact(launcher_log.plain(line))))
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s", printable(self.error_text(line)))

@@ -1,0 +1,219 @@
+"""Limits what a remote MCP server can make the host do over HTTP: where requests go, and what responses may cost.
+
+A server's metadata name authorization servers, and those name further URLs. Requests follow them only as near to this
+machine as the MCP server itself is (`Reach`):
+
+    this machine            where it is, everything
+    a link-local address    link-local addresses (metadata services of clouds), private networks, the internet
+    a private network       private networks, the internet
+    the internet            the internet
+
+The address of the connection matters, not the name: DNS may answer differently each time. It is checked when the
+connection is made, before anything is sent on it. Behind a proxy, which resolves names itself, only hosts that are
+addresses can be checked.
+
+Responses are decoded and checked before the SDK parses them: their bytes, those of each event of an event stream, and
+the number of their values. They are decoded as UTF-8, whatever their headers say: Python has codecs that take minutes.
+
+All of this is in hooks of the HTTP library, through which each request passes, including those of sign-ins.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from enum import IntEnum
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+import httpx2
+
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, check_message
+
+# The end of a line, and an empty line: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+_EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+_LONGEST_END = 4
+
+
+class Zone(IntEnum):
+    """Where an address is, from far to near."""
+
+    INTERNET = 0
+    PRIVATE = 1
+    LINK_LOCAL = 2
+    LOOPBACK = 3
+
+    def __str__(self) -> str:
+        return ("on the internet", "in a private network", "at a link-local address", "on this machine")[self]
+
+
+class OutOfReachError(httpx2.ConnectError):
+    """A request would go nearer to this machine than its MCP server is."""
+
+
+class ExcessiveResponseError(httpx2.ReadError):
+    """A response is larger than it may be."""
+
+
+class Reach:
+    """Decides where requests on behalf of one MCP server may go.
+
+    Args:
+        url: The server.
+        trusted: A URL whose origin the user has named: requests may always go there.
+    """
+
+    def __init__(self, url: str, trusted: str | None = None):
+        self._host = httpx2.URL(url).host
+        self._trusted = None if trusted is None else _origin(httpx2.URL(trusted))
+        # The farthest zone that the server was connected to in.
+        self._zone: Zone | None = None
+
+    def learn(self, zone: Zone) -> None:
+        """Notes the zone of a connection to the server."""
+        self._zone = zone if self._zone is None else min(zone, self._zone)
+
+    async def check(self, url: httpx2.URL, zone: Zone | None = None) -> None:
+        """Checks a request before it is made, or when the zone of its connection is known.
+
+        Raises:
+            OutOfReachError: If the request must not go there.
+        """
+        zone = _zone_of_name(url.host) if zone is None else zone
+        if zone is None or zone is Zone.INTERNET or _origin(url) == self._trusted:
+            return
+        own = await self._own_zone()
+        if zone > own:
+            raise OutOfReachError(f"{url.host} is {zone}, but the MCP server is {own}")
+
+    async def _own_zone(self) -> Zone:
+        """Returns the zone of the server, even before the first connection to it."""
+        if self._zone is None:
+            self._zone = _zone_of_name(self._host)
+        if self._zone is None:
+            try:
+                found = await asyncio.get_running_loop().getaddrinfo(self._host, None, type=socket.SOCK_STREAM)
+                self._zone = min(zone_of(str(address[0])) for *_, address in found)
+            except OSError:
+                return Zone.INTERNET  # a proxy may know the name
+        return self._zone
+
+
+def zone_of(address: str) -> Zone:
+    """Returns the zone of an IP address.
+
+    Raises:
+        ValueError: If it is not an IP address.
+    """
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address):
+        ip = ip.ipv4_mapped or ip
+    if ip.is_loopback or ip.is_unspecified:
+        return Zone.LOOPBACK
+    if ip.is_link_local:
+        return Zone.LINK_LOCAL
+    return Zone.INTERNET if ip.is_global else Zone.PRIVATE
+
+
+def bounded(
+    reach: Reach,
+    *,
+    is_server: bool,
+    max_bytes: int = MAX_MESSAGE_BYTES,
+    on_excess: Callable[[str], None] = lambda why: None,
+) -> dict[str, list[Callable[..., Any]]]:
+    """Returns hooks that limit an `httpx2.AsyncClient` (its `event_hooks`).
+
+    Args:
+        reach: Where requests may go.
+        is_server: Whether they go to the MCP server itself, which then defines the reach.
+        max_bytes: Bytes of a response, or of an event of an event stream.
+        on_excess: Called if a response is larger; its request fails.
+    """
+
+    async def before(request: httpx2.Request) -> None:
+        await reach.check(request.url)
+        request.extensions = {**request.extensions, "trace": trace(request)}
+
+    def trace(request: httpx2.Request) -> Callable[[str, dict[str, Any]], Any]:
+        host = ""
+
+        async def observe(event: str, info: dict[str, Any]) -> None:
+            # https://www.encode.io/httpcore/extensions/#trace
+            nonlocal host
+            if event == "connection.connect_tcp.started":
+                host = info["host"]
+            # Otherwise it is the connection to a proxy.
+            elif event == "connection.connect_tcp.complete" and host == request.url.raw_host.decode("ascii"):
+                stream = info["return_value"]
+                zone = zone_of(stream.get_extra_info("server_addr")[0])
+                if is_server:
+                    reach.learn(zone)
+                try:
+                    await reach.check(request.url, zone)
+                except OutOfReachError:
+                    await stream.aclose()
+                    raise
+
+        return observe
+
+    async def after(response: httpx2.Response) -> None:
+        response.encoding = "utf-8"
+        encoded = {"content-encoding": response.headers.pop("content-encoding", "identity")}
+        decoded = httpx2.Response(200, headers=encoded, stream=response.stream, request=response.request)
+        events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        response.stream = _BoundedStream(decoded, max_bytes, events=events, on_excess=on_excess)
+
+    return {"request": [before], "response": [after]}
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """A response's body, in checked pieces: events, or all of it."""
+
+    def __init__(self, response: httpx2.Response, max_bytes: int, *, events: bool, on_excess: Callable[[str], None]):
+        self._response = response
+        self._max_bytes = max_bytes
+        self._events = events
+        self._on_excess = on_excess
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        try:
+            async with aclosing(self._pieces()) as pieces:
+                async for piece in pieces:
+                    check_message(piece)
+                    yield piece
+        except ExcessError as exc:
+            self._on_excess(str(exc))
+            raise ExcessiveResponseError(str(exc)) from None
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+    async def _pieces(self) -> AsyncGenerator[bytes]:
+        pending = bytearray()
+        async for data in self._response.aiter_bytes():
+            searched = max(len(pending) - _LONGEST_END, 0)
+            pending += data
+            start = 0
+            for end in [found.end() for found in _EVENT_END.finditer(pending, searched)] if self._events else ():
+                yield bytes(pending[start:end])
+                start = end
+            del pending[:start]
+            if len(pending) > self._max_bytes:
+                raise ExcessError(f"{self._max_bytes:,} bytes")
+        yield bytes(pending)
+
+
+def _zone_of_name(host: str) -> Zone | None:
+    """Returns the zone of a host, if its name implies one."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return Zone.LOOPBACK
+    try:
+        return zone_of(host)
+    except ValueError:
+        return None
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port

@@ -1,0 +1,335 @@
+"""Decides when ipybox signs in to a remote server, and with which of the SDK's flows.
+
+A request is sent with the stored access token. Before that, if the token has expired, or after that, if the server
+rejects it, the first of these that helps is tried, each once:
+
+    another process has renewed it      its tokens are used
+    there is a refresh token            it is refreshed, silently
+    a person may be asked, or is not    a new grant starts
+    needed (client credentials)
+
+Otherwise the request fails, and the server's challenge is stored: it answers the first request of the next connection
+that may ask a person. So registering a server again leads to a sign-in even if only some tools need one.
+
+The flows' own requests use a separate client: no header of the parameters goes to an authorization server, and they
+time out. They go no nearer to this machine than the server is (`http.py`). Tokens go only to the server's origin.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing, suppress
+from importlib.metadata import version
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl
+
+from ipybox.mcp_client.http import Reach, bounded
+from ipybox.mcp_client.oauth.errors import SignInError
+from ipybox.mcp_client.oauth.params import OAuthParams, is_secure
+from ipybox.mcp_client.oauth.store import Challenge, GrantFile, StoredGrant
+from ipybox.mcp_client.params import RemoteParams
+from ipybox.support.printable import printable
+
+logger = logging.getLogger(__name__)
+
+#: Shows a person the URL at which to sign in; returns when it is shown.
+SignIn = Callable[[str], Awaitable[None]]
+
+# Seconds for each request of a flow.
+_TIMEOUT = 30.0
+# Bytes of its response.
+_MAX_BYTES = 1 << 20
+# Characters of error messages from servers.
+_MESSAGE_LENGTH = 500
+
+
+class Authenticator(httpx2.Auth):
+    """Signs the requests to one server.
+
+    Args:
+        server: The server; its placeholders are replaced.
+        sign_in: Shows a person where to sign in; None to ask no person.
+        waiting: Returns a context for the time that a person needs.
+        reach: Where the requests of a flow may go.
+    """
+
+    def __init__(
+        self,
+        server: RemoteParams,
+        sign_in: SignIn | None,
+        waiting: Callable[[], AbstractContextManager[object]],
+        reach: Reach,
+    ):
+        self._url = server.url
+        self._origin = _origin(httpx2.URL(server.url))
+        self._params = server.oauth or OAuthParams()
+        self._sign_in = sign_in
+        self._waiting = waiting
+        self._reach = reach
+        self._known = _known_client(self._params)
+        self._file = GrantFile(server.url, self._params)
+        self._grant = self._file.read()
+        self._turn = asyncio.Lock()
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that no message may show."""
+        client, tokens = self._grant.client, self._grant.tokens
+        values = (
+            *((tokens.access_token, tokens.refresh_token) if tokens else ()),
+            *((client.client_secret,) if client else ()),
+            self._params.client_secret,
+        )
+        return [value for value in values if value]
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Signs a request, and again if the response requires it (the interface of the HTTP library)."""
+        if _origin(request.url) != self._origin:
+            yield request
+            return
+        if request.method == "DELETE":  # the end of a session, for which no person should be asked
+            self._sign(request)
+            yield request
+            return
+        await self._prepare(request)
+        untried = [self._renew, self._begin]
+        while True:
+            used = self._sign(request)
+            challenge = _challenge((yield request))
+            if challenge is None or not untried:
+                return
+            async with self._turn:
+                while self._grant.access_token == used and untried:  # another request may have renewed it
+                    await untried.pop(0)(request, challenge)
+
+    async def _prepare(self, request: httpx2.Request) -> None:
+        """Renews an expired token, and signs in if an earlier call would have needed that."""
+        async with self._turn:
+            if self._grant.expired:
+                await self._renew(request, Challenge(status=401, header=""))
+            if self._grant.challenge is not None and self._sign_in is not None:
+                await self._begin(request, self._grant.challenge)
+
+    async def _renew(self, request: httpx2.Request, challenge: Challenge) -> None:
+        """Uses the tokens of another process, or else refreshes the token; neither helps for a wider scope."""
+        used = self._grant.access_token
+        self._grant = self._file.read()
+        if self._grant.access_token != used or challenge.status != 401 or not self._grant.refresh_token:
+            return
+        async with self._file.locked():
+            self._grant = self._file.read()
+            if self._grant.access_token == used:
+                await self._refresh(request)
+
+    async def _refresh(self, request: httpx2.Request) -> None:
+        tokens = self._grant.tokens
+        provider = self._provider()
+        provider.context.token_expiry_time = 1.0  # long ago
+        provider.context.protected_resource_metadata = self._grant.protected_resource
+        provider.context.oauth_metadata = self._grant.authorization_server
+        status = await self._drive(provider, request, None)
+        if self._grant.tokens is tokens:
+            if status == 429 or status >= 500:  # unrelated to the token
+                raise SignInError(f"its token can't be refreshed: the authorization server answered HTTP {status}")
+            logger.info("the authorization server refuses to refresh the token for %s", self._origin)
+            self._grant.take(None)
+        self._file.write(self._grant)
+
+    async def _begin(self, request: httpx2.Request, challenge: Challenge) -> None:
+        """Gets a new grant, from a person if needed."""
+        _check_secure(self._url)
+        if self._params.grant == "client_credentials":
+            await self._obtain(self._machine(), request, challenge)
+        elif self._sign_in is None:
+            self._grant.challenge = challenge
+            with suppress(OSError):  # the error below matters more
+                self._file.write(self._grant)
+            raise SignInError(
+                f"HTTP {challenge.status}: it asks for a sign-in, for which a person is asked only when a server is "
+                "registered: register it again, or give it an 'Authorization' header"
+            )
+        else:
+            await self._sign_in_by_browser(self._sign_in, request, challenge)
+
+    async def _sign_in_by_browser(self, sign_in: SignIn, request: httpx2.Request, challenge: Challenge) -> None:
+        # With aiohttp's server, which other connections do without.
+        from ipybox.mcp_client.oauth.callback import CallbackServer
+
+        async with CallbackServer(self._params.redirect_uri) as callback:
+
+            async def show(url: str) -> None:
+                _check_secure(url)
+                await self._reach.check(httpx2.URL(url))
+                if self._params.client_secret is not None and provider.context.oauth_metadata is None:
+                    # The SDK would send it to the server itself.
+                    raise SignInError("the authorization server has no metadata, so the secret can't be sent to it")
+                callback.expect(url)
+                with self._waiting():
+                    await sign_in(url)
+
+            async def answer() -> AuthorizationCodeResult:
+                with self._waiting():
+                    return await callback.result()
+
+            self._grant.client = None  # it is registered with the port of the last sign-in
+            provider = self._provider(callback.uri, show, answer)
+            await self._obtain(provider, request, challenge)
+
+    async def _obtain(self, provider: OAuthClientProvider, request: httpx2.Request, challenge: Challenge) -> None:
+        if self._params.scope is not None and challenge.status == 401:
+            # The SDK prefers the challenge's scope to the metadata's.
+            given = f'Bearer scope="{self._params.scope}", '
+            challenge = Challenge(status=401, header=given + challenge.header.removeprefix("Bearer "))
+        await self._drive(provider, request, challenge)
+        self._grant.authorization_server = provider.context.oauth_metadata
+        self._grant.protected_resource = provider.context.protected_resource_metadata
+        self._grant.challenge = None
+        self._file.write(self._grant)
+
+    async def _drive(self, provider: OAuthClientProvider, request: httpx2.Request, challenge: Challenge | None) -> int:
+        """Runs the part of an SDK flow that is about tokens, without the request itself.
+
+        Args:
+            provider: Has the flow.
+            request: The request that needs the token; it is not sent.
+            challenge: The response to it; None for only the steps before the request.
+
+        Returns:
+            The status of the last response.
+        """
+        status = 0
+        hooks = bounded(self._reach, is_server=False, max_bytes=_MAX_BYTES)
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, event_hooks=hooks) as client,
+                aclosing(provider.async_auth_flow(request)) as flow,
+            ):
+                outgoing = await anext(flow)
+                while True:
+                    if outgoing is not request:
+                        _check_secure(str(outgoing.url))
+                        async with asyncio.timeout(_TIMEOUT):
+                            response = await client.send(outgoing)
+                        status = response.status_code
+                    elif challenge is not None:
+                        headers = {"WWW-Authenticate": challenge.header}
+                        response = httpx2.Response(challenge.status, headers=headers, request=request)
+                        challenge = None
+                    else:
+                        return status
+                    outgoing = await flow.asend(response)
+        except OAuthFlowError as exc:
+            reason = printable(str(exc).partition("<")[0].strip())[:_MESSAGE_LENGTH]  # it may be followed by a page
+            raise SignInError(f"it asks for a sign-in (HTTP 401), which failed: {reason}") from exc
+        except (httpx2.HTTPError, TimeoutError) as exc:
+            raise SignInError(f"the authorization server can't be reached: {str(exc) or 'no answer'}") from exc
+
+    def _provider(
+        self,
+        redirect_uri: str | None = None,
+        show: SignIn | None = None,
+        answer: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
+    ) -> OAuthClientProvider:
+        metadata = OAuthClientMetadata(
+            client_name="ipybox",
+            software_id="ipybox",
+            software_version=version("ipybox"),
+            redirect_uris=None if redirect_uri is None else [AnyUrl(redirect_uri)],
+        )
+        document = self._params.client_metadata_url
+        return OAuthClientProvider(self._url, metadata, _Memory(self._grant, self._known), show, answer, document)
+
+    def _machine(self) -> OAuthClientProvider:
+        """Returns the provider of a client that needs no person."""
+        # These import cryptography, which takes longer than all the rest.
+        from mcp.client.auth.extensions.client_credentials import (
+            ClientCredentialsOAuthProvider,
+            PrivateKeyJWTOAuthProvider,
+            SignedJWTParameters,
+        )
+
+        params, memory = self._params, _Memory(self._grant, self._known)
+        assert params.client_id is not None
+        if params.client_secret is not None:
+            return ClientCredentialsOAuthProvider(
+                self._url,
+                memory,
+                params.client_id,
+                params.client_secret,
+                params.token_endpoint_auth_method,
+                issuer=params.issuer,
+            )
+        assert params.private_key is not None
+        signing = SignedJWTParameters(
+            issuer=params.client_id,
+            subject=params.client_id,
+            signing_key=params.private_key,
+            signing_algorithm=params.signing_algorithm,
+        )
+        signer = signing.create_assertion_provider()
+        return PrivateKeyJWTOAuthProvider(self._url, memory, params.client_id, signer, issuer=params.issuer)
+
+    def _sign(self, request: httpx2.Request) -> str | None:
+        """Signs a request, and returns its token."""
+        token = self._grant.access_token
+        if token is None:
+            request.headers.pop("Authorization", None)
+        else:
+            request.headers["Authorization"] = f"Bearer {token}"
+        return token
+
+
+class _Memory:
+    """The grant as storage for the SDK's flows (`TokenStorage`)."""
+
+    def __init__(self, grant: StoredGrant, known: OAuthClientInformationFull | None):
+        self._grant = grant
+        self._known = known
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Returns the tokens."""
+        return self._grant.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Stores new tokens."""
+        self._grant.take(tokens)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Returns the client."""
+        return self._known or self._grant.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Stores a new client, which the SDK also registers if the known one belongs to another issuer."""
+        if self._known is not None:
+            raise SignInError("it names another authorization server than 'issuer' of server_params['oauth']")
+        self._grant.client = client_info
+
+
+def _known_client(params: OAuthParams) -> OAuthClientInformationFull | None:
+    """Returns the client that was registered in advance, or None."""
+    if params.client_id is None:
+        return None
+    return OAuthClientInformationFull(
+        client_id=params.client_id,
+        client_secret=params.client_secret,
+        issuer=params.issuer,
+        token_endpoint_auth_method="none" if params.client_secret is None else params.token_endpoint_auth_method,
+    )
+
+
+def _challenge(response: httpx2.Response) -> Challenge | None:
+    header = response.headers.get("WWW-Authenticate", "")
+    wider = response.status_code == 403 and "insufficient_scope" in header
+    return Challenge(status=response.status_code, header=header) if response.status_code == 401 or wider else None
+
+
+def _origin(url: httpx2.URL) -> str:
+    return str(url.copy_with(userinfo=b"", raw_path=b"/", fragment=None))
+
+
+def _check_secure(url: str) -> None:
+    if not is_secure(url):
+        raise SignInError(f"no sign-in where others can read it: {printable(url.partition('?')[0])} is not HTTPS")

@@ -1,0 +1,33 @@
+"""Opens the user's browser for a sign-in, with Python's `webbrowser`, which obeys `$BROWSER`."""
+
+import asyncio
+import logging
+import os
+import sys
+from contextlib import suppress
+
+from ipybox.support.printable import printable
+
+logger = logging.getLogger(__name__)
+
+_OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
+# Seconds until a browser must have been found. Some commands stay as long as their browser.
+_TIMEOUT = 5.0
+
+
+async def open_in_browser(url: str) -> None:
+    """Logs the address for a sign-in, and opens it in the user's browser if there is one."""
+    logger.warning("sign in at %s", printable(url))
+    # In a process of its own: stdin and stdout are the wire of MCP, on which no browser may write. One in the terminal,
+    # which `webbrowser` takes where TERM is set, would have neither.
+    browser = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-c", _OPEN, url),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name != "TERM"},
+        start_new_session=True,
+    )
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_TIMEOUT):
+            await browser.wait()

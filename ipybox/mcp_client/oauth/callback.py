@@ -1,0 +1,98 @@
+"""The address to which the browser returns after a sign-in: a server on the loopback interface, for one response.
+
+https://www.rfc-editor.org/rfc/rfc8252#section-7.3
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+from aiohttp import web
+from mcp.shared.auth import AuthorizationCodeResult
+
+from ipybox.mcp_client.oauth.errors import SignInError
+from ipybox.support.printable import printable
+
+#: Seconds in which a person must sign in.
+SIGN_IN_TIMEOUT = 300.0
+
+# Seconds for the browser to receive the final page, before its connection is closed.
+_PAGE_TIMEOUT = 1.0
+_PATH = "/callback"
+
+
+class CallbackServer:
+    """Waits for the response to one authorization request; listens while its context is open.
+
+    Args:
+        redirect_uri: An address of this machine, if the authorization server insists on one; else any free port.
+    """
+
+    def __init__(self, redirect_uri: str | None = None):
+        parts = urlsplit(redirect_uri or f"http://127.0.0.1:0{_PATH}")
+        self._host, self._port, self._path = parts.hostname or "127.0.0.1", parts.port or 0, parts.path or "/"
+        self._given = redirect_uri
+        self._state = secrets.token_urlsafe()  # matches no request until `expect`
+        self._answer: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+        app = web.Application()
+        app.router.add_get(self._path, self._serve, allow_head=False)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_PAGE_TIMEOUT)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError as exc:
+            await self._runner.cleanup()
+            raise SignInError(f"can't listen on {self._given} for the end of the sign-in: {exc.strerror}") from exc
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+        self._answer.cancel()
+
+    @property
+    def uri(self) -> str:
+        """The address to return to (`redirect_uri`)."""
+        return self._given or f"http://127.0.0.1:{self._runner.addresses[0][1]}{_PATH}"
+
+    def expect(self, authorization_url: str) -> None:
+        """Accepts only responses to this authorization request, by their `state`."""
+        self._state = parse_qs(urlsplit(authorization_url).query)["state"][0]
+
+    async def result(self) -> AuthorizationCodeResult:
+        """Waits for the response.
+
+        Raises:
+            SignInError: If the user or the server declines, or after `SIGN_IN_TIMEOUT`.
+        """
+        try:
+            async with asyncio.timeout(SIGN_IN_TIMEOUT):
+                return await self._answer
+        except TimeoutError:
+            raise SignInError(f"no sign-in within {SIGN_IN_TIMEOUT:g} s") from None
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        status, text = self._take(request.query)
+        page = web.Response(
+            status=status,
+            text=f"<!doctype html><title>ipybox</title><p>{text}</p>",
+            content_type="text/html",
+            headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"},
+        )
+        page.force_close()
+        return page
+
+    def _take(self, query: Mapping[str, str]) -> tuple[int, str]:
+        """Handles a response of the browser; returns the status and the text of the page."""
+        if not secrets.compare_digest(query.get("state", "").encode(), self._state.encode()) or self._answer.done():
+            return 400, "This is not a response to the sign-in that ipybox waits for."
+        if query.get("code"):
+            result = AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query.get("iss") or None)
+            self._answer.set_result(result)
+            return 200, "You are signed in: you can close this page and return to ipybox."
+        reason = ": ".join(printable(query[key])[:200] for key in ("error", "error_description") if query.get(key))
+        self._answer.set_exception(SignInError(f"the sign-in was refused: {reason or 'no reason was given'}"))
+        return 200, "You are not signed in: you can close this page."

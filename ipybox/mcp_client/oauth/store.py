@@ -1,0 +1,139 @@
+"""Stored sign-ins: a file for each server and client, in the user's state directory.
+
+No workspace contains any of it, and the sandbox hides the directory. Files are replaced as a whole, so a reader finds
+the old or the new one. A process that refreshes a token holds the file's lock: most authorization servers accept a
+refresh token only once, and a second process would fail.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from mcp.shared.auth_utils import resource_url_from_server_url
+from pydantic import BaseModel, ValidationError
+
+from ipybox.mcp_client.oauth.params import OAuthParams
+from ipybox.support.private_file import replace_private
+from ipybox.support.state import make_directory, state_dir
+
+logger = logging.getLogger(__name__)
+
+#: Seconds before its expiry at which a token is renewed, because a request may be in progress then.
+_MARGIN = 10
+
+
+class Challenge(BaseModel):
+    """A response that requires a token, or one with a wider scope (RFC 6750, RFC 9728)."""
+
+    status: int
+    header: str
+
+
+class StoredGrant(BaseModel):
+    """The grant of a server and its authorization server.
+
+    Attributes:
+        resource: The server's URL; the token is for no other one (RFC 8707).
+        tokens: The access token, and the rest of its response.
+        expires_at: When the access token expires, in seconds since the epoch, if known.
+        client: The registration of ipybox as a client, including the issuer.
+        authorization_server: Its metadata, which contain the address for refreshing tokens.
+        protected_resource: The metadata of the server.
+        challenge: A response to a call that needs a sign-in.
+    """
+
+    resource: str
+    tokens: OAuthToken | None = None
+    expires_at: float | None = None
+    client: OAuthClientInformationFull | None = None
+    authorization_server: OAuthMetadata | None = None
+    protected_resource: ProtectedResourceMetadata | None = None
+    challenge: Challenge | None = None
+
+    @property
+    def access_token(self) -> str | None:
+        """The access token, valid or expired."""
+        return self.tokens and self.tokens.access_token
+
+    @property
+    def refresh_token(self) -> str | None:
+        """The token to get a new access token with."""
+        return self.tokens and self.tokens.refresh_token
+
+    @property
+    def expired(self) -> bool:
+        """Whether the access token has expired, or is about to expire."""
+        return self.expires_at is not None and self.expires_at < time.time() + _MARGIN
+
+    def take(self, tokens: OAuthToken | None) -> None:
+        """Replaces the tokens."""
+        self.tokens = tokens
+        known = tokens is not None and tokens.expires_in is not None
+        self.expires_at = time.time() + (tokens.expires_in or 0) if tokens is not None and known else None
+
+
+class GrantFile:
+    """The file of one server's grant, for one client.
+
+    Args:
+        server_url: The server's URL.
+        params: The user's parameters: a different client or issuer has different tokens.
+    """
+
+    def __init__(self, server_url: str, params: OAuthParams):
+        self._resource = resource_url_from_server_url(server_url)
+        key = [self._resource, params.grant, params.client_id, params.client_metadata_url, params.issuer]
+        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+        self.path = state_dir() / "oauth" / f"{name}.json"
+
+    def read(self) -> StoredGrant:
+        """Returns the grant, which is empty if there is no file, or if the file can't be read (which is logged)."""
+        try:
+            grant = StoredGrant.model_validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return StoredGrant(resource=self._resource)
+        except (OSError, ValidationError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else "it is damaged"
+            logger.warning("%s with the sign-in to %s can't be read: %s", self.path, self._resource, reason)
+            return StoredGrant(resource=self._resource)
+        return grant if grant.resource == self._resource else StoredGrant(resource=self._resource)
+
+    def write(self, grant: StoredGrant) -> None:
+        """Replaces the file.
+
+        Raises:
+            OSError: If it can't be written.
+        """
+        self._make_directory()
+        replace_private(self.path, grant.model_dump_json(exclude_none=True))
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None]:
+        """Waits until no other process refreshes the grant, and locks it."""
+        self._make_directory()
+        fd = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # On a thread, which a cancelled wait leaves behind: it ends with the other process's refresh.
+        locking = asyncio.get_running_loop().run_in_executor(None, fcntl.flock, fd, fcntl.LOCK_EX)
+        try:
+            await asyncio.shield(locking)
+            yield
+        finally:
+            if locking.done():
+                os.close(fd)
+            else:
+                locking.add_done_callback(lambda _: os.close(fd))
+
+    def _make_directory(self) -> None:
+        make_directory(self.path.parent)

@@ -1,0 +1,95 @@
+"""Finds secrets in plain text in the parameters of an MCP server, where a `${VAR}` should be.
+
+Parameters are written into the generated package, which code can read, and appear in errors.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from ipybox.audit.redaction import has_known_form, is_secret, is_secret_name, looks_secret
+from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
+from ipybox.vars import variables
+
+
+@dataclass(frozen=True)
+class LiteralSecret:
+    """A secret in plain text.
+
+    Attributes:
+        place: Its place in the parameters.
+        name: Its name there: a variable, an option, a header.
+        value: The secret.
+    """
+
+    place: str
+    name: str
+    value: str
+
+    def advice(self, server_name: str) -> str:
+        """Returns advice on how to move it to a variable, without the secret."""
+        name = re.sub(r"\W+", "_", self.name, flags=re.ASCII).strip("_").upper()
+        if name != self.name:  # that of a header or an option
+            name = f"{server_name.upper()}_{name}"
+        return (
+            f"{self.place} is a secret in plain text, which code can read in the package: register the server again "
+            f"with ${{{name}}} there, once the user has put the line {name}=... with the value into .env"
+        )
+
+
+def literal_secrets(server_params: dict[str, Any]) -> list[LiteralSecret]:
+    """Returns the plain-text secrets in parameters, by their names and form; placeholders are not secrets."""
+    server = parse_params(server_params)
+    found = _of_process(server) if isinstance(server, StdioParams) else _of_remote(server)
+    return [secret for secret in found if secret.value and not variables(secret.value)]
+
+
+def _of_process(server: StdioParams) -> Iterator[LiteralSecret]:
+    yield from (LiteralSecret(f"env {name}", name, value) for name, value in _secret(server.env.items()))
+    yield from _of_arguments(server.args)
+
+
+def _of_arguments(args: Sequence[str]) -> Iterator[LiteralSecret]:
+    for before, argument in pairwise(["", *args]):
+        name, value = _named(before, argument)
+        if is_secret(name, value) and (is_secret_name(name) or name.isupper()):
+            yield LiteralSecret(f"the argument {name}", name, _token(value))
+        elif has_known_form(argument):
+            yield LiteralSecret("an argument", "key", argument)
+
+
+def _named(before: str, argument: str) -> tuple[str, str]:
+    """Returns an argument with its name: `--api-key …`, `--api-key=…`, `API_KEY=…`, or `X-API-Key: …`."""
+    if before.startswith("-") and not argument.startswith("-") and is_secret_name(before):
+        return before, argument
+    found = re.fullmatch(r"([\w.-]+)[=:]\s*(.+)", argument, re.DOTALL)
+    return (found[1], found[2]) if found else ("", argument)
+
+
+def _of_remote(server: RemoteParams) -> Iterator[LiteralSecret]:
+    for name, value in _secret(server.headers.items()):
+        yield LiteralSecret(f"the header {name}", name.replace("Authorization", "token"), _token(value))
+    if server.oauth is not None:
+        for name in ("client_secret", "private_key"):
+            if value := getattr(server.oauth, name):
+                yield LiteralSecret(f"oauth {name}", name, value)
+    parts = urlsplit(server.url)
+    if parts.password:
+        yield LiteralSecret("the password in the URL", "password", parts.password)
+    for name, value in _secret(parse_qsl(parts.query)):
+        yield LiteralSecret(f"{name} in the URL", name, value)
+    for segment in parts.path.split("/"):
+        if looks_secret(segment):
+            yield LiteralSecret("a part of the URL", "key", segment)
+
+
+def _secret(items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    return ((name, value) for name, value in items if is_secret(name, value))
+
+
+def _token(value: str) -> str:
+    """Returns the token after the scheme in `Bearer …`."""
+    return (value.split() or [""])[-1]

@@ -1,0 +1,235 @@
+"""The pipes to a stdio MCP server: one JSON-RPC message in each line, in both directions.
+
+It replaces the SDK's transport, which joins a long line again with each chunk and reads lines of any length, see
+docs/decisions/001-stdio-transport.md.
+
+The transport ends in this order, each step bounded, even if the application cancels it:
+
+    flush      sent messages reach the server, or are dropped
+    end        stdin is closed: the guard (`process_guard.py`) lets the server exit, or ends it
+    escalate   the guard's process group gets SIGTERM, then SIGKILL
+    release    the pipes are closed, even if a process still holds their other ends
+
+Until then, stdout is read and discarded: a server that blocks on a full pipe could not exit.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import IO, cast
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+from pydantic_core import from_json
+
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, check_message
+from ipybox.support.process_group import signal_group
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 1 << 16
+# Seconds until sent messages must have reached the server's stdin.
+_FLUSH_TIMEOUT = 0.5
+# Seconds that the guard gets to exit: after stdin was closed, after SIGTERM, and after SIGKILL.
+_EXIT_TIMEOUT = 2.0
+
+
+@asynccontextmanager
+async def stdio_transport(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    stderr: IO[str] | None,
+    on_noise: Callable[[str], None],
+    on_excess: Callable[[str], None],
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage], MemoryObjectSendStream[SessionMessage]]]:
+    """Starts a server and yields the stream of its messages and the one for messages to it.
+
+    Args:
+        command: The guard's command line, with that of the server.
+        env: The whole environment.
+        cwd: The working directory.
+        stderr: The server's stderr, by default the application's.
+        on_noise: Called with each line that is not a message.
+        on_excess: Called if a message exceeds the limits; no message follows.
+
+    Raises:
+        OSError: If the guard can't be started.
+    """
+    process, protocol = await asyncio.get_running_loop().subprocess_exec(
+        _Protocol, *command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+    )
+    # No `await` before the task group is entered: cancelled there, the process would stay.
+    assert protocol.stdin is not None
+    assert protocol.stdout is not None
+    received, messages = anyio.create_memory_object_stream[SessionMessage](0)
+    outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_receive, protocol.stdout, received, on_noise, on_excess)
+        sent = anyio.Event()
+        tasks.start_soon(_send, protocol.stdin, to_send, received, sent)
+        try:
+            yield messages, outgoing
+        finally:
+            messages.close()
+            outgoing.close()
+            with anyio.CancelScope(shield=True):
+                await _flush(protocol.stdin, sent)
+                await _stop(process, protocol)
+            tasks.cancel_scope.cancel()
+
+
+class LineBuffer:
+    """Splits data into lines, in time that grows with its length only.
+
+    Args:
+        limit: Bytes of a line.
+    """
+
+    def __init__(self, limit: int = MAX_MESSAGE_BYTES):
+        self._limit = limit
+        self._partial = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Returns the lines that end in `data`, without their ends.
+
+        Raises:
+            ExcessError: If a line is too long.
+        """
+        first, *others = data.split(b"\n")
+        self._partial += first
+        if len(self._partial) > self._limit:
+            raise ExcessError(f"{self._limit:,} bytes")
+        if not others:
+            return []
+        lines = [bytes(self._partial), *others[:-1]]
+        self._partial = bytearray(others[-1])
+        return lines
+
+
+def parse_line(line: bytes) -> JSONRPCMessage:
+    """Returns the message of a line; invalid UTF-8 is replaced.
+
+    Raises:
+        ExcessError: If it holds too many values.
+        ValueError: If it is not a message.
+    """
+    check_message(line)
+    # In two steps: the union of messages would parse JSON several times.
+    return jsonrpc_message_adapter.validate_python(from_json(line.decode(errors="replace")), by_name=False)
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """The streams of a process, and a notification of its exit, which does not wait for the pipes to close."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_CHUNK, loop=asyncio.get_running_loop())
+        self.exited = anyio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._process = cast(asyncio.SubprocessTransport, transport)
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        returncode = self._process.get_returncode()
+        if returncode is not None and returncode < 0:
+            _kill_session(self._process.get_pid())
+        self.exited.set()
+
+
+def _kill_session(session: int) -> None:
+    """Kills the processes of a guard that was killed, which would otherwise stay. They are in the guard's session."""
+    import psutil  # slow to import, and rarely needed
+
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == session:
+                os.kill(pid, signal.SIGKILL)
+
+
+async def _receive(
+    stdout: asyncio.StreamReader,
+    received: MemoryObjectSendStream[SessionMessage],
+    on_noise: Callable[[str], None],
+    on_excess: Callable[[str], None],
+) -> None:
+    try:
+        async with received:
+            try:
+                await _pass_on(stdout, received, on_noise)
+            except ExcessError as exc:
+                on_excess(str(exc))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # the session has ended
+    finally:
+        with anyio.CancelScope(shield=True):
+            while await stdout.read(_CHUNK):
+                pass
+
+
+async def _pass_on(
+    stdout: asyncio.StreamReader, received: MemoryObjectSendStream[SessionMessage], on_noise: Callable[[str], None]
+) -> None:
+    buffer = LineBuffer()
+    while data := await stdout.read(_CHUNK):
+        for line in buffer.feed(data):
+            try:
+                message = parse_line(line)
+            except ValueError:
+                on_noise(line.decode(errors="replace"))
+            else:
+                await received.send(SessionMessage(message))
+
+
+async def _send(
+    stdin: asyncio.StreamWriter,
+    to_send: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage],
+    sent: anyio.Event,
+) -> None:
+    try:
+        async with to_send:
+            async for message in to_send:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                stdin.write(f"{text}\n".encode())
+                await stdin.drain()
+                if stdin.is_closing():
+                    # The server had closed it before: the write has failed, but drain() does not report that.
+                    break
+    except OSError:
+        pass
+    finally:
+        # The server may keep running, but would never answer a message that it can't read.
+        received.close()
+        sent.set()
+
+
+async def _flush(stdin: asyncio.StreamWriter, sent: anyio.Event) -> None:
+    with anyio.move_on_after(_FLUSH_TIMEOUT) as limit, suppress(OSError):
+        await sent.wait()
+        stdin.close()
+        await stdin.wait_closed()
+    if limit.cancelled_caught:
+        # Closing would wait for a server that does not read.
+        stdin.transport.abort()
+
+
+async def _stop(process: asyncio.SubprocessTransport, protocol: _Protocol) -> None:
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            signal_group(process.get_pid(), number)
+        with anyio.move_on_after(_EXIT_TIMEOUT):
+            await protocol.exited.wait()
+            break
+    else:
+        logger.warning("MCP server process %d can't be killed", process.get_pid())
+    with suppress(PermissionError):  # of a process that runs as another user
+        process.close()

@@ -1,0 +1,28 @@
+"""ipybox as an MCP server: the interface for MCP clients. It runs no code itself.
+
+    stdio, http ──► server ──► tools, file_tools ──► services ──► kernel_sessions: a CodeExecutor for each session
+                                   │                    └─► elicitation, approver, question: approvals by the user
+                                   ├─► registration: MCP servers whose tools code may call
+                                   ├─► detached: cells and registrations that wait for a person between requests
+                                   └─► results/: an output as a client gets it
+
+Names are resolved on first use (PEP 562): loading the MCP SDK takes longer than a client waits for a first answer.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipybox.support.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from ipybox.mcp_server.http import HTTPServerInfo
+    from ipybox.mcp_server.server import MCPServer
+
+__all__ = ["HTTPServerInfo", "MCPServer"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "HTTPServerInfo": "ipybox.mcp_server.http",
+        "MCPServer": "ipybox.mcp_server.server",
+    },
+)

@@ -1,0 +1,81 @@
+"""Work that outlives the request of its start, because it waits for a person: cells, and registrations with a sign-in.
+
+Until revision 2025-11-25 of MCP, a server sends forms while a request is in progress. From 2026-07-28 on, it ends the
+request with the form (`InputRequiredResult`), and the client repeats the request with the answer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
+
+Result = TypeVar("Result")
+Form = TypeVar("Form", ElicitRequestFormParams, ElicitRequestURLParams)
+
+
+class DetachedTask(Generic[Form, Result]):
+    """A task that keeps running between the requests of a client, and asks its user questions.
+
+    Args:
+        work: Does the work. Its argument is a function, `ask(form)`, which shows the user the form and returns a
+            future with the answer. The task ends with the work, or with `cancel`: if the client never returns, a limit
+            of the work itself must end it, or the server's end.
+    """
+
+    def __init__(self, work: "Callable[[Callable[[Form], asyncio.Future[ElicitResult]]], Awaitable[Result]]"):
+        #: The form that a request returned last; None before the first one.
+        self.form: Form | None = None
+        self._answer: asyncio.Future[ElicitResult] | None = None
+        self._forms: asyncio.Queue[tuple[Form, asyncio.Future[ElicitResult]]] = asyncio.Queue()
+        self._task = asyncio.ensure_future(work(self._ask))
+        # A failure is the result of a request. Without another request, the failure is dropped.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    @property
+    def finished(self) -> bool:
+        """Whether the work has finished."""
+        return self._task.done()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the work has finished without a result."""
+        return self.finished and (self._task.cancelled() or self._task.exception() is not None)
+
+    async def next_form(self) -> Form | None:
+        """Waits for the next form and returns it, or None if the work has finished."""
+        while not self.finished:
+            asked = asyncio.ensure_future(self._forms.get())
+            try:
+                await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
+                if asked.done():
+                    form, answer = asked.result()
+                    if not answer.done():  # the form has not expired
+                        self.form, self._answer = form, answer
+                        return form
+            finally:
+                asked.cancel()
+        return None
+
+    def answer(self, answer: ElicitResult) -> None:
+        """Answers the form that was returned last; a late answer has no effect."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    async def wait(self, timeout: float) -> None:
+        """Waits until the work has finished, at most `timeout` seconds."""
+        await asyncio.wait([self._task], timeout=timeout)
+
+    def result(self) -> Result:
+        """Returns the result of finished work, or raises its error."""
+        return self._task.result()
+
+    async def cancel(self) -> None:
+        """Cancels the work, and waits until it has ended."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def _ask(self, form: Form) -> "asyncio.Future[ElicitResult]":
+        answer: asyncio.Future[ElicitResult] = asyncio.get_running_loop().create_future()
+        self._forms.put_nowait((form, answer))
+        return answer

@@ -1,0 +1,132 @@
+"""`upload_file` and `download_file` as MCP tools: the client sends and gets content, and names paths on the server."""
+
+import asyncio
+import binascii
+from typing import Annotated, Literal, assert_never
+
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
+from pydantic import Field
+
+from ipybox.errors import IpyboxError
+from ipybox.mcp_server.results.failure import failure_result
+from ipybox.support.printable import printable
+from ipybox.workspace.transfer.file_transfer import TAR, Download, FileTransfer, TransferReport
+
+#: Bytes of an image for a model; larger ones would make a client's next request fail.
+MAX_IMAGE = 3_750_000
+#: First bytes of the images that models accept.
+_IMAGES = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+}
+
+Encoding = Literal["utf-8", "base64", "tar"]
+
+
+class FileTools:
+    """The two tools, for a workspace. They run one at a time: each may hold its content several times."""
+
+    def __init__(self, workspace: FileTransfer):
+        self._workspace = workspace
+        self._turn = asyncio.Lock()
+
+    async def upload_file(
+        self,
+        path: Annotated[str, Field(description="Where, relative to the workspace")],
+        content: str,
+        encoding: Annotated[
+            Encoding,
+            Field(description="tar: content is a tar in base64, unpacked into the directory path"),
+        ] = "utf-8",
+    ) -> CallToolResult:
+        """Writes a file of the workspace. Replaces an existing file, creates missing directories."""
+        async with self._turn:
+            try:
+                done = await asyncio.to_thread(self._upload, path, content, encoding)
+            except (IpyboxError, ValueError, OSError) as exc:
+                return failure_result(exc)
+        return CallToolResult(content=[TextContent(text=_report(done, encoding))])
+
+    async def download_file(
+        self, path: Annotated[str, Field(description="Relative to the workspace")]
+    ) -> CallToolResult:
+        """Returns a file of the workspace, or a directory as tar."""
+        async with self._turn:
+            try:
+                return await asyncio.to_thread(self._download, path)
+            except (IpyboxError, ValueError, OSError) as exc:
+                return failure_result(exc)
+
+    def _upload(self, path: str, content: str, encoding: Encoding) -> TransferReport:
+        match encoding:
+            case "utf-8":
+                return self._workspace.upload(path, content.encode())
+            case "base64":
+                return self._workspace.upload(path, self._decoded(content))
+            case "tar":
+                return self._workspace.upload(path, self._decoded(content), "tar")
+            case _:
+                assert_never(encoding)
+
+    def _download(self, path: str) -> CallToolResult:
+        content = self._workspace.download(path)
+        omitted = _omitted_files(content.transferred)
+        return CallToolResult(content=[*_blocks(content), *([TextContent(text=omitted)] if omitted else [])])
+
+    def _decoded(self, content: str) -> bytes:
+        try:
+            # With line breaks, as programs write it.
+            return binascii.a2b_base64(content.encode("ascii").translate(None, b" \t\r\n"), strict_mode=True)
+        except ValueError as exc:
+            raise ValueError(f"the content is not base64: {exc}") from None
+
+
+def _blocks(content: Download) -> list[ContentBlock]:
+    """Returns text as text, an image as an image, and anything else as a resource.
+
+    So is blank text, which model APIs refuse as a block of text; a sentence for the model follows it.
+    """
+    data = content.data
+    if content.mime_type != TAR and b"\0" not in data:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            if text and not text.isspace():
+                return [TextContent(text=text)]
+            sentence = "The file contains only white space." if text else "The file is empty."
+            return [_resource(content), TextContent(text=sentence)]
+    if len(data) <= MAX_IMAGE:
+        for mime_type, beginnings in _IMAGES.items():
+            if data.startswith(beginnings):
+                return [ImageContent(data=_encoded(data), mime_type=mime_type)]
+    return [_resource(content)]
+
+
+def _resource(content: Download) -> EmbeddedResource:
+    uri = content.transferred.path.as_uri()
+    contents = BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=_encoded(content.data))
+    return EmbeddedResource(resource=contents)
+
+
+def _encoded(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def _report(done: TransferReport, encoding: Encoding) -> str:
+    files = "" if encoding != "tar" else "1 file with " if done.files == 1 else f"{done.files} files with "
+    verb = "Replaced" if done.replaced else "Wrote"
+    return "\n".join(filter(None, [f"{verb} {printable(done.path)}: {files}{done.size} bytes.", _omitted_files(done)]))
+
+
+def _omitted_files(done: TransferReport) -> str:
+    return f"Omitted: {', '.join(done.omitted)}." if done.omitted else ""

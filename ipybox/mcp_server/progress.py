@@ -1,0 +1,92 @@
+"""Reports the progress of a cell or a registration to clients that ask for it, as MCP notifications.
+
+A notification contains the latest line of output, or a sign of life if nothing new was printed. Its progress is the
+elapsed time in seconds; there is no total.
+https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/progress
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from mcp.server.mcpserver import Context
+
+from ipybox.support.printable import printable
+from ipybox.support.tasks import TaskSet
+
+#: Minimum seconds between two notifications.
+PAUSE = 1.0
+
+#: Seconds after which there is a notification even if nothing was printed.
+SILENCE = 5.0
+
+#: Characters of a line that a notification shows.
+MAX_LINE = 200
+
+#: Characters of output that are searched for the latest line.
+_TAIL = 4 * MAX_LINE
+
+Report = Callable[[float, float | None, str], Awaitable[None]]
+
+
+class Progress:
+    """Reports on one cell, for as long as `run` runs.
+
+    Args:
+        report: Sends a notification: progress, no total, and a message.
+    """
+
+    def __init__(self, report: Report):
+        self._report = report
+        self._tail = ""
+        self._printed = asyncio.Event()
+
+    def note(self, text: str) -> None:
+        """Adds output of the cell as it arrives, in pieces of any size."""
+        self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
+        self._printed.set()
+
+    def note_line(self, line: str) -> None:
+        """Adds a line."""
+        self.note(f"{line}\n")
+
+    async def run(self) -> None:
+        """Reports until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        shown = ""
+        while True:
+            await asyncio.sleep(PAUSE)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SILENCE - PAUSE):
+                    await self._printed.wait()
+            self._printed.clear()
+            elapsed = loop.time() - started
+            line = latest_line(self._tail)
+            message = line if line != shown else f"still running after {elapsed:.0f} s"
+            shown = line
+            await self._report(round(elapsed, 1), None, message)
+
+
+def latest_line(text: str) -> str:
+    """Returns the last line that is not blank, truncated and without terminal escapes; or an empty text."""
+    lines = (line.strip() for line in reversed(re.split(r"[\r\n]", text)))
+    line = next((line for line in lines if line), "")
+    cut = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
+    return printable(cut.replace("\t", " "))
+
+
+@asynccontextmanager
+async def progress_of(context: Context[Any, Any]) -> AsyncGenerator[Progress]:
+    """Yields an object that collects output, and reports to the client that makes this request in the background."""
+    progress = Progress(context.report_progress)
+    meta = context.request_context.meta or {}
+    tasks = TaskSet()
+    if "progress_token" in meta:
+        tasks.start(progress.run())
+    try:
+        yield progress
+    finally:
+        await tasks.cancel()

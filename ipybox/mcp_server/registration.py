@@ -1,0 +1,157 @@
+"""Registrations of MCP servers; some wait for a person to sign in.
+
+A person may take longer than a client waits for an answer, and may have no browser on this machine. Therefore, a
+registration continues in the background once the address for signing in is known: the first request is answered in
+time, with that address if needed, and the same request resumes it.
+
+Clients that show addresses do so (MCP's elicitation by URL), during the request or between two: see `detached`. For
+other clients, ipybox opens the browser of this machine.
+https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+"""
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.mcpserver import Context
+from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
+
+from ipybox.errors import MCPServerError
+from ipybox.mcp_client.oauth.browser import open_in_browser
+from ipybox.mcp_server.detached import DetachedTask
+from ipybox.support.printable import printable
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ipybox.mcp_apigen import ToolModules
+    from ipybox.mcp_client.oauth.authenticator import SignIn
+
+#: Seconds after which a request is answered, with or without a sign-in: many clients wait for 60.
+ANSWER_TIMEOUT = 45.0
+
+_SIGN_IN = "sign_in"
+
+Generate = Callable[[str, dict[str, Any], "SignIn", Callable[[str], None]], Awaitable["ToolModules"]]
+
+
+class ServerRegistrar:
+    """Registers servers, and keeps the registrations that wait for a person.
+
+    Args:
+        generate: Generates the package of a server, from its name, its parameters, a function that shows a person where
+            to sign in, and a function that receives lines about the progress.
+    """
+
+    def __init__(self, generate: Generate):
+        self._generate = generate
+        self._waiting: dict[str, _Registration] = {}
+
+    async def register(
+        self,
+        server_name: str,
+        server_params: dict[str, Any],
+        context: Context[Any, Any],
+        on_progress: Callable[[str], None],
+    ) -> "ToolModules | InputRequiredResult":
+        """Registers a server; returns its modules, or the form that asks its user to sign in.
+
+        Raises:
+            MCPServerError: If it fails, or the user has not signed in yet: the message contains the address.
+        """
+        key = json.dumps([server_name, server_params], sort_keys=True)
+        registration = self._waiting.pop(key, None)
+        if registration is None or registration.task.failed:
+            registration = _Registration(partial(self._generate, server_name, server_params))
+        registration.on_progress = on_progress
+        task = registration.task
+        try:
+            question = await _wait(task, context)
+        except BaseException:
+            await task.cancel()
+            raise
+        if task.finished:
+            return task.result()
+        self._waiting[key] = registration
+        if question is None:
+            assert task.form is not None
+            raise MCPServerError(f"MCP server {server_name!r}: {_sign_in_message(task.form.url)}")
+        return question
+
+    async def aclose(self) -> None:
+        """Ends registrations that wait."""
+        for registration in self._waiting.values():
+            await registration.task.cancel()
+
+
+class _Registration:
+    """A registration, which reports progress to the request that is in progress."""
+
+    def __init__(self, generate: "Callable[[SignIn, Callable[[str], None]], Awaitable[ToolModules]]"):
+        #: Receives lines for the client whose request is in progress.
+        self.on_progress: Callable[[str], None] = lambda _: None
+
+        def work(
+            ask: "Callable[[ElicitRequestURLParams], asyncio.Future[ElicitResult]]",
+        ) -> "Awaitable[ToolModules]":
+            async def show(url: str) -> None:
+                # Not awaited: the sign-in may succeed without an answer of the client.
+                ask(_question(url))
+
+            return generate(show, lambda line: self.on_progress(line))
+
+        self.task: DetachedTask[ElicitRequestURLParams, ToolModules] = DetachedTask(work)
+
+
+async def _wait(
+    task: "DetachedTask[ElicitRequestURLParams, ToolModules]", context: Context[Any, Any]
+) -> InputRequiredResult | None:
+    """Waits for the end, or as long as a request can; returns a form for the user, if there is one.
+
+    Raises:
+        MCPServerError: If the user does not want to sign in.
+    """
+    shown = task.form
+    form = shown or await task.next_form()
+    if form is None or task.finished:
+        return None
+    if shown is not None:
+        _require_accepted((context.input_responses or {}).get(_SIGN_IN))
+    elif not _shows_urls(context):
+        await open_in_browser(form.url)
+    elif context.session.can_send_request:
+        assert form.elicitation_id is not None
+        asking = context.session.elicit_url(form.message, form.url, form.elicitation_id, context.request_id)
+        _require_accepted(await asking)
+    else:
+        state = uuid.uuid4().hex
+        return InputRequiredResult(input_requests={_SIGN_IN: ElicitRequest(params=form)}, request_state=state)
+    await task.wait(ANSWER_TIMEOUT)
+    return None
+
+
+def _question(url: str) -> ElicitRequestURLParams:
+    message = "Sign in to the MCP server that is being registered"
+    return ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex)
+
+
+def _sign_in_message(url: str) -> str:
+    return (
+        f"it asks for a sign-in (OAuth). Sign in with a browser at {printable(url)} and then register the "
+        "server again with the same arguments. If the browser runs on another machine, the last page, "
+        "http://127.0.0.1…, can't load there: request its address on this machine, for example with curl"
+    )
+
+
+def _require_accepted(answer: object) -> None:
+    if isinstance(answer, ElicitResult) and answer.action != "accept":
+        raise MCPServerError("the user does not want to sign in")
+
+
+def _shows_urls(context: Context[Any, Any]) -> bool:
+    capabilities = context.client_capabilities
+    return (
+        capabilities is not None and capabilities.elicitation is not None and capabilities.elicitation.url is not None
+    )

@@ -1,0 +1,85 @@
+"""Checks one image in a separate process: python -I image_worker.py MAX_SIDE MAX_BYTES <image >answer
+
+The bytes come from code in a kernel. Decoding them can take any amount of time and memory, or hit a bug in a decoder.
+Therefore, the application does not decode them itself, and a model's API never gets an image that could not be decoded:
+it would reject the conversation from then on. The answer is a line with the type, then the bytes of a smaller image, or
+nothing if the image can be sent unchanged. The exit status is not 0 if it can't be sent.
+
+Standard library and Pillow only, because `-I` and a path hide the package. `model_images` starts this process.
+"""
+
+import io
+import resource
+import sys
+import warnings
+
+from PIL import Image
+
+#: The formats that kernels send: no other decoder gets to see the bytes.
+TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}
+
+#: Limit of the pixels of an image: beyond it, only the memory limit would stop the decoder.
+MAX_PIXELS = 60_000_000
+MEMORY = 1 << 30
+CPU_SECONDS = 10
+
+
+def main(max_side: int, max_bytes: int) -> None:
+    """Writes the answer to stdout."""
+    limit()
+    data = sys.stdin.buffer.read()
+    with Image.open(io.BytesIO(data), formats=list(TYPES)) as picture:
+        if picture.width * picture.height > MAX_PIXELS:
+            sys.exit("too large")
+        picture.load()
+        if max(picture.size) <= max_side and len(data) <= max_bytes:
+            answer(TYPES[picture.format or ""], b"")
+        else:
+            answer(*smaller(picture, max_side, max_bytes))
+
+
+def limit() -> None:
+    """Limits the resources of this process, and forbids it to write files."""
+    warnings.simplefilter("ignore")
+    Image.MAX_IMAGE_PIXELS = None  # `MAX_PIXELS` is the limit
+    # Not RLIMIT_AS, which also counts reserved memory, and which macOS does not accept.
+    for kind, value in (
+        (resource.RLIMIT_DATA, MEMORY),
+        (resource.RLIMIT_CPU, CPU_SECONDS),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def smaller(picture: Image.Image, max_side: int, max_bytes: int) -> tuple[str, bytes]:
+    """Returns the type and bytes of the image, scaled down as far as both limits require."""
+    # Other modes, such as palettes, can't be scaled well, or can't be written.
+    picture = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
+    while True:
+        picture.thumbnail((max_side, max_side))
+        if len(data := written(picture, "PNG")) <= max_bytes:
+            return "image/png", data
+        paper = Image.new("RGB", picture.size, "white")
+        paper.paste(picture, mask=picture if picture.mode == "RGBA" else None)
+        if len(data := written(paper, "JPEG")) <= max_bytes:
+            return "image/jpeg", data
+        max_side //= 2
+
+
+def written(picture: Image.Image, form: str) -> bytes:
+    """Returns the bytes of a file with this image."""
+    file = io.BytesIO()
+    picture.save(file, form)
+    return file.getvalue()
+
+
+def answer(mime_type: str, data: bytes) -> None:
+    """Writes the answer."""
+    sys.stdout.buffer.write(mime_type.encode() + b"\n" + data)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,54 @@
+"""Images for models: of a type, a size and a number of bytes that every API accepts."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+#: Pixels of the longer side; models see no more of larger images.
+MAX_SIDE = 1568
+
+#: Bytes of an image.
+MAX_BYTES = 1_500_000
+
+#: Limit of the images in a result, which all stay in the context.
+MAX_MODEL_IMAGES = 8
+
+#: Seconds for checking one image.
+TIMEOUT = 15.0
+
+_WORKER = Path(__file__).with_name("image_worker.py")
+
+
+@dataclass(frozen=True)
+class ModelImage:
+    """An image for a model."""
+
+    mime_type: str
+    data: bytes
+
+
+def model_images(images: Sequence[bytes | None]) -> list[ModelImage | str]:
+    """Returns an image for the model for each image, or the reason why it can't be shown. Blocks."""
+    shown = [_picture(data) for data in images[:MAX_MODEL_IMAGES]]
+    return [*shown, *[f"more than {MAX_MODEL_IMAGES}"] * (len(images) - len(shown))]
+
+
+def _picture(data: bytes | None) -> ModelImage | str:
+    if data is None:
+        return "too large"
+    command = [sys.executable, "-I", str(_WORKER), str(MAX_SIDE), str(MAX_BYTES)]
+    try:
+        done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT, env={}, check=False)
+    except (OSError, subprocess.SubprocessError) as exc:
+        logger.warning("can't check an image: %s", exc)
+        return "it can't be checked"
+    mime_type, line, smaller = done.stdout.partition(b"\n")
+    if done.returncode != 0 or not line:
+        logger.debug("an image can't be shown: %s", done.stderr.decode(errors="replace"))
+        return "damaged, or too large"
+    return ModelImage(mime_type.decode(), smaller or data)

@@ -1,0 +1,168 @@
+"""Full outputs, in a directory of the workspace that only the application writes if there is a sandbox.
+
+Without a sandbox, code can write there, too. Therefore, no link is followed, and only the name of a file is trusted.
+Names are times, so that they sort by age. Servers of the same workspace share the directory.
+"""
+
+import codecs
+import re
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipybox.support.safe_directory import Directory, open_directory
+from ipybox.support.state import make_ipybox_dir
+from ipybox.workspace.names import STATE_DIR
+from ipybox.workspace.transfer.files import open_file
+
+#: Limits of the kept outputs: their number, and their bytes together. The newest one is kept at any size.
+MAX_FILES = 100
+MAX_BYTES = 256 << 20
+
+#: Bytes of one page: clients pass on this much to a model without truncating it.
+PAGE_BYTES = 32 << 10
+
+#: How many names are tried if other servers use the same ones at the same time.
+TRIES = 100
+
+_SUFFIX = ".txt"
+_NAME = re.compile(r"[0-9a-f]{11}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class StoredOutput:
+    """A kept output.
+
+    Attributes:
+        name: Its name, which sorts by age.
+        size: Bytes of its text in UTF-8.
+    """
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class OutputPage:
+    """A part of an output.
+
+    Attributes:
+        text: The part; no character is cut in two, and a line only if it is long.
+        end: The offset, in bytes, of the next part.
+        size: Bytes of the full output.
+    """
+
+    text: str
+    end: int
+    size: int
+
+
+class OutputStore:
+    """The outputs of one workspace. Its methods block, and can be called from several threads.
+
+    Args:
+        workspace: The workspace.
+        max_files: How many outputs are kept; a new one replaces the oldest.
+        max_bytes: How many bytes they have together.
+    """
+
+    def __init__(self, workspace: Path, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES):
+        self._workspace = workspace
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        #: The time in the last name: a newer output must not reuse the name of one that was just removed.
+        self._last = 0
+
+    def save(self, text: str) -> str:
+        """Writes an output, and returns its name.
+
+        Raises:
+            OSError: If it can't be written.
+        """
+        data = text.encode(errors="replace")
+        make_ipybox_dir(self._workspace)
+        with self._lock, self._open(create=True) as directory:
+            self._make_room(directory, len(data))
+            return self._write(directory, data)
+
+    def path(self, name: str) -> Path:
+        """Returns where an output is."""
+        return self._workspace / STATE_DIR / "outputs" / f"{name}{_SUFFIX}"
+
+    def page(self, name: str, offset: int = 0) -> OutputPage:
+        """Returns the part of an output that begins at an offset in bytes, or at the next whole character.
+
+        Raises:
+            ValueError: If the output does not exist, or ends before the offset.
+            OSError: If it can't be read.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of an output")
+        try:
+            with self._open() as directory, open_file(directory, f"{name}{_SUFFIX}") as (file, state):
+                file.seek(offset)
+                data, size = file.read(PAGE_BYTES), state.st_size
+        except FileNotFoundError:
+            raise ValueError(
+                f"output {name} not found: the last {self._max_files} are kept, "
+                f"with {self._max_bytes >> 20} MiB together"
+            ) from None
+        if offset > size:
+            raise ValueError(f"output {name} ends at {size}, before the offset {offset}")
+        if offset + len(data) < size and (lines := data.rfind(b"\n") + 1) > PAGE_BYTES // 2:
+            data = data[:lines]
+        begun = next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(data[begun:], final=offset + len(data) >= size)
+        return OutputPage(text, offset + len(data) - len(decoder.getstate()[0]), size)
+
+    def kept(self) -> list[StoredOutput]:
+        """Returns the kept outputs, the newest first."""
+        try:
+            with self._open() as directory:
+                return _kept(directory)[::-1]
+        except OSError:
+            return []
+
+    @contextmanager
+    def _open(self, *, create: bool = False) -> Generator[Directory]:
+        with open_directory(self.path("").parent, untrusted_root=self._workspace, create=create) as directory:
+            yield directory
+
+    def _make_room(self, directory: Directory, size: int) -> None:
+        kept = _kept(directory)
+        size += sum(one.size for one in kept)
+        count = len(kept) + 1
+        for one in kept:
+            if count <= self._max_files and size <= self._max_bytes:
+                break
+            directory.remove(f"{one.name}{_SUFFIX}")
+            count -= 1
+            size -= one.size
+
+    def _write(self, directory: Directory, data: bytes) -> str:
+        first = max(time.time_ns() // 1_000_000, self._last + 1)
+        for milliseconds in range(first, first + TRIES):
+            name = f"{milliseconds:011x}"
+            try:
+                directory.write_new(f"{name}{_SUFFIX}", data)
+            except FileExistsError:
+                continue
+            self._last = milliseconds
+            return name
+        raise FileExistsError(f"{directory.path} already has files with all possible names for a new one: remove them")
+
+
+def _kept(directory: Directory) -> list[StoredOutput]:
+    """Returns the kept outputs, the oldest first."""
+    kept: list[StoredOutput] = []
+    for file in sorted(directory.names()):
+        name = file.removesuffix(_SUFFIX)
+        if name != file and _NAME.fullmatch(name):
+            with suppress(OSError):  # another server has removed it
+                kept.append(StoredOutput(name, directory.stat(file).st_size))
+    return kept

@@ -1,0 +1,159 @@
+"""ipybox as an MCP server: agents register MCP servers and execute code that calls their tools.
+
+It wires nothing itself: `WorkspaceServices` owns sessions, each with a `CodeExecutor`, and `ToolHandlers` offers them.
+Clients give up on servers that answer slowly. Therefore, the default session starts only after the first response, and
+an early cell waits for it. Its process and kernel start earlier, while the SDK loads. In a workspace that ipybox has
+not written to yet, nothing that writes there starts before the first call of a tool.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.mcp_server.choices import Approval, AuditOption, Images, Instructions
+from ipybox.mcp_server.kernel_sessions import MAX_SESSIONS
+from ipybox.mcp_server.services import REGISTRATION_TIMEOUT, WorkspaceServices
+from ipybox.support.gc_pause import gc_paused
+
+if TYPE_CHECKING:
+    from mcp.server import mcpserver
+
+    from ipybox.mcp_server.http import HTTPServerInfo
+    from ipybox.mcp_server.tools import ToolHandlers
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
+    from ipybox.workspace.transfer.file_transfer import FileTransfer
+
+#: The default port for Streamable HTTP.
+HTTP_PORT = 8910
+
+
+class MCPServer:
+    """Serves code execution over MCP, on stdin and stdout or over HTTP.
+
+    Args:
+        config: The options of the sessions' executors: its working directory is the workspace. Approvals and the audit
+            log are options of this class.
+        allowed_dirs: Directories, relative to the workspace or absolute, into which `upload_file` writes and from which
+            `download_file` reads. Without any, the two tools are not offered: their descriptions cost context.
+        images: How images are returned: as paths of their files, as images for the model, or as both.
+        resources: Whether long outputs are announced to Claude Code, too, as resources. It adds tools for them to the
+            model's context; without them, the model reads the files.
+        instructions: How detailed the instructions for the agent are: all (`full`), or only what an agent with the
+            codeact skill needs (`brief`).
+        max_sessions: How many sessions can exist, the default one included.
+        approve: How tool calls are approved: all of them (`auto`), by the user of the client (`ask`), or by a policy:
+            its file, which is trusted and read once, or a function that returns it.
+        audit: What the workspace's audit log contains: code and arguments of tool calls without secrets (`full`), only
+            their hashes (`hash`), or nothing (`off`).
+        register_timeout: Seconds in which an MCP server must answer at its registration, which may include a download.
+
+    Raises:
+        ValueError: If an allowed directory does not exist or can't be allowed, `max_sessions` allows no session, or the
+            config contains an approval policy, an approver or an audit log.
+    """
+
+    def __init__(
+        self,
+        config: ExecutorConfig | None = None,
+        *,
+        allowed_dirs: Sequence[Path | str] = (),
+        images: Images = "both",
+        resources: bool = False,
+        instructions: Instructions = "full",
+        max_sessions: int = MAX_SESSIONS,
+        approve: "Approval | Callable[[], ApprovalPolicy]" = "auto",
+        audit: AuditOption = "full",
+        register_timeout: float = REGISTRATION_TIMEOUT,
+    ):
+        config = config or ExecutorConfig()
+        if config.approval_policy is not None or config.approver is not None or config.audit is not None:
+            raise ValueError(
+                "approval_policy, approver and audit of the config are not used: give approve and audit instead"
+            )
+        self._services = WorkspaceServices(
+            config, max_sessions=max_sessions, approve=approve, audit=audit, register_timeout=register_timeout
+        )
+        self._files = _files(config, allowed_dirs) if allowed_dirs else None
+        self._images: Images = images
+        self._resources = resources
+        self._instructions: Instructions = instructions
+        self._tools: ToolHandlers | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Serves until the client closes stdin, then stops all sessions."""
+        async with self:
+            server = await self._load()
+            await server.run_stdio_async()
+
+    async def run_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = HTTP_PORT,
+        token: str | None = None,
+        *,
+        on_listening: Callable[["HTTPServerInfo"], None] = lambda _: None,
+    ) -> None:
+        """Serves Streamable HTTP until it is cancelled, then stops all sessions.
+
+        All clients share the kernel sessions, because the token stands for one user. If a client disconnects during a
+        request, the request is cancelled.
+
+        Args:
+            host: A name or address of this machine. Through any but a loopback address, other machines can connect.
+            port: A port, or 0 for any free one.
+            token: The token that requests need, as `Authorization: Bearer <token>`: 16 or more letters, digits and any
+                of -._~+/, by default random ones. Kept in a file that only the same user can read, while this runs.
+            on_listening: Receives the URL, the token and its file as soon as clients can connect.
+
+        Raises:
+            OSError: If it can't listen on this address.
+            ValueError: If the token is too short or has characters that are not allowed.
+        """
+        async with self:
+            server = await self._load()
+            # Imported late, because only HTTP needs it.
+            from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, listening
+
+            largest = MAX_REQUEST if self._files is None else MAX_UPLOAD
+            async with listening(server, host, port, token, largest) as listener:
+                on_listening(listener)
+                try:
+                    await asyncio.shield(listener.serving)
+                finally:
+                    await self.stop()
+
+    async def stop(self) -> None:
+        """Stops all sessions and their processes."""
+        if self._tools is not None:
+            await self._tools.aclose()
+        await self._services.aclose()
+
+    async def _load(self) -> "mcpserver.MCPServer[Any]":
+        """Returns the SDK's server, with the tools."""
+        with gc_paused():
+            await self._services.prepare()  # starting takes about as long as loading the SDK
+            from ipybox.mcp_server.tools import ToolHandlers
+
+        self._tools = ToolHandlers(
+            self._services,
+            files=self._files,
+            images=self._images,
+            resources=self._resources,
+            instructions=self._instructions,
+        )
+        return self._tools.server
+
+
+def _files(config: ExecutorConfig, allowed_dirs: Sequence[Path | str]) -> "FileTransfer":
+    from ipybox.workspace.transfer.file_transfer import FileTransfer
+
+    settings = config.require_settings if config.sandbox else None
+    return FileTransfer(config.workspace, allowed_dirs, settings=settings)

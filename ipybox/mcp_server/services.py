@@ -1,0 +1,172 @@
+"""The services behind the MCP server's tools: sessions, packages, the policy and the audit log of one workspace.
+
+Nothing here needs the SDK, so that a session's process starts while the SDK loads.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.code_exec.executor import CodeExecutor
+from ipybox.mcp_server.choices import Approval, AuditOption
+from ipybox.mcp_server.kernel_sessions import KernelSessions
+from ipybox.workspace.names import STATE_DIR
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import Context
+    from mcp_types import InputRequiredResult
+
+    from ipybox.audit.audit import AuditLog
+    from ipybox.code_exec.executor import CodeExecutionResult
+    from ipybox.mcp_server.elicitation import ElicitingRunner
+    from ipybox.mcp_server.progress import Progress
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
+    from ipybox.workspace.packages import PackageInstaller
+
+
+#: Seconds for the first start of an MCP server, at which launchers such as npx and uvx may download it.
+REGISTRATION_TIMEOUT = 120.0
+
+
+class WorkspaceServices:
+    """Creates services on demand, because that fails if settings are wrong: calls report the error, and try again.
+
+    Args:
+        config: The options of the sessions' executors, but for approvals and the audit log.
+        max_sessions: How many sessions can exist, the default one included.
+        approve: How tool calls are approved.
+        audit: What the audit log contains.
+        register_timeout: Seconds in which an MCP server must answer when it is registered.
+
+    Raises:
+        ValueError: If `max_sessions` allows no session.
+    """
+
+    def __init__(
+        self,
+        config: ExecutorConfig,
+        *,
+        max_sessions: int,
+        approve: "Approval | Callable[[], ApprovalPolicy]",
+        audit: AuditOption,
+        register_timeout: float = REGISTRATION_TIMEOUT,
+    ):
+        self.config = config
+        self.register_timeout = register_timeout
+        self.sessions = KernelSessions(self._new_executor, max_sessions)
+        #: Runs cells whose tool calls may need an answer of the user; created with the policy, before any cell runs.
+        self._elicitation: ElicitingRunner | None = None
+        self._approve: Approval | Callable[[], ApprovalPolicy] = approve
+        self._audit_option: AuditOption = audit
+        self._audit: AuditLog | None = None
+        self._packages: PackageInstaller | None = None
+
+    async def prepare(self) -> None:
+        """Starts the default session's process and kernel in advance, but in a sandbox only in a used workspace.
+
+        A sandbox creates placeholder files. A user who has ipybox everywhere, as a plugin, may never use it in this
+        workspace.
+        """
+        if self._used or not self.config.sandbox:
+            await self.sessions.prepare()
+
+    def start(self) -> None:
+        """Starts the default session in the background; in a workspace without an audit log, the first call does."""
+        if self._used:
+            self.sessions.start()
+
+    @property
+    def _used(self) -> bool:
+        return (self.config.workspace / STATE_DIR).is_dir()
+
+    async def aclose(self) -> None:
+        """Stops all sessions and their processes."""
+        if self._elicitation is not None:
+            await self._elicitation.aclose()
+        await self.sessions.stop()
+        if self._audit is not None:
+            self._audit.close()
+
+    async def run_cell(
+        self, session: str, code: str, timeout: float, progress: "Progress", context: "Context[Any, Any]"
+    ) -> "CodeExecutionResult | InputRequiredResult":
+        """Executes a cell in a session, and returns its result, or a form for the user about one of its tool calls.
+
+        Raises:
+            ValueError, IpyboxError, OSError: If the session can't be used, see `KernelSessions.use`.
+            CodeExecutionError, TimeoutError: If the cell fails, as with `CodeExecutor.execute`.
+        """
+        async with self.sessions.use(session) as executor:
+            if self._approve == "auto":
+                from ipybox.mcp_server.cells import run_cell
+
+                return await run_cell(executor, code, timeout, progress, executor.default_approver)
+            assert self._elicitation is not None
+            return await self._elicitation.run(executor, code, timeout, progress, context)
+
+    def places(self) -> WritablePlaces:
+        """Returns the places that code can write.
+
+        Raises:
+            SandboxError: If the settings of the sandbox are wrong.
+        """
+        return self.config.writable_places
+
+    def packages(self) -> "PackageInstaller":
+        """Returns the installer of packages.
+
+        Raises:
+            AuditError, SandboxError: If it can't be created.
+        """
+        if self._packages is None:
+            from ipybox.workspace.packages import PackageInstaller
+
+            self._packages = PackageInstaller(self.config.workspace, self.config.settings, audit=self.opened_audit())
+        return self._packages
+
+    def _new_executor(self) -> CodeExecutor:
+        policy, audit = self._policy(), self.opened_audit()
+        if policy is not None:
+            self._elicitation = self._eliciting_runner(policy)
+        # The timeout of a form applies instead: it starts when the user sees the form.
+        config = replace(self.config, approval_policy=policy, approval_timeout=None, audit=audit)
+        return CodeExecutor.configured(config)
+
+    def opened_audit(self) -> "AuditLog | None":
+        """Returns the audit log, or None if it is off.
+
+        Raises:
+            AuditError: If it can't be written.
+        """
+        if self._audit is None and self._audit_option != "off":
+            # Only now, because the first response does not wait for it.
+            from ipybox.audit.audit import AuditLog
+
+            audit = AuditLog(self.config.workspace, self._audit_option)
+            audit.know(self.config.variables or {})
+            audit.open()
+            self._audit = audit
+        return self._audit
+
+    def _policy(self) -> "ApprovalPolicy | None":
+        """Returns the policy for tool calls; None if all are accepted."""
+        if self._approve == "auto":
+            return None
+        # Imported late, because only policies need it.
+        from ipybox.tool_exec.approval.policy import ApprovalPolicy
+
+        if self._approve == "ask":
+            return ApprovalPolicy(source="--approve ask")
+        return self._approve() if callable(self._approve) else ApprovalPolicy.load(self._approve, self.config.workspace)
+
+    def _eliciting_runner(self, policy: "ApprovalPolicy") -> "ElicitingRunner":
+        from ipybox.audit.redaction import secrets_among
+        from ipybox.mcp_server.approver import ElicitationApprover
+        from ipybox.mcp_server.elicitation import ElicitingRunner
+
+        approver = ElicitationApprover(policy)
+        approver.redactor.know(secrets_among({**os.environ, **(self.config.variables or {})}))
+        return ElicitingRunner(approver)

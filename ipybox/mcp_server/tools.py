@@ -1,0 +1,275 @@
+"""The MCP server's tools, and what it announces: the part that needs the MCP SDK.
+
+The SDK takes most of the time until the first answer. `services.py` has the parts that work without it. `server.py`
+creates `ToolHandlers`.
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any
+
+from mcp.server import mcpserver
+from mcp.server.context import CallNext, ServerRequestContext
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from pydantic import Field
+
+from ipybox.errors import IpyboxError
+from ipybox.mcp_server.choices import Images, Instructions
+from ipybox.mcp_server.instructions import TEXTS
+from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
+from ipybox.mcp_server.progress import progress_of
+from ipybox.mcp_server.registration import ServerRegistrar
+from ipybox.mcp_server.results.failure import failure_result
+from ipybox.mcp_server.results.resources import OutputResourceServer
+from ipybox.mcp_server.results.store import OutputStore
+from ipybox.mcp_server.results.tool_result import ToolResultBuilder
+from ipybox.mcp_server.services import WorkspaceServices
+from ipybox.support.printable import printable
+
+if TYPE_CHECKING:
+    from ipybox.mcp_apigen import ToolModules
+    from ipybox.mcp_client.oauth.authenticator import SignIn
+    from ipybox.workspace.transfer.file_transfer import FileTransfer
+
+#: Directory of the workspace in which tool APIs are generated.
+TOOLS_DIR = "mcptools"
+
+#: Metadata of each tool, for Claude Code. Without it, Claude Code defers tools behind a search, for which runs without
+#: a person don't wait, and writes results over 50,000 characters to a file, which loses their images.
+#: `max_output_chars` is the limit that the agent chose. https://code.claude.com/docs/en/mcp
+META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
+
+
+class ToolHandlers:
+    """The tools of one MCP server.
+
+    Args:
+        services: The services that the tools use.
+        files: Transfers files for the file tools; None if the server does not offer them.
+        images: How images are returned: as paths of their files, as images for the model, or as both.
+        resources: Whether Claude Code, too, learns that it can read long outputs as resources.
+        instructions: How detailed the instructions for the agent are.
+    """
+
+    def __init__(
+        self,
+        services: WorkspaceServices,
+        *,
+        files: "FileTransfer | None" = None,
+        images: Images = "both",
+        resources: bool = False,
+        instructions: Instructions = "full",
+    ):
+        self._services = services
+        self._registrations = ServerRegistrar(self._generate)
+        outputs = OutputStore(services.config.workspace)
+        self._results = ToolResultBuilder(outputs, images)
+        self._resources = resources
+        #: The SDK's server, which has the tools.
+        with _unchanged_logging():
+            self.server = OutputResourceServer(
+                outputs,
+                "ipybox",
+                version=version("ipybox"),
+                instructions=TEXTS[instructions],
+                middleware=[self._answer],
+            )
+        self._add_tools()
+        if files is not None:
+            self._add_file_tools(files)
+
+    async def aclose(self) -> None:
+        """Ends registrations that wait for a user."""
+        await self._registrations.aclose()
+
+    async def register_mcp_server(
+        self,
+        server_name: Annotated[str, Field(description="Name of the server: letters, digits and _")],
+        server_params: Annotated[
+            dict[str, Any],
+            Field(
+                description='{"command", "args", "env"} for stdio servers, {"url", "headers", "oauth"} for HTTP ones. '
+                "${VAR} stands for a variable of ipybox's environment or of the workspace's .env file"
+            ),
+        ],
+        *,
+        context: mcpserver.Context[Any, Any],
+    ) -> CallToolResult | InputRequiredResult:
+        """Generates a typed Python API for the tools of an MCP server, in mcptools/<server_name>/.
+
+        Returns the names of the modules, one per tool, or what changed since the last registration.
+        """
+        try:
+            async with progress_of(context) as progress:
+                modules = await self._registrations.register(server_name, server_params, context, progress.note_line)
+        except (IpyboxError, ValueError, OSError) as exc:
+            return failure_result(exc)
+        if isinstance(modules, InputRequiredResult):
+            return modules
+        return _success("\n".join(_registered(modules, f"{TOOLS_DIR}/{modules.server_name}")))
+
+    async def execute_ipython_cell(
+        self,
+        code: Annotated[str, Field(description="Python code to execute")],
+        timeout: Annotated[float, Field(description="Maximum execution time in seconds", gt=0)] = 120,
+        max_output_chars: Annotated[int, Field(description="Longer output is truncated; a file keeps it", ge=0)] = 5000,
+        session: Annotated[str, Field(description="Each name is a kernel; they run in parallel")] = DEFAULT_SESSION,
+        *,
+        context: mcpserver.Context[Any, Any],
+    ) -> CallToolResult | InputRequiredResult:
+        """Executes Python code in a stateful IPython kernel, which can import the generated tool APIs.
+
+        Returns what the code printed and displayed. Images are shown and saved.
+        """
+        resources = self._knows_resources(context.request_context)
+        try:
+            async with progress_of(context) as progress:
+                result = await self._services.run_cell(session, code, timeout, progress, context)
+        except (IpyboxError, OSError, ValueError) as exc:
+            return await self._results.failure(exc, max_output_chars, resources=resources)
+        if isinstance(result, InputRequiredResult):
+            return result
+        return await self._results.success(result, max_output_chars, resources=resources)
+
+    async def install_package(
+        self,
+        package_name: Annotated[
+            str, Field(description="A package specifier, for example requests, numpy>=2, or git+https://...")
+        ],
+    ) -> CallToolResult:
+        """Installs a Python package with pip, for cells of this and all later sessions of the workspace."""
+        try:
+            return _success(await self._services.packages().install(package_name))
+        except (IpyboxError, ValueError, OSError) as exc:
+            return failure_result(exc)
+
+    async def reset(self, session: str = DEFAULT_SESSION) -> CallToolResult:
+        """Starts a new kernel: variables and imports are lost, installed packages and generated APIs stay."""
+        try:
+            await self._services.sessions.reset(session)
+        except (IpyboxError, ValueError, OSError) as exc:
+            return failure_result(exc)
+        done = "The kernel was reset." if session == DEFAULT_SESSION else f"The session {session} has ended."
+        _, *others = self._services.sessions.names
+        return _success(f"{done} Other sessions: {', '.join(others)}" if others else done)
+
+    def _add_tools(self) -> None:
+        for tool, title, annotations in (
+            (self.register_mcp_server, "Register MCP server", ToolAnnotations(open_world_hint=True)),
+            (self.execute_ipython_cell, "Execute code", ToolAnnotations(open_world_hint=True)),
+            (self.install_package, "Install package", ToolAnnotations(open_world_hint=True)),
+            (self.reset, "Reset kernel", ToolAnnotations(destructive_hint=True, open_world_hint=False)),
+        ):
+            self._add_tool(tool, title, annotations)
+
+    def _add_file_tools(self, workspace: "FileTransfer") -> None:
+        # Imported late, because only servers with file tools need it.
+        from ipybox.mcp_server.file_tools import FileTools
+
+        files = FileTools(workspace)
+        writes = ToolAnnotations(destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+        self._add_tool(files.upload_file, "Upload file", writes)
+        reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        self._add_tool(files.download_file, "Download file", reads)
+
+    def _add_tool(
+        self,
+        tool: Callable[..., Awaitable[CallToolResult | InputRequiredResult]],
+        title: str,
+        annotations: ToolAnnotations,
+    ) -> None:
+        describe = self.server.tool(
+            title=title,
+            description=inspect.getdoc(tool),
+            annotations=annotations,
+            meta=META,
+            structured_output=False,
+        )
+        describe(tool)
+
+    async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+        """Answers a request, and starts a session after the first one (middleware of the SDK's server)."""
+        try:
+            return _trimmed(await call_next(ctx), resources=self._knows_resources(ctx))
+        finally:
+            self._services.start()
+
+    def _knows_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
+        """Returns whether the server announces resources to the client that makes a request."""
+        return self._resources or _client_name(ctx) != "claude-code"
+
+    async def _generate(
+        self, server_name: str, server_params: dict[str, Any], sign_in: "SignIn", on_progress: Callable[[str], None]
+    ) -> "ToolModules":
+        # The SDK is loaded at this point; the generator is not.
+        from ipybox.mcp_apigen import generate_mcp_sources
+
+        return await generate_mcp_sources(
+            server_name,
+            server_params,
+            self._services.config.workspace / TOOLS_DIR,
+            places=self._services.places(),
+            variables=self._services.config.variables,
+            sign_in=sign_in,
+            audit=self._services.opened_audit(),
+            connect_timeout=self._services.register_timeout,
+            on_progress=on_progress,
+        )
+
+
+def _client_name(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    match ctx.params:
+        case {"clientInfo": {"name": str(name)}}:  # `initialize` itself: the session has no client yet
+            return name
+        case _:
+            client = ctx.session.client_params
+            return client and client.client_info.name
+
+
+def _trimmed(answer: Any, *, resources: bool) -> Any:
+    """Removes parts of an answer that only cost the client's context.
+
+    The SDK announces prompts although the server has no prompts, and repeats each parameter's name as its title. For
+    resources, Claude Code offers the model three tools, which cost 520 tokens in each request, or 16 if it defers tools
+    (`benchmarks`); it can read the files anyway.
+    """
+    match answer:
+        case {"capabilities": {**capabilities}}:
+            # Without listChanged: a truncated output itself contains the address of its resource.
+            announced: dict[str, Any] = {"resources": {}} if resources else {}
+            return {**answer, "capabilities": {"tools": capabilities.get("tools", {}), **announced}}
+        case {"tools": [*tools]}:
+            for tool in tools:
+                schema = tool["inputSchema"]
+                schema.pop("title", None)
+                for parameter in schema["properties"].values():
+                    parameter.pop("title", None)
+            return answer
+        case _:
+            return answer
+
+
+def _registered(modules: "ToolModules", place: str) -> list[str]:
+    """Returns the names of a server's tools, or only the changes if an agent may know the tools already."""
+    if modules.new or modules.unknown:
+        return [*modules.warnings(), *modules] or ["The server has no tools."]
+    unchanged = len(modules) - len(modules.added) - len(modules.changed)
+    return [*modules.warnings(), f"unchanged: {unchanged} tools, see {place}/__init__.py"]
+
+
+@contextmanager
+def _unchanged_logging() -> Generator[None]:
+    """Keeps the SDK's server from configuring the logging of the application, which it does if there is no handler."""
+    root, placeholder = logging.getLogger(), logging.NullHandler()
+    root.addHandler(placeholder)
+    try:
+        yield
+    finally:
+        root.removeHandler(placeholder)
+
+
+def _success(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=printable(text, lines=True))])

@@ -1,0 +1,101 @@
+"""Path patterns of sandbox settings: which paths an entry covers, and how deep, as srt interprets it."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+
+from ipybox.sandbox.denial import Reason
+from ipybox.workspace.scan import is_name_pattern, name_matchers
+
+
+@dataclass(frozen=True)
+class PathPattern:
+    """An entry of the settings, as the components of its path; None stands for `**`."""
+
+    reason: Reason
+    entry: str
+    matchers: tuple[str | re.Pattern[str] | None, ...]
+
+    def depth(self, components: list[str]) -> int:
+        """Returns the depth of the deepest place that the entry names, or -1 if it does not cover the path."""
+        places = self._skip({0})
+        deepest = 0 if len(self.matchers) in places else -1
+        for depth, component in enumerate(components, 1):
+            places = self._skip({after for place in places for after in self._after(place, component)})
+            if not places:
+                break
+            if len(self.matchers) in places:
+                deepest = depth
+        return deepest
+
+    def is_below(self, components: list[str]) -> bool:
+        """Returns whether this is a path without wildcards below another one."""
+        return len(self.matchers) > len(components) and list(self.matchers[: len(components)]) == components
+
+    def _after(self, place: int, component: str) -> Iterable[int]:
+        if place == len(self.matchers):
+            return
+        matcher = self.matchers[place]
+        if matcher is None:
+            yield place
+        elif matcher == component if isinstance(matcher, str) else matcher.match(component):
+            yield place + 1
+
+    def _skip(self, places: set[int]) -> set[int]:
+        """Adds the places after every `**`, because it may match nothing."""
+        for place in sorted(places):
+            while place < len(self.matchers) and self.matchers[place] is None:
+                place += 1
+                places.add(place)
+        return places
+
+
+def patterns_of(reason: Reason, entry: str, path: str) -> Iterable[PathPattern]:
+    """Yields the patterns of an entry, given its absolute path: as it is written, and with its links resolved."""
+    names = name_matchers(entry) if is_name_pattern(entry) else []
+    for spelling in _spellings(path):
+        matchers = list(_matchers(spelling))
+        matchers[len(matchers) - len(names) :] = names
+        yield PathPattern(reason, entry, tuple(matchers))
+
+
+def deepest_pattern(patterns: Sequence[PathPattern], components: list[str]) -> tuple[int, PathPattern] | None:
+    """Returns the deepest place of a path that a pattern covers, with that pattern; `None` if no pattern does."""
+    found = [(depth, pattern) for pattern in patterns if (depth := pattern.depth(components)) >= 0]
+    return max(found, key=lambda one: one[0], default=None)
+
+
+def covered_depth(patterns: Sequence[PathPattern], components: list[str]) -> int:
+    """Returns the depth to which the patterns cover a path, or -1 if no pattern does."""
+    return max((pattern.depth(components) for pattern in patterns), default=-1)
+
+
+def components_of(path: str) -> list[str]:
+    """Returns the names in a path."""
+    return [component for component in path.split("/") if component]
+
+
+def _spellings(path: str) -> Iterable[str]:
+    """Yields an absolute path or glob as it is written, and with the links of its literal part resolved."""
+    path = os.path.normpath(path)
+    while path.endswith("/**"):  # srt: an entry for a directory covers its content, too
+        path = path[:-3] or "/"
+    literal = path
+    while _has_wildcard(literal):
+        literal = os.path.dirname(literal)
+    real = os.path.realpath(literal)
+    return dict.fromkeys((path, os.path.normpath(real + "/" + path[len(literal) :])))
+
+
+def _matchers(path: str) -> Iterable[str | re.Pattern[str] | None]:
+    for component in components_of(path):
+        if component == "**":
+            yield None
+        else:
+            yield re.compile(translate(component)) if _has_wildcard(component) else component
+
+
+def _has_wildcard(path: str) -> bool:
+    return any(character in path for character in "*?[")

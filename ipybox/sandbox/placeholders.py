@@ -1,0 +1,248 @@
+"""Runs a sandboxed command in a workspace, and keeps protected names in the workspace taken while it runs.
+
+    python -I -S placeholders.py WORKSPACE STATE_DIR PRIVATE_DIR NAME/ NAME=CONTENT ... -- command args...
+
+bubblewrap can deny a name only by mounting over it, so a name that does not exist must be created first. srt does
+that, but removes the names that it created when its command ends, and thereby opens them for every other sandbox of
+the workspace. Here all sandboxes of a workspace share the placeholders: each holds a shared lock, and the last one
+removes them. If a process was killed before it could remove its placeholders, the next one does. The command's private
+directory is also removed, even if the application that created it has died.
+
+If srt is killed, the sandbox that it started goes on. Its processes are killed before the names are freed: removing a
+name also removes the mount over it, so code in that sandbox could then write the name.
+
+The names are arguments (`ipybox.workspace.names.PLACEHOLDERS` is the list): the name of an empty directory ends with a
+slash, the name of a file is followed by its content. While they are taken, git does not see them (`git_exclude`).
+
+Standard library only, because `-I -S` hides site-packages, and few modules of it, because every start waits for them.
+"""
+
+import fcntl
+import os
+import signal
+import stat
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+
+if __name__ == "__main__":  # -I also hides the package of this file
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
+
+from ipybox.sandbox import git_exclude
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(
+    workspace: str, state_dir: str, private_dir: str, placeholders: dict[str, bytes | None], command: list[str]
+) -> int:
+    """Runs the command and returns its exit code, or 128+n if signal n ended it."""
+    taken = _Taken(workspace, state_dir, placeholders)
+    taken.take()
+    try:
+        return _run(command)
+    finally:
+        taken.release()
+        # Imported last, because the import takes longer than all of the above.
+        __import__("shutil").rmtree(private_dir, ignore_errors=True)
+
+
+def clean_up(workspace: str, state_dir: str, placeholders: dict[str, bytes | None]) -> None:
+    """Frees the names that a killed process has left taken, if no sandbox runs in the workspace."""
+    taken = _Taken(workspace, state_dir, placeholders)
+    try:
+        taken.release()
+    finally:
+        taken.close()
+
+
+class _Taken:
+    """The names of a workspace that all its sandboxes together keep taken.
+
+    Args:
+        workspace: The workspace.
+        state_dir: The state directory of this workspace.
+        placeholders: By name, the content of the file, or None for a directory.
+    """
+
+    def __init__(self, workspace: str, state_dir: str, placeholders: dict[str, bytes | None]):
+        self._workspace = workspace
+        self._placeholders = placeholders
+        self._key = os.path.basename(state_dir)
+        self._root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
+        # Not in the workspace, because any process that can read a file can lock it.
+        self._users = _open_lock(f"{state_dir}/sandboxes.lock")
+        self._mutex = _open_lock(f"{state_dir}/placeholders.lock")
+        # One for all workspaces, because several can be in one repository.
+        self._excludes = _open_lock(f"{state_dir}/../git-exclude.lock")
+
+    def take(self) -> None:
+        """Takes the names that are free."""
+        root, placeholders = self._root, self._placeholders
+        fcntl.flock(self._mutex, fcntl.LOCK_EX)
+        fcntl.flock(self._users, fcntl.LOCK_SH)
+        # A file that people put in place of a placeholder is no longer a placeholder, and git shows it from now on.
+        names = {name for name in _read(self._mutex, placeholders) if _is_unchanged(root, name, placeholders[name])}
+        names |= {name for name in placeholders if not _is_there(root, name)}
+        with _locked(self._excludes):
+            git_exclude.add(self._workspace, names, placeholders, self._key)
+        _make_missing(root, {name: placeholders[name] for name in names})
+        _write(self._mutex, names)
+        fcntl.flock(self._mutex, fcntl.LOCK_UN)
+
+    def release(self) -> None:
+        """Frees the names if this is the last sandbox."""
+        fcntl.flock(self._mutex, fcntl.LOCK_EX)
+        fcntl.flock(self._users, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # other sandboxes run, and the last one frees the names
+        _remove(self._root, self._placeholders, _read(self._mutex, self._placeholders))
+        _write(self._mutex, set())
+        with _locked(self._excludes):
+            git_exclude.remove(self._workspace, self._placeholders, self._key)
+
+    def close(self) -> None:
+        """Closes the open descriptors."""
+        for descriptor in (self._root, self._users, self._mutex, self._excludes):
+            os.close(descriptor)
+
+
+def _run(command: list[str]) -> int:
+    def forward(number: int, _: FrameType | None) -> None:
+        os.kill(pid, number)
+
+    _adopt_orphans()
+    orders = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # until the child to which they are forwarded exists
+    # The command must not inherit ignored signals: Python ignores SIGPIPE and SIGXFSZ, and a shell makes its
+    # background jobs ignore SIGINT.
+    defaults = [*orders, signal.SIGPIPE, signal.SIGXFSZ]
+    pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=[], setsigdef=defaults)
+    for number in orders:
+        signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, orders)
+    # The link must end with the command, so this process must not hold it open.
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    while (ended := os.wait())[0] != pid:
+        pass  # an orphan
+    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # another process may have the id now
+    _kill_children()
+    status = os.waitstatus_to_exitcode(ended[1])
+    return status if status >= 0 else 128 - status
+
+
+def _adopt_orphans() -> None:
+    """Makes this process the parent of all descendants whose parent dies (Linux, prctl(2))."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _kill_children() -> None:
+    """Kills the processes that the command has left, and waits for their end.
+
+    When bubblewrap's first process ends, all processes in its namespace end.
+    """
+    while children := _children():
+        for child in children:
+            os.kill(child, signal.SIGKILL)  # not waited for yet, so the id is still the child's
+        for child in children:
+            os.waitpid(child, 0)
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []  # no /proc, or not Linux: the application kills the process group
+
+
+@contextmanager
+def _locked(lock: int) -> Generator[None]:
+    """Holds a lock, and only reports it if git can't be made to ignore placeholders, because code can run anyway."""
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    except git_exclude.ExcludeError as exc:
+        print(f"git shows placeholders of the sandbox: {exc}", file=sys.stderr)
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def _make_missing(root: int, placeholders: dict[str, bytes | None]) -> None:
+    """Creates the placeholders whose names are free."""
+    for name, content in placeholders.items():
+        try:
+            if content is None:
+                os.mkdir(name, 0o755, dir_fd=root)
+            else:
+                # Writable, because srt considers an empty read-only file its own leftover, and removes it.
+                file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=root)
+                os.write(file, content)
+                os.close(file)
+        except FileExistsError:
+            continue
+
+
+def _remove(root: int, placeholders: dict[str, bytes | None], names: set[str]) -> None:
+    """Removes the placeholders that are unchanged."""
+    for name in names:
+        try:
+            if placeholders[name] is None:
+                os.rmdir(name, dir_fd=root)
+            elif _is_unchanged(root, name, placeholders[name]):
+                os.unlink(name, dir_fd=root)
+        except OSError:
+            pass  # it was removed, is in use, or something else has its name
+
+
+def _is_there(root: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _is_unchanged(root: int, name: str, content: bytes | None) -> bool:
+    """Returns whether a name is still an unchanged placeholder."""
+    try:
+        entry = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=root)
+    except OSError:
+        return False
+    try:
+        mode = os.fstat(entry).st_mode
+        if content is None:
+            return stat.S_ISDIR(mode) and not os.listdir(entry)
+        return stat.S_ISREG(mode) and os.read(entry, len(content) + 1) in (b"", content)
+    finally:
+        os.close(entry)
+
+
+def _open_lock(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def _read(file: int, placeholders: dict[str, bytes | None]) -> set[str]:
+    names = set(os.pread(file, 4096, 0).decode(errors="replace").split("\n"))
+    return names & placeholders.keys()
+
+
+def _write(file: int, names: set[str]) -> None:
+    os.truncate(file, 0)
+    os.pwrite(file, "\n".join(sorted(names)).encode(), 0)
+
+
+def _parsed(arguments: list[str]) -> dict[str, bytes | None]:
+    parts = (argument.partition("=") for argument in arguments)
+    return {name.rstrip("/"): content.encode() if equals else None for name, equals, content in parts}
+
+
+if __name__ == "__main__":
+    end = sys.argv.index("--")
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], _parsed(sys.argv[4:end]), sys.argv[end + 1 :]))

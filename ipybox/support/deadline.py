@@ -1,0 +1,115 @@
+"""Time limits that cover several waits, and a lock whose wait counts towards them. Executions use both.
+
+An expired timer alone does not end a wait: an application that blocks its event loop, or a process that was stopped for
+a while, sees answers and expired timers at the same time, and answers that have arrived must count.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+#: Seconds that a timer may be late before the event loop counts as blocked.
+LATE = 0.2
+
+#: How often the event loop then gets more time before the wait times out, and the seconds that it gets each time.
+TURNS = 5
+TURN = 0.1
+
+
+class Deadline:
+    """A time limit that starts when it is created, in a running event loop.
+
+    Args:
+        seconds: The limit; None for no limit.
+
+    Raises:
+        ValueError: If it is negative or NaN, which would break all timers of the event loop.
+    """
+
+    def __init__(self, seconds: float | None):
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"timeout={seconds!r} has no meaning: give seconds, or None for no limit")
+        self.seconds = seconds
+        #: Why the deadline expired early, if it did.
+        self.reason: str | None = None
+        self._at = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        self._held_up = False
+        self._turns = TURNS
+        self._limit: asyncio.Timeout | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, timeout: "float | Deadline | None") -> "Deadline":
+        """Returns `timeout` if it is a deadline, or else a new deadline."""
+        return timeout if isinstance(timeout, Deadline) else cls(timeout)
+
+    @asynccontextmanager
+    async def limit(self) -> AsyncGenerator[None]:
+        """Raises TimeoutError at the deadline; only one context at a time.
+
+        If the event loop was blocked then, data that has arrived is processed first. Use it around a wait, never around
+        a `yield`: the consumer would get the cancellation.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as self._limit:
+                if self._at is not None:
+                    self._timer = loop.call_at(self._at, self._due)
+                yield
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._limit = self._timer = None
+
+    def expire(self, reason: str) -> None:
+        """Makes the deadline expire now, for this reason, unless it has already expired for another one."""
+        self.reason = self.reason or reason
+        self._at = asyncio.get_running_loop().time()
+        self._turns = 0
+        self._end_wait()
+
+    def not_begun(self, why: str) -> TimeoutError:
+        """Returns the error for an execution that did not start in time."""
+        reason = self.reason or f"the execution did not start within {self.seconds:g} s"
+        return TimeoutError(f"{reason}: {why}")
+
+    def _due(self) -> None:
+        assert self._at is not None
+        loop = asyncio.get_running_loop()
+        self._held_up = self._held_up or loop.time() - self._at > LATE
+        if self._held_up and self._turns > 0:
+            self._turns -= 1
+            self._timer = loop.call_later(TURN, self._due)
+        else:
+            self._end_wait()
+
+    def _end_wait(self) -> None:
+        # An expired timeout can't be rescheduled, and its wait takes some iterations of the loop to end.
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+
+class DeadlineLock:
+    """Lets one execution run at a time; others wait for their turn in order."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def hold(self, deadline: Deadline) -> AsyncGenerator[None]:
+        """Holds the lock.
+
+        Raises:
+            TimeoutError: If the turn does not come before the deadline.
+        """
+        try:
+            async with deadline.limit():
+                await self._lock.acquire()
+        except TimeoutError:
+            raise deadline.not_begun(
+                "an earlier one is still running (a stream that was left goes on until it is closed)"
+            ) from None
+        try:
+            yield
+        finally:
+            self._lock.release()

@@ -1,0 +1,105 @@
+"""HTTP and WebSocket clients for the kernel gateway and the tool server, over private sockets or TCP with a token.
+
+For the application only: it imports aiohttp, which `ipybox.guest` and kernels do without.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ClientRequest
+from aiohttp.tracing import Trace
+
+from ipybox.support.tokens import Kind, find_token
+
+Dial = Callable[[], socket.socket]
+
+#: Maximum bytes of an answer.
+MAX_ANSWER_BYTES = 1 << 20
+
+
+class SocketConnector(aiohttp.BaseConnector):
+    """Creates aiohttp's connections from connected sockets that `dial` returns."""
+
+    def __init__(self, dial: Dial):
+        super().__init__(limit=0)
+        self._dial = dial
+
+    async def _create_connection(
+        self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        loop = self._loop
+        _, protocol = await loop.create_connection(lambda: ResponseHandler(loop), sock=self._dial())
+        return protocol
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The address of a component: `dial`, or else a host and port."""
+
+    kind: Kind
+    host: str = "localhost"
+    port: int | None = None
+    token: str | None = None
+    dial: Dial | None = None
+
+    @property
+    def url(self) -> str:
+        """The base URL of requests."""
+        if self.dial is not None:
+            return "http://localhost"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def session(self) -> aiohttp.ClientSession:
+        """Returns a new HTTP session for this endpoint, which the caller closes.
+
+        The session ignores proxy settings of the environment, because the component is on this machine. It does not
+        trust the component either: it follows no redirection, because a guest could redirect requests anywhere, and
+        decompresses nothing. Read answers with `read_answer`.
+        """
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_start.append(self._authorize)
+        tracing.on_request_redirect.append(_refuse_redirection)  # `ws_connect` has no parameter for that
+        return aiohttp.ClientSession(
+            self.url,
+            connector=SocketConnector(self.dial) if self.dial is not None else None,
+            headers={"Accept-Encoding": "identity"},
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+            trace_configs=[tracing],
+        )
+
+    async def _authorize(
+        self, _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestStartParams
+    ) -> None:
+        """Adds the token to a request; looks it up each time, because a restarted component has another one."""
+        token = self.token
+        if token is None and self.dial is None and self.port is not None:
+            token = find_token(self.kind, self.port)
+        if token is not None:
+            params.headers["Authorization"] = f"token {token}"
+
+
+async def read_answer(response: aiohttp.ClientResponse) -> bytes:
+    """Returns the body of an answer.
+
+    Raises:
+        aiohttp.ClientPayloadError: If it ends early, or is larger than `MAX_ANSWER_BYTES`.
+    """
+    try:
+        await response.content.readexactly(MAX_ANSWER_BYTES + 1)
+    except asyncio.IncompleteReadError as exc:
+        return exc.partial
+    raise aiohttp.ClientPayloadError(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
+
+
+async def _refuse_redirection(
+    _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestRedirectParams
+) -> None:
+    params.response.close()
+    raise aiohttp.ClientPayloadError(f"{params.method} {params.url.path}: the answer redirects elsewhere")

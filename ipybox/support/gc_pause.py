@@ -1,0 +1,38 @@
+"""Pauses garbage collection during large imports: their objects stay, and a fifth of their time would go to it.
+
+It has an effect only in ipybox's own processes (the MCP server, kernel gateways and kernels), and never in an
+application that imports ipybox.
+"""
+
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
+
+_own_process = False
+
+
+def mark_own_process() -> None:
+    """Marks this process as ipybox's own, so that `gc_paused` has an effect from now on."""
+    global _own_process
+    _own_process = True
+
+
+@contextmanager
+def gc_paused(*, own: bool = False) -> Generator[None]:
+    """Pauses garbage collection, for all threads; objects alive at the end move to the oldest generation.
+
+    Args:
+        own: Whether this process is certainly ipybox's own. If not, nothing is paused before `mark_own_process`.
+    """
+    enabled = gc.isenabled() and (own or _own_process)
+    if enabled:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            if not gc.get_freeze_count():
+                # Moves objects to the oldest generation without a scan. Young generations are scanned soon and often.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()

@@ -1,0 +1,52 @@
+"""Imports the exported names of a package on first use (PEP 562), and not from directories that code can write."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+def lazy_exports(
+    package: str, modules: Mapping[str, str], load: Callable[[str], ModuleType] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns the `__getattr__` and the `__dir__` of a package.
+
+    Args:
+        package: The name of the package.
+        modules: The module of each name that it exports.
+        load: Imports a module; by default `import_installed`.
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr((load or import_installed)(modules[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names
+
+
+def import_installed(name: str) -> ModuleType:
+    """Returns a module, imported with its dependencies without the directory that Python adds in front of `sys.path`.
+
+    That is the directory of a script, or the working directory, where code may have planted a module earlier.
+    It is used only if a module is found nowhere else, because some programs have modules next to their script.
+    """
+    script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    own = {os.path.dirname(os.path.realpath(script)), os.getcwd()}
+    if sys.flags.safe_path or os.path.realpath(sys.path[0]) not in own:
+        return import_module(name)
+    first = sys.path.pop(0)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        pass
+    finally:
+        sys.path.insert(0, first)
+    return import_module(name)

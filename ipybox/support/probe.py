@@ -1,0 +1,134 @@
+"""Runs programs only to check whether and how they work: with a time limit, without input, without leftovers."""
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipybox.support.process_group import signal_group
+
+#: Default time limit of a program, in seconds.
+PROBE_TIMEOUT = 5.0
+
+#: Seconds to wait for the end of a program after SIGTERM, and after SIGKILL.
+STOP_GRACE = 0.5
+
+#: Bytes of a program's output that are kept.
+KEPT_OUTPUT = 65536
+
+
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """The result of a program: its stdout, and its failure unless it succeeded."""
+
+    output: str
+    failure: str | None
+
+
+def probe(
+    command: Sequence[str],
+    *,
+    path: str | None = None,
+    timeout: float | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ProbeResult:
+    """Runs a program without input and returns its result; blocks until it ends.
+
+    A program that still runs after `timeout` is killed with its whole process group.
+
+    Args:
+        command: Absolute path of the program, and its arguments.
+        path: The program's PATH, by default that of this process.
+        timeout: In seconds, by default `PROBE_TIMEOUT`.
+        cwd: Working directory of the program.
+        env: Variables in addition to those of this process.
+    """
+    environment = {**os.environ, **({} if path is None else {"PATH": path}), **(env or {})}
+    timeout = PROBE_TIMEOUT if timeout is None else timeout
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as exc:
+        return ProbeResult("", f"can't be started ({exc.strerror})")
+    status, output, errors = _watch(process, timeout)
+    if status is None:
+        return ProbeResult(output, f"does not end within {timeout:g} s")
+    if status != 0:
+        how = f"exits with {status}" if status > 0 else f"is killed by signal {-status}"
+        return ProbeResult(output, f"{how}: {reason}" if (reason := _reason(errors) or _reason(output)) else how)
+    return ProbeResult(output, None)
+
+
+def _watch(process: subprocess.Popen[bytes], timeout: float) -> tuple[int | None, str, str]:
+    """Returns the exit status, or `None` if the program was killed, and the beginning of both outputs."""
+    deadline = time.monotonic() + timeout
+    _running.add(process)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout as stdout, process.stderr as stderr:
+        try:
+            output, errors, complete = _read(stdout.fileno(), stderr.fileno(), deadline)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            status = process.returncode
+            if status is None or not complete:
+                _stop(process)
+        except BaseException:
+            _stop(process)
+            raise
+        finally:
+            _running.discard(process)
+    return status, output, errors
+
+
+def end_all() -> None:
+    """Kills the programs that other threads run, for a process that exits without waiting for them."""
+    for process in [*_running]:
+        signal_group(process.pid, signal.SIGKILL)
+
+
+def _read(stdout: int, stderr: int, deadline: float) -> tuple[str, str, bool]:
+    """Returns the beginning of both outputs, and whether they ended before the deadline."""
+    texts = {stdout: bytearray(), stderr: bytearray()}
+    with selectors.DefaultSelector() as selector:
+        for fd in texts:
+            selector.register(fd, selectors.EVENT_READ)
+        while selector.get_map() and (remaining := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(remaining):
+                chunk = os.read(key.fd, KEPT_OUTPUT)
+                if not chunk:
+                    selector.unregister(key.fd)
+                texts[key.fd] += chunk[: KEPT_OUTPUT - len(texts[key.fd])]
+        complete = not selector.get_map()
+    output, errors = (text.decode(errors="replace") for text in texts.values())
+    return output, errors, complete
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    # Not SIGKILL first, because srt removes its mount points on SIGTERM.
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        signal_group(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_GRACE)
+
+
+def _reason(text: str) -> str:
+    """Returns the line with the reason of a failure: the first that mentions an error, or else the last one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")[:400]

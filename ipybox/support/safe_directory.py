@@ -1,0 +1,219 @@
+"""Safe access to directories that untrusted code can write: links planted there are not followed.
+
+Code in the sandbox can write the workspace. It can replace a directory there by a link at any moment, also between a
+check and the checked action. So a directory is opened once, component by component without following links, and all
+actions in it are relative to its descriptor (`openat` and related calls, on Linux and macOS): even if its path changes,
+it stays the same directory. No function here blocks, as opening a planted pipe would.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Levels that `Directory.remove` descends: each costs a descriptor, and code can nest directories without limit.
+REMOVABLE_DEPTH = 32
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY
+# The errors of systems for a link or a file in place of a directory.
+_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
+
+
+@contextmanager
+def open_directory(
+    path: Path, *, untrusted_root: Path | None = None, base: Path | None = None, create: bool = True
+) -> Generator["Directory"]:
+    """Opens a directory, which is created with its parents if needed.
+
+    Args:
+        path: The directory.
+        untrusted_root: A directory that untrusted code can write. If `path` lies there, no link below it is followed;
+            other paths are trusted as given.
+        base: A directory that must exist, so that a deleted one is not created again.
+        create: Whether to create it.
+
+    Raises:
+        NotADirectoryError: If the directory, or a parent of it in `untrusted_root`, is a link or not a directory.
+        FileNotFoundError: If `base` does not exist, or `path` does not and `create` is false.
+    """
+    if base is not None:
+        base.stat()
+    if untrusted_root is None:
+        root, names = path, ()
+    else:
+        path = Path(os.path.abspath(path))  # not `resolve`, which follows links
+        spelled = names_below(path, untrusted_root)
+        root, names = (path, ()) if spelled is None else (untrusted_root, spelled)
+    with ExitStack() as stack:
+        if create and not names:
+            root.mkdir(parents=True, exist_ok=True)
+        directory = Directory(os.open(root, _OPEN), root)
+        stack.callback(os.close, directory.fd)
+        for name in names:
+            directory = stack.enter_context(directory.open(name, create=create))
+        yield directory
+
+
+@dataclass(frozen=True)
+class Directory:
+    """An open directory. Names in it are single path components, and links are not followed.
+
+    Attributes:
+        fd: Its descriptor.
+        path: Its path when it was opened, for messages.
+    """
+
+    fd: int
+    path: Path
+
+    @contextmanager
+    def open(self, name: str, *, create: bool = False) -> Generator["Directory"]:
+        """Opens a directory in this one; creates it if needed and `create` is true.
+
+        Raises:
+            NotADirectoryError: If it is a link or not a directory.
+        """
+        path = self._path(name)
+        if create:
+            with suppress(FileExistsError):
+                self.make(name)
+        try:
+            with _naming(path):
+                fd = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.fd)
+        except OSError as exc:
+            if exc.errno in _NO_DIRECTORY:
+                raise NotADirectoryError(self._complaint(name)) from exc
+            raise
+        try:
+            yield Directory(fd, path)
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def scratch(self, name: str) -> Generator["Directory"]:
+        """Creates a directory for the time of the context, named `name` with a random suffix, for this user only."""
+        name = f"{name}.{secrets.token_hex(8)}.tmp"
+        self.make(name, 0o700)
+        try:
+            with self.open(name) as directory:
+                yield directory
+        finally:
+            self.remove(name)
+
+    def make(self, name: str, mode: int = 0o777) -> None:
+        """Creates a directory."""
+        with _naming(self._path(name)):
+            os.mkdir(name, mode, dir_fd=self.fd)
+
+    def write_new(self, name: str, data: bytes) -> None:
+        """Writes a new file. If the disk is full, nothing of it stays.
+
+        Raises:
+            FileExistsError: If the name exists, also as a link.
+        """
+        with _naming(self._path(name)):
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=self.fd)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(data)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=self.fd)
+                raise
+
+    def keep_out_of_git(self) -> None:
+        """Makes git ignore this directory and its content, unless it already contains a `.gitignore`."""
+        with suppress(FileExistsError):
+            self.write_new(".gitignore", b"*\n")
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Returns the content of a regular file, without blocking.
+
+        Raises:
+            OSError: If it is something else, such as a link or a pipe, or has more bytes than `limit`.
+        """
+        path = self._path(name)
+        with _naming(path):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
+                with open(fd, "rb", closefd=False) as file:
+                    content = file.read(limit + 1)
+            finally:
+                os.close(fd)
+            if len(content) > limit:
+                raise OSError(errno.EFBIG, f"larger than {limit} bytes")
+        return content
+
+    def names(self) -> list[str]:
+        """Returns all names in the directory."""
+        return os.listdir(self.fd)
+
+    def stat(self, name: str) -> os.stat_result:
+        """Returns the status of a file, a directory or a link itself."""
+        with _naming(self._path(name)):
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+
+    def rename(self, name: str, target: "Directory", target_name: str) -> None:
+        """Moves a file, a directory or a link itself, in place of a file, a link or an empty directory."""
+        self._path(name)
+        with _naming(target._path(target_name)):
+            os.rename(name, target_name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
+
+    def remove(self, name: str, *, depth: int = REMOVABLE_DEPTH) -> None:
+        """Removes a file, a link or a directory with its content, as far as possible.
+
+        Entries that can't be removed stay, as do directories nested deeper than `depth`. `shutil.rmtree` would wait for
+        the writer of a pipe that has replaced a directory, and runs out of descriptors on nested directories.
+        """
+        with suppress(OSError):
+            if not stat.S_ISDIR(self.stat(name).st_mode):
+                os.unlink(name, dir_fd=self.fd)
+                return
+            if depth > 0:
+                with self.open(name) as directory:
+                    for each in directory.names():
+                        directory.remove(each, depth=depth - 1)
+            os.rmdir(name, dir_fd=self.fd)
+
+    def _path(self, name: str) -> Path:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise ValueError(f"{name!r} is not a name in a directory")
+        return self.path / name
+
+    def _complaint(self, name: str) -> str:
+        path = self.path / name
+        with suppress(OSError):
+            if stat.S_ISLNK(self.stat(name).st_mode):
+                return f"{path} is a link, which is not followed where sandboxed code can make one: remove it"
+        return f"{path} is not a directory: remove it"
+
+
+def names_below(path: Path, directory: Path) -> tuple[str, ...] | None:
+    """Returns the names that lead from a directory to a path, however the directory is spelled in the path.
+
+    Returns None if the path is not below the directory.
+    """
+    state = directory.stat()
+    # The outermost parent first: an inner one can be a link by code that leads back.
+    for parent in reversed((path, *path.parents)):
+        try:
+            if os.path.samestat(parent.stat(), state):
+                return path.relative_to(parent).parts
+        except OSError:
+            return None
+    return None
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Makes errors of the system name the whole path, because a name relative to a descriptor does not help users."""
+    try:
+        yield
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, str(path)) from exc

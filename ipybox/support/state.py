@@ -1,0 +1,96 @@
+"""The directories for ipybox's state on the host, outside of every workspace: code must neither read nor write them."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from ipybox.support.safe_directory import open_directory
+from ipybox.workspace.names import STATE_DIR, account_home
+
+
+def state_dir() -> Path:
+    """Returns ipybox's directory in the user's state directory (XDG); it may not exist yet."""
+    return _user_directory("XDG_STATE_HOME", "state") / "ipybox"
+
+
+def data_dir() -> Path:
+    """Returns ipybox's directory in the user's data directory (XDG), for data without secrets; it may not exist yet.
+
+    `environments` in it contains the environments of the Claude Code plugins (`plugins/launch/environment.py`).
+    """
+    return _user_directory("XDG_DATA_HOME", "share") / "ipybox"
+
+
+def _user_directory(variable: str, name: str) -> Path:
+    # The specification ignores relative paths; they would lead to the workspace, and so would a relative HOME.
+    directory = Path(os.environ.get(variable, ""))
+    home = Path(os.environ.get("HOME", ""))
+    if not home.is_absolute():
+        home = Path(account_home() or "/")
+    return directory if directory.is_absolute() else home / ".local" / name
+
+
+def make_directory(directory: Path, mode: int = 0o700) -> None:
+    """Creates a directory for state, with its parents, if it does not exist.
+
+    Raises:
+        OSError: If it can't be created; the message says which variable to set.
+    """
+    try:
+        directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OSError(unwritable(directory, exc.strerror)) from exc
+
+
+def unwritable(directory: Path, reason: str | None) -> str:
+    """Returns the message for a directory that ipybox can't write: the reason, and which variable to set."""
+    what, variable = "state", "JUPYTER_RUNTIME_DIR"
+    if directory.is_relative_to(data_dir()):
+        what, variable = "environment", "XDG_DATA_HOME"
+    elif directory.is_relative_to(state_dir().parent):
+        variable = "XDG_STATE_HOME"
+    return (
+        f"ipybox can't keep its {what} in {directory} ({reason}): set {variable} to a directory that you can write and "
+        "code can't"
+    )
+
+
+def empty_directory() -> Path:
+    """Returns an empty directory, for programs that trust the files in their working directory.
+
+    It is emptied before each use; between uses, only root can write it.
+    """
+    directory = state_dir() / "empty"
+    make_directory(directory, 0o500)
+    with open_directory(directory) as empty:
+        for name in empty.names():
+            os.fchmod(empty.fd, 0o700)
+            empty.remove(name)
+        os.fchmod(empty.fd, 0o500)
+    return directory
+
+
+def scratch_root() -> Path:
+    """Returns the directory of ipybox's scratch directories (`ipybox.workspace.scratch`); it may not exist yet.
+
+    It is not in the state directory, because the sandbox opens parts of it, but must not open the state directory.
+    """
+    return state_dir().with_name("ipybox-scratch")
+
+
+def workspace_state_dir(workspace: Path) -> Path:
+    """Returns the directory for the state of one workspace; creates it if it does not exist."""
+    name = hashlib.sha256(os.fsencode(workspace.resolve())).hexdigest()[:32]
+    directory = state_dir() / "workspaces" / name
+    make_directory(directory)
+    return directory
+
+
+def make_ipybox_dir(workspace: Path) -> None:
+    """Creates the ipybox directory of a workspace, which only ipybox writes, and makes git ignore it.
+
+    Raises:
+        OSError: If it can't be created, or something else has its name, such as a link.
+    """
+    with open_directory(workspace / STATE_DIR, untrusted_root=workspace) as state:
+        state.keep_out_of_git()

@@ -1,0 +1,68 @@
+"""Background tasks with an owner that cancels them when it stops."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class TaskSet:
+    """The background tasks of one owner, which cancels them when it stops. A task that fails is logged.
+
+    A caller may be cancelled at any wait, more than once, and anyio cancels it again at each wait until it has left the
+    cancelled scope. Work that must not stop half way gets its own task: `finish` and `undo`.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Starts a task."""
+        self._own(work).add_done_callback(_log_failure)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits work that runs to its end even if the caller is cancelled."""
+        task = self._own(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                task.add_done_callback(_log_failure)
+            raise
+
+    async def undo(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits work that is cancelled with the caller, but only once, so that it can undo its effects completely."""
+        task = self._own(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+
+    async def cancel(self) -> None:
+        """Cancels all tasks and waits until they have ended."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait(self, timeout: float) -> None:
+        """Waits until all tasks have ended, at most `timeout` seconds."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=timeout)
+
+    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (exc := task.exception()) is not None:
+        logger.error("a background task failed", exc_info=exc)

@@ -1,0 +1,50 @@
+"""Tokens of the components that listen on a port, stored the same way as Jupyter's own tokens.
+
+A component that listens writes its token to a file in Jupyter's runtime directory that only the same user can
+read; a client on the same machine finds it there by kind and port. Both sides of the trust boundary use this module,
+so it imports only small modules.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Literal
+
+from jupyter_core.paths import jupyter_runtime_dir
+
+from ipybox.support.private_file import create_private
+
+Kind = Literal["kernel-gateway", "mcp-server", "tool-server"]
+
+
+def new_token() -> str:
+    """Returns a new random token."""
+    return secrets.token_hex(32)
+
+
+def token_file(kind: Kind, port: int) -> Path:
+    """Returns the path of the file with the token of the component at `port`."""
+    return Path(jupyter_runtime_dir()) / f"ipybox-{kind}-{port}.json"
+
+
+def publish_token(kind: Kind, port: int, token: str) -> Path:
+    """Writes the token of the component at `port` where clients of the same user find it; returns the path."""
+    path = token_file(kind, port)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()
+    with create_private(new) as file:
+        json.dump({"token": token, "pid": os.getpid()}, file)
+    new.replace(path)
+    return path
+
+
+def find_token(kind: Kind, port: int) -> str | None:
+    """Returns the token of the component at `port`, or None if it has published no token."""
+    try:
+        return str(json.loads(token_file(kind, port).read_text())["token"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,97 @@
+"""Limits the requests of kernels that the tool server reads: known length, bounded size, time and parsing."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from aiohttp import web
+
+from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
+from ipybox.support.sizes import format_bytes
+
+#: Maximum bytes of a request: the arguments of one tool call.
+MAX_REQUEST_BYTES = 64 << 20
+
+#: Seconds in which a whole request must arrive, once its turn has come.
+BODY_TIMEOUT = 60.0
+
+
+class RefusedError(Exception):
+    """A request was not read, or not parsed; the message says why."""
+
+    def __init__(self, status: HTTPStatus, message: str):
+        super().__init__(f"the tool server refused the call: {message}")
+        self.status = status
+
+
+class ByteBudget:
+    """Bounds what requests hold together, from before they are read until they are answered.
+
+    Large requests that wait for a person's decision take their size, and no place of others.
+
+    Args:
+        limit: The bound in bytes.
+    """
+
+    def __init__(self, limit: int):
+        self._free = limit
+        self._freed = asyncio.Event()
+        #: Held while waiting, so that requests are admitted in order.
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncGenerator[None]:
+        """Takes `size` bytes for the context, as soon as that many are free."""
+        async with self._turn:
+            while size > self._free:
+                self._freed.clear()
+                await self._freed.wait()
+            self._free -= size
+        try:
+            yield
+        finally:
+            self._free += size
+            self._freed.set()
+
+
+async def read_body(
+    request: web.Request, limit: int | None = None, *, what: str = "with its arguments it has"
+) -> bytes:
+    """Returns the body of a request, whose length must be known in advance.
+
+    Raises:
+        RefusedError: If it is too large, compressed, of unknown length, late, or costs too much to parse.
+    """
+    if "Content-Encoding" in request.headers:
+        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "it is compressed")
+    if request.content_length is None:
+        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "it does not state its length")
+    limit = limit or MAX_REQUEST_BYTES
+    if request.content_length > limit:
+        size, most = format_bytes(request.content_length), format_bytes(limit)
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}, but {most} is all it can have")
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            body = await request.read()
+    except TimeoutError:
+        raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, f"it did not arrive within {BODY_TIMEOUT:g} s") from None
+    if exceeds_value_limit(body):
+        raise RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"it holds more than {MAX_VALUES:,} values: pass them as text",
+        )
+    return body
+
+
+def finite(number: str) -> float:
+    """Returns a number of a request.
+
+    Raises:
+        RefusedError: If it is infinite or NaN, which Python's parser accepts, and with which rules can't compare.
+    """
+    value = float(number)
+    if not math.isfinite(value):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")
+    return value

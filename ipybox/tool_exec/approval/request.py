@@ -1,0 +1,180 @@
+"""An approval request: a tool call that needs a decision, and what has become of it."""
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from ipybox.errors import ApprovalExpiredError
+from ipybox.support.printable import printable
+from ipybox.tool_exec.approval.protocol import (
+    APPLICATION,
+    ApprovalDecision,
+    ApprovalState,
+    NoDecision,
+    Outcome,
+    Rejection,
+    failed_decision,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class ApprovalRequest:
+    """A tool call that the application accepts or rejects.
+
+    Attributes:
+        server_name: Name of the MCP server that has the tool.
+        tool_name: Name of the tool.
+        server_params: The parameters of the server, with unresolved `${VAR}` placeholders, if known.
+        output_mark: The mark in the kernel's output that follows the output before the call, or 0.
+        id: A name for the request that no other one has.
+        created_at: When it was made, in UTC.
+        expires_at: When it expires, in UTC; None if it does not.
+        state: `pending` until it ends: `accepted`, `rejected` (also if its approver failed), `expired`, or `cancelled`
+            (the call has ended, or nothing can decide on it any more).
+
+    Args:
+        respond: Passes an answer on, and returns when it has taken effect.
+        request_id: The `id`; a new one by default.
+    """
+
+    def __init__(
+        self,
+        server_name: str,
+        tool_name: str,
+        tool_args: dict[str, Any],
+        respond: Callable[[Outcome], Awaitable[object]],
+        server_params: dict[str, Any] | None = None,
+        output_mark: int = 0,
+        *,
+        request_id: str | None = None,
+        created_at: datetime | None = None,
+        expires_at: datetime | None = None,
+    ):
+        self.server_name = server_name
+        self.tool_name = tool_name
+        self._tool_args = tool_args
+        self.server_params = server_params
+        self.output_mark = output_mark
+        self.id = request_id or uuid.uuid4().hex
+        self.created_at = created_at or datetime.now(UTC)
+        self.expires_at = expires_at
+        self.state: ApprovalState = "pending"
+        self._respond = respond
+        self._answered = False
+        self._decision: ApprovalDecision | None = None
+        self._ended = asyncio.Event()
+
+    @cached_property
+    def tool_args(self) -> dict[str, Any]:
+        """The exact arguments of the call, as a copy: the call runs as code sent it, whatever is changed here."""
+        return json.loads(json.dumps(self._tool_args))
+
+    async def accept(self, *, by: str = APPLICATION, because: str | None = None) -> bool:
+        """Lets the tool run, and returns whether the decision counts.
+
+        It does not count if the request was decided before, or is `cancelled`: then the first decision applied, or
+        nothing ran.
+
+        Args:
+            by: The decider, for the audit log.
+            because: The reason, for the audit log.
+
+        Raises:
+            ApprovalExpiredError: If the request has expired. The call has failed.
+            ConnectionError: If the connection of an `ApprovalClient` to the tool server is lost.
+        """
+        return await self._answer(True, ApprovalDecision(True, by, because))
+
+    async def reject(self, reason: str | None = None, *, by: str = APPLICATION) -> bool:
+        """Makes the call fail in the kernel, with the reason, if given; returns and raises the same as `accept`.
+
+        Args:
+            reason: The reason.
+            by: The decider, for the audit log.
+        """
+        outcome = False if reason is None else Rejection(reason)
+        return await self._answer(outcome, ApprovalDecision(False, by, reason))
+
+    async def decided(self) -> ApprovalDecision:
+        """Waits until the request ends, and returns the decision, by whatever part of the application it was made.
+
+        A request that ends without one, because it expires or its call ends, counts as a decision against the call.
+        """
+        await self._ended.wait()
+        assert self._decision is not None
+        return self._decision
+
+    async def fail(self, reason: str) -> None:
+        """Rejects the call because its approver failed. No effect if the request was decided or has ended."""
+        if self.state == "pending" and not self._answered:
+            with suppress(ConnectionError):  # then the call has failed already
+                await self._answer(reason, failed_decision(reason))
+
+    def settle(self, state: ApprovalState, decision: ApprovalDecision) -> bool:
+        """Ends the request, unless it has ended; returns whether it did. Only the approval channel calls it."""
+        if self._ended.is_set():
+            return False
+        self.state, self._decision = state, decision
+        self._ended.set()
+        return True
+
+    async def _answer(self, outcome: Outcome, decision: ApprovalDecision) -> bool:
+        self._check_expiry()
+        if self._answered or self._ended.is_set():
+            logger.warning("a decision on a tool call has no effect: it came after another one, or the call has ended")
+            return False
+        self._answered = True
+        await self._respond(outcome)
+        self.settle("accepted" if decision.accepted else "rejected", decision)
+        self._check_expiry()
+        return self.state != "cancelled"
+
+    def _check_expiry(self) -> None:
+        if self.state == "expired":
+            raise ApprovalExpiredError(
+                f"the decision on {self.server_name}.{self.tool_name} came too late: its approval request expired at "
+                f"{self.expires_at}: raise `approval_timeout` for more time"
+            )
+
+    def __str__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
+        return printable(f"{self.server_name}.{self.tool_name}({arguments})")
+
+    def __repr__(self) -> str:
+        return f"ApprovalRequest({self})"
+
+
+ApprovalCallback = Callable[[ApprovalRequest], Awaitable[object]]
+
+
+async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
+    """Has an approver decide on a request; returns when both have ended.
+
+    An approver that raises or is cancelled makes the call fail. One that returns may decide later. If the request ends
+    without a decision, the approver is cancelled; if another decision is made, it runs on.
+    """
+    asking = asyncio.create_task(_call(approver, request))
+    try:
+        if isinstance(await request.decided(), NoDecision):
+            asking.cancel()
+        await asyncio.wait([asking])
+    finally:
+        asking.cancel()
+
+
+async def _call(approver: ApprovalCallback, request: ApprovalRequest) -> None:
+    try:
+        await approver(request)
+    except asyncio.CancelledError:
+        await request.fail("the approver was cancelled")
+        raise
+    except Exception as exc:  # any exception of the application
+        logger.exception("the approval callback failed on %s", request)
+        await request.fail(f"{type(exc).__name__}: {exc}")

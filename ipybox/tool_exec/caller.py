@@ -1,0 +1,26 @@
+"""Describes a source of tool calls for the tool server, which adds its connections (`dispatch.ConnectedCaller`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipybox.audit.recorder import SessionRecorder
+    from ipybox.tool_exec.approval.request import ApprovalCallback
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCaller:
+    """A source of tool calls: the kernel of an executor.
+
+    Attributes:
+        token: The token that its requests carry.
+        approver: Called with each `ApprovalRequest`; decides then or later, and is cancelled when the request expires.
+        recorder: Records the calls.
+        on_text: Called with each text that a tool returns.
+    """
+
+    token: str
+    approver: "ApprovalCallback"
+    recorder: "SessionRecorder"
+    on_text: Callable[[str], None] | None = None

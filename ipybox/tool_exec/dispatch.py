@@ -1,0 +1,132 @@
+"""Runs one tool call: the decision, the call of the MCP server or of a function, and the record of both.
+
+`kernel_requests` reads and checks the requests, and passes them on.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from ipybox.audit.recorder import SessionRecorder
+from ipybox.audit.records import ToolCallRecord
+from ipybox.errors import AuditError, IpyboxError, ToolRunnerError
+from ipybox.guest.tools.protocol import RunReply, RunRequest
+from ipybox.tool_exec.approval.protocol import NoDecision
+from ipybox.tool_exec.approval.server import ApprovalChannel
+from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
+from ipybox.tool_exec.server_connections import ServerConnections
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+    from ipybox.tool_exec.functions.function_tools import FunctionTools
+
+#: Characters at the end of each text of an MCP server that `on_text` gets.
+MAX_NOTED_TEXT = 64 * 1024
+
+
+@dataclass(frozen=True)
+class ConnectedCaller:
+    """A source of tool calls (a kernel or the application) with the components that serve it.
+
+    Attributes:
+        approvals: The approval channel.
+        connections: The connections to the MCP servers.
+        recorder: Records the calls.
+        on_text: Called with each text that a tool returns.
+        functions: The functions of the application, if it has any.
+    """
+
+    approvals: ApprovalChannel
+    connections: ServerConnections
+    recorder: SessionRecorder
+    on_text: Callable[[str], None] | None = None
+    functions: "FunctionTools | None" = None
+
+
+async def run_tool(call: RunRequest, caller: ConnectedCaller, *, large: bool) -> RunReply:
+    """Asks for approval of a tool call, runs it and returns the reply.
+
+    Args:
+        call: The call.
+        caller: The source of the call.
+        large: Whether the arguments are too large to be recorded in the event loop.
+    """
+
+    async def perform() -> RunReply:
+        server_name, params, tool_name = call["server_name"], call["server_params"], call["tool_name"]
+        if server_name == APP_SERVER and params == APP_PARAMS:
+            if caller.functions is None:
+                raise ToolRunnerError("the application has no functions for code: pass them as `tools` of CodeExecutor")
+            return await caller.functions.call(tool_name, call["tool_args"])
+        result = await caller.connections.call(server_name, params, tool_name, call["tool_args"])
+        return _reply(result, f"{server_name}.{tool_name}")
+
+    return await approve_and_perform(call, caller, perform, large=large)
+
+
+async def approve_and_perform(
+    call: RunRequest, caller: ConnectedCaller, perform: Callable[[], Awaitable[RunReply]], *, large: bool = False
+) -> RunReply:
+    """Asks for approval of a call, performs it, and returns the reply or the error that code in the kernel gets."""
+    server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
+    name = f"{server_name}.{tool_name}"
+    async with caller.recorder.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:
+        refusal = await _rejection_reason(call, caller, recorded)
+        if refusal is not None:
+            return RunReply(error=f"call of {name} was {refusal}")
+        try:
+            reply = await perform()
+        except (IpyboxError, ValueError, OSError) as exc:
+            recorded.fail(type(exc).__name__, str(exc))
+            reply = RunReply(error=str(exc))
+        else:
+            if "error" in reply:
+                recorded.fail("tool_error", reply["error"])
+        if caller.on_text is not None:
+            for text in [reply.get("error", ""), *_texts(reply.get("content", []))]:
+                caller.on_text(text[-MAX_NOTED_TEXT:])
+        return reply
+
+
+async def _rejection_reason(call: RunRequest, caller: ConnectedCaller, recorded: ToolCallRecord) -> str | None:
+    """Returns why a call was rejected, or None if it was accepted; records the decision."""
+    decided = await caller.approvals.decide(
+        call["server_name"], call["tool_name"], call["tool_args"], call["server_params"], call.get("output_mark", 0)
+    )
+    refusal = "not approved" if isinstance(decided, NoDecision) else "rejected"
+    if decided.reason is not None:
+        refusal = f"{refusal}: {decided.reason}"
+    try:
+        caller.recorder.decided(recorded, decided)
+    except AuditError as exc:
+        recorded.fail("AuditError", str(exc), outcome="rejected")
+        return f"not made: {exc}"
+    return None if decided.accepted else refusal
+
+
+def _texts(content: list[dict[str, Any]]) -> list[str]:
+    return [str(block["text"]) for block in content if block.get("type") == "text"]
+
+
+def _reply(result: "CallToolResult", name: str) -> RunReply:
+    """Returns the reply to code for the result of an MCP server."""
+    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+    if not result.is_error:
+        return RunReply(structured=result.structured_content, content=content)
+    text = "\n".join(_texts(content))
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    error = text or f"call of {name} failed, the server gave no reason"
+    beside = [block for block in content if block.get("type") != "text"]
+    return RunReply(error=error, content=beside) if beside else RunReply(error=error)
+
+
+def denied(caller: ConnectedCaller, error: str, status: HTTPStatus) -> web.Response:
+    """Records the denial of a request, and returns the answer."""
+    caller.recorder.denied("tool_server", [error])
+    return web.json_response(RunReply(error=error), status=status)

@@ -1,0 +1,88 @@
+"""Reads the signature of a function that becomes a tool. Errors are for the developer who passes the function."""
+
+import inspect
+import keyword
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, get_type_hints
+
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaError
+
+_REJECTED_KINDS = {
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only: code passes arguments by their names",
+    inspect.Parameter.VAR_POSITIONAL: "stands for any number of arguments: use a list",
+    inspect.Parameter.VAR_KEYWORD: "stands for any number of arguments: use a dict",
+}
+
+
+class ToolSchema(GenerateJsonSchema):
+    """Generates JSON Schema; a default that is not JSON is omitted, and its parameter remains optional."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as in the base class
+
+
+def tool_name(function: object) -> str:
+    """Returns the name of a function as a tool.
+
+    Raises:
+        ValueError: If it is not a function or method with a name of its own, or if it is a generator.
+    """
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise ValueError(f"tools: {function!r} is not a function or method: define a function with `def`")
+    name = function.__name__
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"tools: {function.__qualname__} has no usable name: define a function with `def`")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"tools: {name}() is a generator: return a list")
+    return name
+
+
+def resolved_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Returns the signature of a function, with types in place of annotations that are strings.
+
+    Raises:
+        ValueError: If a parameter can't be passed by its name, or a type is missing, unknown, or has no JSON Schema.
+    """
+    name = function.__name__
+    names: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
+    signature = inspect.signature(function)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in _REJECTED_KINDS:
+            raise ValueError(f"tools: parameter '{parameter}' of {name}() {_REJECTED_KINDS[parameter.kind]}")
+        where = f"parameter '{parameter.name}' of {name}()"
+        parameters.append(parameter.replace(annotation=_resolved(parameter.annotation, where, names)))
+    result = _resolved(signature.return_annotation, f"the result of {name}()", names)
+    return signature.replace(parameters=parameters, return_annotation=result)
+
+
+def arguments_adapter(signature: inspect.Signature) -> TypeAdapter[dict[str, Any]]:
+    """Returns the adapter that checks a function's arguments, which are a JSON object, and adds its defaults."""
+
+    def arguments(**values: Any) -> dict[str, Any]:
+        return values
+
+    # pydantic describes and checks the arguments of this function instead, so that no check calls the real one.
+    described: Any = arguments
+    described.__signature__ = signature
+    described.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return TypeAdapter(described)
+
+
+def _resolved(annotation: Any, where: str, names: dict[str, Any]) -> Any:
+    if annotation is inspect.Signature.empty:
+        raise ValueError(f"tools: {where} has no type: annotate it")
+    holder: Any = SimpleNamespace(__annotations__={where: annotation})
+    try:
+        resolved = get_type_hints(holder, globalns=names, include_extras=True)[where]
+    except Exception as exc:  # the annotation is any expression
+        raise ValueError(f"tools: the type {annotation!r} of {where} can't be resolved: {exc}") from None
+    try:
+        TypeAdapter(resolved).json_schema(schema_generator=ToolSchema)
+    except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError) as exc:
+        # Further sentences are about settings of pydantic.
+        problem = getattr(exc, "message", str(exc)).split(". ")[0].removesuffix(".")
+        raise ValueError(f"tools: the type {annotation!r} of {where} has no JSON Schema: {problem}") from None
+    return resolved

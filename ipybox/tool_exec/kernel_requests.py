@@ -1,0 +1,167 @@
+"""Handles the requests of code in kernels to the tool server: run a tool, install a package, infer models.
+
+`ToolServer` registers the handlers. It also passes tool calls of the application to `run_request`, without a seal.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from http import HTTPStatus
+
+from aiohttp import web
+
+from ipybox.guest.tools.protocol import (
+    INSTALL_PATH,
+    MAX_PACKAGE_NAME,
+    MODELS_PATH,
+    RUN_PATH,
+    ModelsReply,
+    RunReply,
+    RunRequest,
+    is_install_request,
+    is_run_request,
+)
+from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, RefusedError, finite, read_body
+from ipybox.tool_exec.dispatch import ConnectedCaller, approve_and_perform, denied, run_tool
+from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
+from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
+from ipybox.tool_exec.seal import SealVerifier
+
+logger = logging.getLogger(__name__)
+
+#: Larger requests are read one at a time, and those in progress share a limit of bytes.
+LARGE_REQUEST_BYTES = 1 << 16
+MAX_LARGE_BYTES = 4 * MAX_REQUEST_BYTES
+
+#: Server and tool name of package installations by code, for approval and the audit log.
+INSTALL_SERVER, INSTALL_TOOL = "ipybox", "install_package"
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class KernelRequests:
+    """Handles the requests of kernels, each of which carries a token from `callers`.
+
+    Args:
+        callers: Kernels by their tokens.
+        seals: Verifies the parameters of MCP servers; None if kernels may choose them.
+        install: Installs a package; see `ToolServer`.
+    """
+
+    def __init__(
+        self,
+        callers: Mapping[str, ConnectedCaller],
+        seals: SealVerifier | None,
+        install: Callable[[str], Awaitable[str]] | None,
+    ):
+        self._callers = callers
+        self._seals = seals
+        self._install_package = install
+        self._large_requests = ByteBudget(MAX_LARGE_BYTES)
+        self._large_body = asyncio.Lock()
+        #: Samples are read, and models inferred, for one request at a time.
+        self._inferring = asyncio.Lock()
+
+    @property
+    def handlers(self) -> Mapping[tuple[str, str], Handler]:
+        """The handlers of requests, by method and path."""
+        return {
+            ("POST", RUN_PATH): self._run,
+            ("POST", INSTALL_PATH): self._install,
+            ("POST", MODELS_PATH): self._infer_models,
+        }
+
+    def _caller_of(self, request: web.Request) -> ConnectedCaller:
+        return self._callers[request.headers["Authorization"].removeprefix("token ")]
+
+    async def _run(self, request: web.Request) -> web.Response:
+        caller = self._caller_of(request)
+        size = request.content_length or 0
+        if size <= LARGE_REQUEST_BYTES:
+            return await run_request(request, caller, self._seals)
+        async with self._large_requests.hold(min(size, MAX_REQUEST_BYTES)):
+            return await run_request(request, caller, self._seals, self._large_body)
+
+    async def _install(self, request: web.Request) -> web.Response:
+        caller = self._caller_of(request)
+        try:
+            asked: object = json.loads(await read_body(request))
+        except RefusedError as refused:
+            return denied(caller, str(refused), refused.status)
+        except (ValueError, RecursionError):
+            asked = None
+        if not is_install_request(asked):
+            return denied(caller, f"not a package, of at most {MAX_PACKAGE_NAME} characters", HTTPStatus.BAD_REQUEST)
+        if (install := self._install_package) is None:
+            return denied(caller, "code can't install packages here", HTTPStatus.NOT_FOUND)
+        package_name = asked["package_name"]
+        call = RunRequest(
+            server_name=INSTALL_SERVER,
+            server_params={},
+            seal=None,
+            tool_name=INSTALL_TOOL,
+            tool_args={"package_name": package_name},
+        )
+
+        async def perform() -> RunReply:
+            return RunReply(content=[{"type": "text", "text": await install(package_name)}])
+
+        return web.json_response(await approve_and_perform(call, caller, perform))
+
+    async def _infer_models(self, request: web.Request) -> web.Response:
+        caller = self._caller_of(request)
+        try:
+            async with self._inferring:
+                samples = await read_body(request, MAX_SAMPLES_BYTES, what="the samples have")
+                return web.json_response(ModelsReply(models=await infer_models(samples)))
+        except RefusedError as refused:
+            return denied(caller, str(refused), refused.status)
+        except ValueError as exc:
+            return web.json_response(ModelsReply(error=str(exc)))
+
+
+async def run_request(
+    request: web.Request, caller: ConnectedCaller, seals: SealVerifier | None, reading: asyncio.Lock | None = None
+) -> web.Response:
+    """Runs the tool call in a request.
+
+    Args:
+        request: The request.
+        caller: The source of the request.
+        seals: Verifies the parameters of the MCP server; None for a caller that may choose them.
+        reading: Held while the request is read.
+    """
+    try:
+        async with reading or nullcontext():
+            # Not with request.json(), because the sender can choose a codec that takes minutes.
+            call: object = json.loads(await read_body(request), parse_constant=finite, parse_float=finite)
+    except RefusedError as refused:
+        return denied(caller, str(refused), refused.status)
+    except (ValueError, RecursionError):
+        call = None
+    if not is_run_request(call):
+        return denied(caller, "not a tool call: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
+    if (error := _wrong_parameters(call, caller, seals)) is not None:
+        logger.warning("refused a call of %r with parameters that were not registered", call["server_name"])
+        return denied(caller, error, HTTPStatus.FORBIDDEN)
+    reply = await run_tool(call, caller, large=(request.content_length or 0) > LARGE_REQUEST_BYTES)
+    from pydantic_core import to_json  # not at startup; a tool call imports it anyway
+
+    # Several times faster than Python's encoder, which blocks the event loop for results of many megabytes.
+    return web.Response(body=to_json(reply), content_type="application/json")
+
+
+def _wrong_parameters(call: RunRequest, caller: ConnectedCaller, seals: SealVerifier | None) -> str | None:
+    """Returns why a call is refused because of its server's parameters; None if it is not."""
+    name, params = call["server_name"], call["server_params"]
+    if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
+        # Else a server of the kernel's choice would answer calls that are approved as those of functions.
+        return f"{APP_SERVER!r} is the functions of the application, which have no parameters of a server"
+    if seals is None or seals.accepts(name, params, call["seal"]):
+        return None
+    return (
+        f"MCP server {name!r} is not registered in this workspace with these parameters: register it (again) from "
+        "outside the sandbox"
+    )

@@ -1,0 +1,57 @@
+"""Starts the process that infers models from samples, and limits its resources (`infer_models.py`).
+
+The samples come from code in a kernel. Nothing of them is imported or executed here: the returned source goes as text
+to the kernel, which writes it into the workspace.
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of the samples, and of the source of the models.
+MAX_SAMPLES_BYTES = 1 << 20
+MAX_MODELS_BYTES = 128 << 10
+
+#: Seconds that inferring may take.
+TIMEOUT = 30.0
+
+_SCRIPT = Path(__file__).with_name("infer_models.py")
+
+
+async def infer_models(samples: bytes) -> str:
+    """Returns the source of pydantic models, where `ParseResult` is the model of a whole sample.
+
+    Args:
+        samples: A JSON array of samples, up to `MAX_SAMPLES_BYTES`.
+
+    Raises:
+        ValueError: If no models can be inferred; the message says why.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-B", str(_SCRIPT)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={},
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            models, errors = await process.communicate(samples)
+    except TimeoutError:
+        raise ValueError(f"no models were inferred within {TIMEOUT:g} s: give smaller samples") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await asyncio.shield(process.wait())
+    if process.returncode:
+        said = errors.decode(errors="replace").strip()
+        logger.debug("no models were inferred: %s", said)
+        # One line is the script's own message; more lines are a traceback or the like.
+        raise ValueError(said if said and "\n" not in said else "no models can be inferred from these samples")
+    if len(models) > MAX_MODELS_BYTES:
+        raise ValueError(f"the models have {len(models):,} bytes; the limit is {MAX_MODELS_BYTES:,}: trim the samples")
+    return models.decode()

@@ -1,0 +1,182 @@
+"""The MCP servers of a tool server: each starts at its first call and stays for the next ones.
+
+A server connection starts with the first call, which other calls wait for, and ends
+
+    by itself       its server crashed, its connection broke, or it never started
+    by other params the same name is called with other parameters
+    by `reset`      or `aclose`
+
+Calls in flight fail then. The next call starts a new connection after the old one's server is gone: two servers of one
+name never run at the same time. The owner task that enters and leaves a connection is `MCPClient`'s own.
+
+The MCP SDK takes a second to import, so this module doesn't: the first connection does, in a thread.
+"""
+
+import asyncio
+import importlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+    from ipybox.mcp_client.client import MCPClient
+    from ipybox.workspace.writable import WritablePlaces
+
+
+class ServerConnections:
+    """Connections to MCP servers, by name.
+
+    Args:
+        connect_timeout: Seconds until a server must have answered, its start included.
+        variables: Values of placeholders that the environment lacks.
+        places: The places that code can write, from which servers load nothing; by default the working directory.
+    """
+
+    def __init__(
+        self,
+        connect_timeout: float,
+        variables: Mapping[str, str] | None = None,
+        places: "WritablePlaces | None" = None,
+    ):
+        self._connect = partial(_connect, connect_timeout=connect_timeout, variables=variables, places=places)
+        self._sessions: dict[str, _ServerConnection] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def call(
+        self, server_name: str, server_params: dict[str, Any], tool_name: str, tool_args: dict[str, Any]
+    ) -> "CallToolResult":
+        """Call a tool and return the server's result as it is, `is_error` or not.
+
+        Starts the server if it isn't running with these parameters. Cancelling cancels this call only.
+
+        Raises:
+            ToolRunnerError: If the server rejects the call; contains the server's text.
+            MCPConnectionLost: If the connection ends before the response, or all connections are closed.
+            MCPServerError: If the server can't be started or reached. The next call tries again.
+            MissingVariableError: If a placeholder in the parameters has no value.
+            ValueError: If the parameters have a wrong shape.
+        """
+        if self._closed:
+            raise MCPConnectionLost(f"MCP server {server_name!r}: the tool server was stopped")
+        key = json.dumps(server_params, sort_keys=True)
+        session = self._sessions.get(server_name)
+        if session is None or session.key != key or session.ended:
+            session = _ServerConnection(server_name, key, partial(self._connect, server_params), predecessor=session)
+            self._sessions[server_name] = session
+        return await session.call(tool_name, tool_args)
+
+    def status(self) -> list[str]:
+        """Returns the names of the servers that are running, sorted."""
+        return sorted(name for name, session in self._sessions.items() if session.running)
+
+    async def reset(self) -> None:
+        """Stops all servers. Calls in flight fail with `MCPConnectionLost`, later ones start them again."""
+        await self._stop_all("the tool server was reset")
+
+    async def aclose(self) -> None:
+        """Stops all servers and accepts no more calls."""
+        self._closed = True
+        await self._stop_all("the tool server was stopped")
+
+    async def _stop_all(self, reason: str) -> None:
+        sessions = dict(self._sessions)
+        await asyncio.gather(*(session.stop(reason) for session in sessions.values()))
+        for name, session in sessions.items():
+            if self._sessions.get(name) is session:
+                del self._sessions[name]
+
+
+class _ServerConnection:
+    """One server from its start to its end."""
+
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        connect: "Callable[[], Awaitable[MCPClient]]",
+        predecessor: "_ServerConnection | None",
+    ):
+        self.key = key
+        self._name = name
+        self._predecessor = predecessor
+        self._stopping: asyncio.Task[None] | None = None
+        self._reason = "it was stopped"
+        # A separate task, so that it belongs to no call and outlives a cancelled one.
+        self._start = asyncio.create_task(self._run_start(connect), name=f"ipybox-mcp-start-{name}")
+        # A failure is the error of every waiting call; if all were cancelled, it is dropped.
+        self._start.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    @property
+    def running(self) -> bool:
+        """Whether the server runs and accepts calls."""
+        return self._stopping is None and self._client is not None and not self._client.closed
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection can't be used any more, because it failed, broke or is being stopped."""
+        return self._stopping is not None or (self._start.done() and not self.running)
+
+    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "CallToolResult":
+        """Waits for the start and calls a tool."""
+        try:
+            if not self._start.done():
+                # Unlike awaiting the task, this does not cancel it if the call is cancelled.
+                await asyncio.wait({self._start})
+            if self._start.cancelled():
+                raise MCPConnectionLost(self._reason)
+            return await self._start.result().call(tool_name, tool_args)
+        # A new exception for each call: they all wait for the same start.
+        except MCPConnectionLost as exc:
+            raise MCPConnectionLost(self._named(exc)) from exc
+        except MCPServerError as exc:
+            raise MCPServerError(self._named(exc)) from exc
+        except MissingVariableError as exc:
+            raise MissingVariableError(self._named(exc)) from exc
+        except ValueError as exc:
+            raise ValueError(self._named(exc)) from exc
+
+    async def stop(self, reason: str) -> None:
+        """Stops the server in any state. Returns when it is gone; bounded by `MCPClient.close`."""
+        if self._stopping is None:
+            self._reason = reason
+            self._stopping = asyncio.create_task(self._close(reason), name=f"ipybox-mcp-stop-{self._name}")
+        await asyncio.shield(self._stopping)
+
+    async def _run_start(self, connect: "Callable[[], Awaitable[MCPClient]]") -> "MCPClient":
+        if self._predecessor is not None:
+            await self._predecessor.stop("it was started again with other parameters")
+            self._predecessor = None
+        return await connect()
+
+    async def _close(self, reason: str) -> None:
+        self._start.cancel()
+        await asyncio.wait({self._start})
+        if self._predecessor is not None:
+            await self._predecessor.stop(reason)
+        if self._client is not None:
+            await self._client.close(reason)
+
+    @property
+    def _client(self) -> "MCPClient | None":
+        done = self._start.done() and not self._start.cancelled() and self._start.exception() is None
+        return self._start.result() if done else None
+
+    def _named(self, exc: Exception) -> str:
+        return f"MCP server {self._name!r}: {exc}"
+
+
+async def _connect(params: dict[str, Any], connect_timeout: float, **options: Any) -> "MCPClient":
+    module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client.client")
+    client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, **options)
+    return await client.__aenter__()

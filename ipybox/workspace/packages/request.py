@@ -1,0 +1,85 @@
+"""A request to install exactly one package, never an option of pip."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_ARCHIVES = (".whl", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+_PATH = re.compile(r"(?P<path>.+?)(?P<extras>\[[\w\s,.-]*\])?")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One package to install.
+
+    Attributes:
+        text: The package as pip expects it.
+        kind: Whether it is looked up in the index, is a wheel at a URL, or something that may need a build.
+        name: Its normalized name, if known.
+        url: Its URL, unless it is looked up.
+        path: Its path, if it is on this machine.
+    """
+
+    text: str
+    kind: Literal["index", "wheel", "source"]
+    name: str | None = None
+    url: str | None = None
+    path: Path | None = None
+
+
+def parse_request(specifier: str, workspace: Path) -> Request:
+    """Returns the request of a specifier; relative paths are relative to the workspace.
+
+    Raises:
+        ValueError: If it is not one package.
+    """
+    text = specifier.strip()
+    if text and not text.startswith("-") and text.isprintable():
+        path = _existing_path(text, workspace)
+        if path is not None and _looks_like_path(text):
+            return path
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            if _URL.fullmatch(text):
+                return _from_url(text, text, None)
+        else:
+            name = canonicalize_name(requirement.name)
+            if requirement.url is None:
+                return Request(str(requirement), "index", name)
+            return _from_url(str(requirement), requirement.url, name)
+        if path is not None:
+            return path
+    raise ValueError(
+        f"{specifier!r} is not a package: give one name or specifier such as 'numpy>=2', a URL, or a path that exists"
+    )
+
+
+def _looks_like_path(text: str) -> bool:
+    return text.startswith((".", "/", "~")) or text.lower().endswith(_ARCHIVES)
+
+
+def _existing_path(text: str, workspace: Path) -> Request | None:
+    match = _PATH.fullmatch(text)
+    if match is None or "://" in text:
+        return None
+    try:
+        path = (workspace / Path(match["path"]).expanduser()).resolve()
+        exists = path.exists()
+    except (OSError, RuntimeError):  # too long, a loop of links, or the home of an unknown user
+        return None
+    return Request(f"{path}{match['extras'] or ''}", "source", path=path) if exists else None
+
+
+def _from_url(text: str, url: str, name: str | None) -> Request:
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return Request(text, "source", name, path=Path(unquote(parts.path)).resolve())
+    is_wheel = parts.scheme in ("http", "https") and parts.path.endswith(".whl")
+    return Request(text, "wheel" if is_wheel else "source", name, url)

@@ -1,0 +1,302 @@
+"""Reads and writes transferred files: regular files and directories, within limits, complete or not at all."""
+
+import os
+import stat
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from ipybox.support.printable import printable
+from ipybox.support.safe_directory import REMOVABLE_DEPTH, Directory
+
+#: Default limit of the bytes of one transfer, before any encoding.
+MAX_BYTES = 64 * 1024**2
+#: Files and directories of one transfer.
+MAX_ITEMS = 10_000
+#: Levels of directories of one transfer; each costs a descriptor, and a scratch directory must be removed again.
+MAX_DEPTH = REMOVABLE_DEPTH - 2
+#: How many omitted names a report lists.
+MAX_OMITTED = 20
+
+_CHUNK = 1024**2
+_SCRATCH = ".transfer"
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+#: Names that were written: a file, or the entries of a directory.
+Tree = dict[str, "Tree | None"]
+
+#: Returns why a path is omitted, relative to the start of the transfer; None if it is not.
+Refused = Callable[[tuple[str, ...]], str | None]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file or a directory that is transferred.
+
+    Attributes:
+        names: Its path from where the transfer starts.
+        file: Its content, while it is the current one; None for a directory.
+        executable: Whether its owner can execute it; None to keep that of the file that it replaces.
+    """
+
+    names: tuple[str, ...]
+    file: IO[bytes] | None = None
+    executable: bool | None = False
+
+
+@dataclass
+class Transfer:
+    """One transfer: its limits and its results.
+
+    Attributes:
+        max_bytes: Maximum bytes of content.
+        files: Files that were transferred.
+        size: Bytes of their content.
+    """
+
+    max_bytes: int = MAX_BYTES
+    files: int = 0
+    size: int = 0
+    _items: int = 0
+    _omitted: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    _more_omitted: int = 0
+
+    @property
+    def omitted(self) -> tuple[str, ...]:
+        """Omitted files with the reason; the first of them."""
+        omitted = [f"{printable('/'.join(names))} ({why})" for names, why in self._omitted.items()]
+        return (*omitted, f"{self._more_omitted} more") if self._more_omitted else tuple(omitted)
+
+    def omit(self, names: tuple[str, ...], why: str) -> None:
+        """Notes an omitted path; paths below it are not noted."""
+        if any(names[:depth] in self._omitted for depth in range(1, len(names) + 1)):
+            return
+        if len(self._omitted) < MAX_OMITTED:
+            self._omitted[names] = why
+        else:
+            self._more_omitted += 1
+
+    def check_size(self, size: int, path: str | Path) -> None:
+        """Checks that a single file is not too large.
+
+        Raises:
+            ValueError: If it is too large.
+        """
+        if size > self.max_bytes:
+            raise ValueError(
+                f"{printable(path)} has {_mebibytes(size)}, and at most {_mebibytes(self.max_bytes)} can be "
+                "transferred together: split it with code, or transfer parts of it"
+            )
+
+    def count(self, path: Path, depth: int) -> None:
+        """Counts a file or directory.
+
+        Raises:
+            ValueError: If there are too many, or they are nested too deep.
+        """
+        self._items += 1
+        if self._items > MAX_ITEMS or depth > MAX_DEPTH:
+            what = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_ITEMS} files and directories"
+            raise ValueError(f"at {printable(path)}: at most {what} can be transferred together; transfer parts of it")
+
+    def chunks(self, item: Item) -> Iterator[bytes]:
+        """Yields the content of a file, and counts it, even if the file grows.
+
+        Raises:
+            ValueError: If the transfer becomes too large.
+        """
+        assert item.file is not None
+        self.files += 1
+        while chunk := item.file.read(_CHUNK):
+            self.size += len(chunk)
+            if self.size > self.max_bytes:
+                raise ValueError(
+                    f"at {printable('/'.join(item.names))}: these are more than the {_mebibytes(self.max_bytes)} that "
+                    "can be transferred together; transfer parts of it"
+                )
+            yield chunk
+
+
+def kind(state: os.stat_result) -> str:
+    """Returns the kind of an entry that is neither a regular file nor a directory."""
+    return _KINDS.get(stat.S_IFMT(state.st_mode), "no regular file")
+
+
+@contextmanager
+def open_file(directory: Directory, name: str) -> Generator[tuple[IO[bytes], os.stat_result]]:
+    """Opens a regular file; nothing else is opened, because that could block or have side effects.
+
+    Raises:
+        PermissionError: If it is not a regular file.
+    """
+    state = directory.stat(name)
+    if stat.S_ISREG(state.st_mode):
+        # If something else has replaced it since then, this neither follows nor blocks.
+        fd = _open(directory, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            state = os.fstat(fd)
+            if stat.S_ISREG(state.st_mode):
+                with open(fd, "rb", buffering=0, closefd=False) as file:
+                    yield file, state
+                return
+        finally:
+            os.close(fd)
+    path = printable(directory.path / name)
+    raise PermissionError(f"{path} is {kind(state)}: only files and directories are transferred")
+
+
+def walk(directory: Directory, transfer: Transfer, refused: Refused, names: tuple[str, ...] = ()) -> Iterator[Item]:
+    """Yields the entries of a directory, in the order of names; links and the like are omitted.
+
+    Args:
+        directory: The directory.
+        transfer: Counts, and notes omitted paths.
+        refused: Returns why a path is omitted.
+        names: The path of the directory from where the transfer starts.
+    """
+    for name in sorted(_names(directory)):
+        path, inner = directory.path / name, (*names, name)
+        if reason := refused(inner):
+            transfer.omit(inner, reason)
+            continue
+        transfer.count(path, len(inner))
+        with ExitStack() as stack:
+            try:
+                state = directory.stat(name)
+                if stat.S_ISDIR(state.st_mode):
+                    entered = stack.enter_context(directory.open(name))
+                elif stat.S_ISREG(state.st_mode):
+                    entered = stack.enter_context(open_file(directory, name))
+                else:
+                    transfer.omit(inner, kind(state))
+                    continue
+            except FileNotFoundError:
+                continue  # removed since it was listed
+            except (PermissionError, NotADirectoryError):
+                transfer.omit(inner, "can't be read")
+                continue
+            if isinstance(entered, Directory):
+                yield Item(inner)
+                yield from walk(entered, transfer, refused, inner)
+            else:
+                file, state = entered
+                transfer.check_size(state.st_size, path)
+                yield Item(inner, file, bool(state.st_mode & stat.S_IXUSR))
+
+
+def write_file(directory: Directory, item: Item, transfer: Transfer) -> bool:
+    """Writes a file atomically; returns whether it replaced another one.
+
+    Raises:
+        IsADirectoryError: If the path is a directory.
+    """
+    (name,) = item.names
+    _fits(directory, {name: None})
+    there = _stat(directory, name)
+    if item.executable is None:
+        item = replace(item, executable=there is not None and bool(there.st_mode & stat.S_IXUSR))
+    with directory.scratch(_SCRATCH) as scratch:
+        _write(scratch, name, item, transfer)
+        scratch.rename(name, directory, name)
+    return there is not None
+
+
+def write_tree(directory: Directory, items: Iterable[Item], transfer: Transfer) -> None:
+    """Writes files and directories into a directory, in addition to its entries or in place of them.
+
+    Writes everything to a scratch directory first: if that fails, nothing has changed.
+
+    Raises:
+        IsADirectoryError: If a directory is where a file must be.
+        NotADirectoryError: If something else, such as a link to a directory, is where a directory must be.
+    """
+    tree: Tree = {}
+    with directory.scratch(_SCRATCH) as scratch:
+        for item in items:
+            _stage(scratch, tree, item, transfer)
+        _fits(directory, tree)
+        _move(scratch, directory, tree)
+
+
+def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> None:
+    with ExitStack() as stack:
+        *parents, name = item.names
+        for parent in parents if item.file is not None else item.names:
+            scratch = stack.enter_context(scratch.open(parent, create=True))
+            inner = tree.setdefault(parent, {})
+            assert inner is not None, "a file has been opened as a directory"
+            tree = inner
+        if item.file is not None:
+            _write(scratch, name, item, transfer)
+            tree[name] = None
+
+
+def _write(directory: Directory, name: str, item: Item, transfer: Transfer) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    fd = _open(directory, name, flags, 0o777 if item.executable else 0o666)
+    with os.fdopen(fd, "wb") as file:
+        for chunk in transfer.chunks(item):
+            file.write(chunk)
+
+
+def _fits(directory: Directory, tree: Tree) -> None:
+    """Checks that a tree can be moved to its place, before any of it is."""
+    for name, inner in tree.items():
+        found = _stat(directory, name)
+        if found is None:
+            continue
+        path, is_directory = printable(directory.path / name), stat.S_ISDIR(found.st_mode)
+        if inner is None and is_directory:
+            raise IsADirectoryError(f"{path} is a directory, where a file must be: nothing was changed")
+        if inner is not None:
+            if not is_directory:
+                raise NotADirectoryError(f"{path} is not a directory, where one must be: nothing was changed")
+            with directory.open(name) as there:
+                _fits(there, inner)
+
+
+def _move(scratch: Directory, target: Directory, tree: Tree) -> None:
+    # Only the names that were written: other processes may have added files.
+    for name, inner in tree.items():
+        if inner is None:
+            scratch.rename(name, target, name)
+        else:
+            with scratch.open(name) as source, target.open(name, create=True) as destination:
+                _move(source, destination, inner)
+
+
+def _names(directory: Directory) -> list[str]:
+    with os.scandir(directory.fd) as entries:
+        names = [entry.name for entry in islice(entries, MAX_ITEMS + 1)]
+    if len(names) > MAX_ITEMS:
+        raise ValueError(
+            f"{printable(directory.path)} has more than the {MAX_ITEMS} files that can be transferred together"
+        )
+    return names
+
+
+def _stat(directory: Directory, name: str) -> os.stat_result | None:
+    try:
+        return directory.stat(name)
+    except FileNotFoundError:
+        return None
+
+
+def _open(directory: Directory, name: str, flags: int, mode: int = 0) -> int:
+    try:
+        return os.open(name, flags, mode, dir_fd=directory.fd)
+    except OSError as exc:  # it contains only the name
+        raise OSError(exc.errno, exc.strerror, str(directory.path / name)) from exc
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 1024**2:.4g} MiB" if size >= 1024**2 else f"{size} bytes"

@@ -1,0 +1,105 @@
+"""The output of the SessionStart hook: what keeps a plugin from working, for the person and for the model.
+
+https://code.claude.com/docs/en/hooks
+"""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Literal, NoReturn, cast
+
+from launch.environment import PACKAGE, Environment
+
+from ipybox.cli.diagnosis import PluginWorkspace, session_notice
+from ipybox.support.probe import end_all
+from ipybox.support.state import data_dir, state_dir, unwritable
+
+NAMES: dict[str, str] = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
+
+#: Seconds to wait for programs; a notice has one second, and Python starts twice in it.
+TIMEOUT = 0.45
+
+#: Advice for a person with several of the plugins.
+CHOOSE = "Each has the same tools and the same skill, so disable all but one with /plugin"
+
+
+def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -> None:
+    """Prints the notices as the hook's output; nothing without problems. Takes no longer than a second."""
+    name = NAMES[mode]
+    lines = [*_unwritable(mode), *_several(name, workspace)]
+    environment = Environment.here()
+    if mode != "docker" and not environment.ready:
+        lines.append(
+            f"{name} installs its packages now, once, which takes a minute or more. Go on: a call of its tools waits "
+            "for that. If its tools are missing, call WaitForMcpServers; a new session is not needed."
+        )
+
+    def too_long(_: int, __: FrameType | None) -> NoReturn:
+        end_all()
+        _print(lines)
+        os._exit(0)  # threads may still wait for programs; calls report errors
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, TIMEOUT)
+    for place, line in enumerate(session_notice(mode, name, _user_settings(mode, workspace, environment))):
+        lines.insert(place, line)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    _print(lines)
+
+
+def _print(lines: list[str]) -> None:
+    """Prints lines that are written for the model, and the same ones for the person."""
+    if not lines:
+        return
+    person = [
+        line.replace("Tell the user what to do: ", "What to do: ").removeprefix("Tell the user: ") for line in lines
+    ]
+    context = {"hookEventName": "SessionStart", "additionalContext": "\n".join(lines)}
+    print(json.dumps({"systemMessage": "\n".join(person), "hookSpecificOutput": context}), flush=True)
+
+
+def _user_settings(mode: str, workspace: Path, environment: Environment) -> PluginWorkspace:
+    if image := os.environ.get("CLAUDE_PLUGIN_OPTION_IMAGE"):
+        os.environ["IPYBOX_IMAGE"] = image
+    policy = os.environ.get("CLAUDE_PLUGIN_OPTION_APPROVE", "auto")
+    ipybox = str(environment.python.with_name("ipybox"))
+    return PluginWorkspace(
+        path=workspace.resolve(),
+        profile=os.environ.get("CLAUDE_PLUGIN_OPTION_SANDBOX_PROFILE") or "default",
+        policy=workspace / policy if policy not in ("", "auto", "ask") else None,
+        # In Docker mode, there is no environment on the host.
+        program=["uvx", "--from", str(PACKAGE), "ipybox"] if mode == "docker" else [ipybox],
+    )
+
+
+def _unwritable(mode: str) -> Iterator[str]:
+    """Yields a line for each directory that ipybox needs to write and can't."""
+    for directory in (state_dir(), *([] if mode == "docker" else [data_dir()])):
+        parent = directory
+        while not parent.exists() and parent != parent.parent:
+            parent = parent.parent
+        if not parent.is_dir():
+            yield f"Tell the user: {unwritable(directory, 'Not a directory')}."
+        elif not os.access(parent, os.W_OK | os.X_OK):
+            yield f"Tell the user: {unwritable(directory, 'Permission denied')}."
+
+
+def _several(name: str, workspace: Path) -> Iterator[str]:
+    """Yields a line if several of the plugins are enabled; only one of them does."""
+    home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path(os.environ.get("HOME", "/")) / ".claude")
+    enabled: dict[str, bool] = {}
+    for file in (home / "settings.json", *(workspace / ".claude" / f"settings{kind}.json" for kind in ("", ".local"))):
+        with suppress(OSError, ValueError):
+            settings: object = json.loads(file.read_bytes())
+            plugins: object = (
+                cast("dict[str, object]", settings).get("enabledPlugins") if isinstance(settings, dict) else None
+            )
+            if isinstance(plugins, dict):
+                enabled |= cast("dict[str, bool]", plugins)
+    here = sorted({plugin.partition("@")[0] for plugin, on in enabled.items() if on} & {*NAMES.values()})
+    if len(here) > 1 and here[0] == name:
+        yield f"Tell the user: the plugins {' and '.join(here)} are all enabled. {CHOOSE}."

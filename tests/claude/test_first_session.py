@@ -1,0 +1,65 @@
+"""The first session after an installation, while the environment is being built, with the defaults of the client."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.claude.api import Block, Request, Turn, serve, text, tool
+from tests.claude.cli import BUILD_TIMEOUT, SESSION_TIMEOUT, Home
+from tests.claude.conftest import LOCAL_PLUGINS
+from tests.claude.terminal import terminal
+
+#: Seconds by which the build is slowed down. By default, the client gives up on a server after 30 s. SLOW_BUILD=90 is
+#: what a slow network costs.
+SLOW = float(os.environ.get("SLOW_BUILD", "45"))
+
+TIMEOUT = SLOW + BUILD_TIMEOUT + SESSION_TIMEOUT
+
+
+def calls(request: Request) -> list[Block]:
+    assert "installs its packages now, once" in request.text
+    assert "WaitForMcpServers" in request.text
+    return [tool("execute_ipython_cell", code="print(6 * 7)")]
+
+
+def answers(request: Request) -> list[Block]:
+    return [text(f"It is {request.result}.")]
+
+
+@pytest.mark.parametrize("plugin", LOCAL_PLUGINS)
+def test_a_slow_build_is_waited_for_by_the_first_call(home: Home, workspace: Path, plugin: str):
+    home.marketplace_add()
+    home.install(plugin)
+    home.slow_down(SLOW)
+
+    session = home.session("Go", [calls, answers], workspace, allowed=[f"mcp__plugin_{plugin}_ipybox"], timeout=TIMEOUT)
+
+    assert session.servers == {f"plugin:{plugin}:ipybox": "connected"}
+    assert session.answer == "It is 42."
+
+
+def test_a_person_sees_how_far_a_slow_build_is(home: Home, workspace: Path):
+    home.marketplace_add()
+    home.install("codeact-sandbox")
+    home.slow_down(SLOW)
+    allowed = "--allowedTools=mcp__plugin_codeact-sandbox_ipybox,WaitForMcpServers"
+
+    script: list[Turn] = [answers]
+
+    def begins(request: Request) -> Sequence[Block]:
+        # A prompt that is there at the start may come before the client has connected to servers.
+        if "WaitForMcpServers" not in request.tools:
+            return calls(request)
+        script.insert(1, calls)
+        return [tool("WaitForMcpServers")]
+
+    script.insert(0, begins)
+    with (
+        serve(script) as api,
+        terminal(home, workspace, allowed, "Go", ANTHROPIC_BASE_URL=api.url) as screen,
+    ):
+        screen.until("codeact-sandbox installs its packages now, once")
+        screen.until("installing 0 of 1")
+        screen.until("It is 42.", timeout=TIMEOUT)

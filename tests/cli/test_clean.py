@@ -1,0 +1,170 @@
+"""`ipybox clean` removes what ipybox keeps, and nothing that people have made or a running session needs."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutor
+from ipybox.support.state import state_dir
+from tests.conftest import Mode
+from tests.sandbox.test_git_exclude import git, repository
+from tests.servers import WAIT
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, as what is removed would be that of other tests, too."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home / "runtime"))
+    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    workspace = repository(tmp_path / "workspace")
+    for name in ("mcptools", "gentools"):
+        (workspace / name).mkdir()
+        (workspace / name / "mine.py").write_text("x = 1")
+    return workspace
+
+
+def clean(workspace: Path, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "ipybox", "clean", "--workspace", str(workspace), *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=4 * WAIT, check=False, stdin=subprocess.DEVNULL
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def files(*directories: Path) -> set[str]:
+    return {str(path) for directory in directories for path in directory.rglob("*") if ".git/" not in str(path)}
+
+
+@pytest.mark.kernel
+@pytest.mark.asyncio
+async def test_all_that_a_session_has_left_is_removed_and_nothing_else(workspace: Path, home: Path, mode: Mode):
+    before = files(workspace, home)
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox, audit="full") as executor:
+        await executor.execute("1")
+        status, text = clean(workspace, "--yes")
+        assert status == 1
+        assert f"in use  {workspace}/.ipybox" in text
+        assert "An ipybox runs" in text
+        assert (await executor.execute("2")).text == "2"
+    assert (workspace / ".ipybox" / "audit.jsonl").exists()
+
+    status, text = clean(workspace)
+    assert status == 1
+    assert f"{state_dir()}: keys" in text
+    assert "add --yes" in text
+    assert (workspace / ".ipybox" / "audit.jsonl").exists()
+
+    assert clean(workspace, "--yes")[0] == 0
+    left = {path for path in files(workspace, home) - before if os.path.isfile(path)}
+    assert left == set()
+    assert not (workspace / ".ipybox").exists()
+    assert not state_dir().exists()
+    assert clean(workspace, "--yes") == (0, "nothing to remove\n")
+
+
+def test_what_is_named_is_removed_too(workspace: Path):
+    assert clean(workspace, "--yes", "mcptools")[0] == 0
+    assert not (workspace / "mcptools").exists()
+    assert (workspace / "gentools" / "mine.py").exists()
+
+
+def test_nothing_else_can_be_named(workspace: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "ipybox", "clean", "--workspace", str(workspace), "--yes", ".git"],
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "give any of mcptools" in done.stderr
+
+
+def test_links_that_code_has_made_lead_nowhere(workspace: Path, tmp_path: Path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    (workspace / ".ipybox").mkdir()
+    (workspace / ".ipybox" / "packages").symlink_to(kept)
+    (workspace / "images").symlink_to(kept)
+    assert clean(workspace, "--yes", "images")[0] == 0
+    assert (kept / "file").exists()
+    assert not (workspace / ".ipybox").exists()
+    assert not os.path.lexists(workspace / "images")
+
+
+@pytest.mark.parametrize("place", [".claude/plugins/data/codeact-sandbox-x/envs", ".local/share/ipybox/environments"])
+def test_environments_of_plugins_are_removed_unless_a_server_runs_from_them(place: str, workspace: Path, home: Path):
+    environments = home / place
+    for name in ("used", "unused"):
+        (environments / name).mkdir(parents=True)
+        (environments / name / "file").write_text("x" * 2048)
+        (environments / f"{name}.lock").touch()
+    lock = os.open(environments / "used.lock", os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        status, text = clean(workspace, "--yes")
+    finally:
+        os.close(lock)
+    assert status == 1
+    assert f"in use  {environments}/used" in text
+    assert (environments / "used" / "file").exists()
+    assert not (environments / "unused").exists()
+    assert clean(workspace, "--yes")[0] == 0
+    assert not (environments / "used").exists()
+
+
+@pytest.mark.kernel
+@pytest.mark.sandbox
+def test_what_a_killed_sandbox_has_left_in_the_workspace_is_removed(workspace: Path):
+    code = """
+import asyncio, os, signal
+from pathlib import Path
+from ipybox import CodeExecutor
+from tests.servers import descendants
+async def main():
+    async with CodeExecutor(working_dir=Path.cwd(), sandbox=True):
+        for pid in [*descendants(), os.getpid()]:
+            os.kill(pid, signal.SIGKILL)
+asyncio.run(main())
+"""
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", code], cwd=workspace, env=env, timeout=4 * WAIT, check=False)
+    assert (workspace / ".mcp.json").exists()
+    exclude = workspace / ".git" / "info" / "exclude"
+    assert "ipybox" in exclude.read_text()
+
+    assert clean(workspace, "--yes")[0] == 0
+
+    assert not (workspace / ".mcp.json").exists()
+    assert "ipybox" not in exclude.read_text()
+    assert git(workspace, "status", "--porcelain") == "?? gentools/\n?? mcptools/\n"
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y", 0), ("no", 1)])
+def test_people_are_asked(answer: str, status: int, workspace: Path):
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as terminal, os.fdopen(theirs, "rb") as stdin:
+        terminal.write(f"{answer}\n".encode())
+        command = [sys.executable, "-m", "ipybox", "clean", "--workspace", str(workspace), "mcptools"]
+        done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=4 * WAIT, check=False)
+
+    assert done.returncode == status, done.stderr
+    assert "Remove all of this? [y/N]" in done.stdout
+    assert (workspace / "mcptools").exists() == (status == 1)
+    assert ("nothing was removed" in done.stdout) == (status == 1)

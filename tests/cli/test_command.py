@@ -1,0 +1,104 @@
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from ipybox.cli.options import parser
+from ipybox.cli.serve import kernel_env
+from ipybox.workspace.names import STATE_DIR
+from tests.conftest import Mode
+from tests.servers import NODE_MODULES, ROOT
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ipybox", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env or None)
+
+
+def test_prefixed_variables_are_for_the_kernel():
+    environment = {"KERNEL_ENV_A": "1", "A": "2", "KERNEL_ENV_": "3", "XKERNEL_ENV_B": "4"}
+    assert kernel_env(environment) == {"A": "1"}
+
+
+def test_version_is_that_of_the_package():
+    assert run("--version").stdout.strip() == version("ipybox")
+
+
+def test_workspace_that_is_no_directory_is_an_error(tmp_path: Path):
+    done = run("--workspace", str(tmp_path / "missing"))
+    assert done.returncode == 1
+    assert "missing is not a directory" in done.stderr
+    assert done.stdout == ""
+
+
+def test_allowed_directory_that_is_none_is_an_error(tmp_path: Path):
+    done = run("--workspace", str(tmp_path), "--allowed-dir", "data", "--allowed-dir", "../missing")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"ipybox: the allowed directory {tmp_path.parent}/missing is not a directory")
+    assert done.stdout == ""
+
+
+def test_options_of_the_contract_exist():
+    options = set(re.findall(r"--[a-z-]+", parser().format_help()))
+    assert options >= {
+        "--workspace",
+        "--tool-server-host",
+        "--tool-server-port",
+        "--kernel-gateway-host",
+        "--kernel-gateway-port",
+        "--sandbox",
+        "--sandbox-config",
+        "--allow-domain",
+        "--allowed-dir",
+        "--log-level",
+    }
+
+
+def test_domains_are_a_list_however_they_are_given():
+    given = ["--allow-domain", "a.org, b.org,", "--allow-domain=", "--allow-domain=c.org"]
+
+    assert parser().parse_args(given).allow_domain == ["a.org", "b.org", "c.org"]
+
+
+@pytest.mark.slow
+def test_demo_shows_the_main_job(tmp_path: Path, mode: Mode):
+    path = f"{NODE_MODULES / '.bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    done = run(*mode.options, "demo", "--directory", str(tmp_path), PATH=path, HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / STATE_DIR).exists() == mode.sandbox
+    assert "approve git.git_log(" in done.stdout
+    assert "approve filesystem.write_file(" in done.stdout
+    assert "5 subjects are still here from the cell before" in done.stdout
+    (plot,) = (tmp_path / "images").glob("*.png")
+    assert str(plot) in done.stdout.replace("\n", "")
+    assert (tmp_path / "report.txt").read_text().startswith("1. Add the parser\n")
+
+
+def test_demo_names_what_it_needs(tmp_path: Path):
+    done = run("demo", "--directory", str(tmp_path / "demo"), PATH=str(tmp_path), HOME=str(tmp_path))
+
+    assert (done.returncode, done.stdout) == (1, "The demo needs git.\n")
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+def test_demo_goes_without_a_server_that_does_not_start(tmp_path: Path, mode: Mode):
+    npx = tmp_path / "bin" / "npx"
+    npx.parent.mkdir()
+    npx.write_text("#!/bin/sh\necho no network >&2; exit 1\n")
+    npx.chmod(0o755)
+    (npx.parent / "srt").symlink_to(NODE_MODULES / ".bin" / "srt")
+    path = f"{npx.parent}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    done = run(*mode.options, "demo", "--directory", str(tmp_path / "demo"), PATH=path, HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "The demo goes on without this one: MCP server 'filesystem': can't connect to" in done.stdout
+    assert "approve git.git_show(" in done.stdout
+
+
+def test_readme_names_the_commands_that_exist():
+    readme = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z]+)", readme, re.MULTILINE)) <= targets

@@ -1,0 +1,272 @@
+"""What keeps a machine from running code, for people and for the session of a plugin."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from ipybox.cli import diagnosis, doctor
+from ipybox.cli.diagnosis import PluginWorkspace, problems, session_notice
+from ipybox.workspace.trust import TrustStore
+from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP
+from tests.sandbox.test_preflight import NEEDED, package, replace
+from tests.servers import ROOT, WAIT
+
+#: The PATH of the tests themselves.
+PATH = os.environ["PATH"]
+
+SANDBOX = (*NEEDED, "sh", "env")
+
+#: The end of each notice.
+AGAIN = ". Then try again; codeact-x can also be reconnected with /mcp."
+
+INSTALL_SRT = "run `npm install -g @anthropic-ai/sandbox-runtime`"
+
+
+def path_in(place: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Makes an empty directory that is PATH."""
+    directory = place / "bin"
+    directory.mkdir()
+    patch.setenv("PATH", str(directory))
+    return directory
+
+
+def fill(directory: Path) -> Path:
+    """Puts all that the sandbox needs into a directory."""
+    for name in SANDBOX:
+        real = shutil.which(name, path=PATH)
+        assert real is not None, f"these tests need {name}"
+        (directory / name).symlink_to(os.path.abspath(real))
+    return directory
+
+
+def docker_program(directory: Path, answer: str) -> None:
+    """Puts a docker command on PATH that does this when it is asked for the daemon."""
+    replace(
+        directory, "docker", f"case $1 in --version) echo Docker version 28.2.2, build e6534b4 ;; *) {answer} ;; esac"
+    )
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is PATH, and empty."""
+    return path_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def sandbox(directory: Path) -> Path:
+    """A directory that is PATH, with all that the sandbox needs."""
+    return fill(directory)
+
+
+def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None = None) -> tuple[str, str]:
+    """Returns what is wrong, and what to do, of a notice."""
+    wrong, todo = session_notice(mode, "codeact-x", workspace and PluginWorkspace(path=workspace))
+    assert wrong.startswith("codeact-x can't run code here: ")
+    assert todo.startswith("Tell the user what to do: ")
+    assert todo.endswith(AGAIN)
+    return wrong.partition(": ")[2], todo.partition(": ")[2].removesuffix(AGAIN)
+
+
+def test_an_srt_that_isolates_nothing_is_seen(sandbox: Path):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    replace(copy / "dist", "cli.js", 'case $1 in --version) echo 0.0.78 ;; *) shift 2; exec "$@" ;; esac')
+    (line,) = problems(sandbox=True)
+    assert line.startswith("srt lets code write outside of the workspace: put the srt of npm's ")
+
+
+def test_an_srt_that_does_nothing_is_seen(sandbox: Path):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    replace(copy / "dist", "cli.js", "exit 0")
+    (line,) = problems(sandbox=True)
+    assert line.startswith("srt does not run the command: ")
+
+
+def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    replace(copy / "dist", "cli.js", "case $1 in --version) echo 0.0.78 ;; *) echo Error: no >&2; exit 1 ;; esac")
+    (line,) = problems(sandbox=True)
+    assert line.startswith("srt can't start a sandbox, it exits with 1: Error: no: ")
+
+
+def test_there_are_no_problems_where_all_is_well(sandbox: Path):
+    docker_program(sandbox, "echo 28.2.1")
+    assert problems() == problems(sandbox=True) == problems(docker=True) == problems(sandbox=True, docker=True) == []
+
+
+def test_problems_are_one_line_each_and_of_what_is_asked_for(directory: Path):
+    assert problems() == []
+    assert [line.split()[0] for line in problems(sandbox=True)] == list(NEEDED)
+    assert [line.split()[0] for line in problems(docker=True)] == ["docker"]
+    assert not any("\n" in line for line in problems(sandbox=True, docker=True))
+
+
+def test_it_runs_before_anything_is_installed(tmp_path: Path):
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from ipybox.cli.diagnosis import PluginWorkspace, problems, session_notice
+from ipybox.workspace.trust import TrustStore
+print(len(problems(sandbox=True)))
+for line in session_notice("sandbox", "codeact-sandbox"): print(line)
+"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", code],
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    count, wrong, _ = done.stdout.splitlines()
+    assert int(count) == len(NEEDED)
+    assert wrong.startswith("codeact-sandbox can't run code here: srt, node, bubblewrap, ")
+
+
+def test_there_is_no_notice_where_all_is_well(sandbox: Path):
+    docker_program(sandbox, "echo 28.2.1")
+    for mode in ("plain", "sandbox", "docker"):
+        start = time.monotonic()
+        assert [*session_notice(mode, "codeact-x")] == []
+        assert time.monotonic() - start < WAIT / 10
+
+
+def test_all_that_is_missing_is_in_one_notice_with_one_command_for_each_installer(sandbox: Path):
+    for name in ("srt", "bwrap", "socat"):
+        (sandbox / name).unlink()
+    replace(sandbox, "apt-get", "exit 1")
+
+    assert notice("sandbox") == (
+        "srt, bubblewrap and socat are missing.",
+        f"{INSTALL_SRT}; run `apt-get install bubblewrap socat` as root",
+    )
+
+
+def test_installers_that_may_be_there_are_alternatives(sandbox: Path):
+    for name in ("socat", "rg", "node"):
+        (sandbox / name).unlink()
+
+    assert notice("sandbox") == (
+        "node, socat and ripgrep are missing.",
+        "run `apt-get install socat ripgrep` or `dnf install socat ripgrep` or `pacman -S socat ripgrep`; "
+        "install Node.js 20.11 or later",
+    )
+
+
+def test_no_program_is_started_as_long_as_one_is_missing(sandbox: Path):
+    started = sandbox.parent / "started"
+    for name in NEEDED[1:]:
+        replace(sandbox, name, f"echo {name} >> {started}")
+    (sandbox / "srt").unlink()
+
+    assert notice("sandbox") == ("srt is missing.", INSTALL_SRT)
+    assert not started.exists()
+
+
+def test_what_does_not_work_has_its_own_words(sandbox: Path):
+    package(sandbox, '{"version": "0.0.40"}')
+    (sandbox / "rg").unlink()
+    replace(sandbox, "brew", "exit 1")
+    replace(sandbox, "apk", "exit 1")
+
+    assert notice("sandbox") == (
+        "ripgrep is missing; srt 0.0.40 is older than 0.0.78.",
+        "run `npm install -g @anthropic-ai/sandbox-runtime@latest`; run `apk add ripgrep` as root",
+    )
+
+
+def test_a_machine_that_forbids_namespaces_is_told(sandbox: Path):
+    replace(sandbox, "bwrap", FORBIDDEN_BWRAP)
+
+    wrong, todo = notice("sandbox")
+
+    assert "namespaces" in wrong
+    assert todo
+
+
+def test_a_program_can_not_add_lines_to_a_notice(sandbox: Path):
+    replace(sandbox, "rg", r"printf 'Error: \033[31mno\r\n\nDo as I say\n' >&2; exit 1")
+
+    wrong, _ = notice("sandbox")
+
+    assert wrong == "rg is broken, it exits with 1: Error: \\u001b[31mno."
+
+
+def test_settings_that_the_sandbox_would_refuse_are_told(sandbox: Path, tmp_path: Path):
+    config = tmp_path / "sandbox-config.json"
+    config.write_text('{"netwrok": {}}')
+    known = "'enableWeakerNestedSandbox', 'filesystem', 'network'"
+    remedy = "correct or remove it, also if srt itself accepts it"
+
+    wrong, todo = notice("sandbox", tmp_path)
+
+    assert wrong == f"the sandbox settings {config} have an unknown key 'netwrok'; known here: {known}: {remedy}."
+    assert todo == f"correct {config}"
+
+
+def test_files_that_are_not_trusted_are_told_until_they_are(sandbox: Path, tmp_path: Path):
+    settings, policy = tmp_path / "sandbox-config.json", tmp_path / "ipybox.yaml"
+    settings.write_text('{"filesystem": {"allowWrite": ["/"]}}')
+    policy.write_text("default: allow")
+    workspace = PluginWorkspace(path=tmp_path, profile="workspace", policy=policy, program=["/env/bin/ipybox"])
+
+    about_settings, about_policy = session_notice("sandbox", "codeact-x", workspace)
+    assert about_settings.startswith("Tell the user: sandbox-config.json of the workspace is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path} --sandbox-profile=workspace`" in about_settings
+    assert about_policy.startswith("Tell the user: ipybox.yaml of the workspace is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path}`" in about_policy
+
+    TrustStore(tmp_path).trust(settings, settings.read_bytes(), "workspace")
+    assert [*session_notice("sandbox", "codeact-x", workspace)] == [about_policy]
+    TrustStore(tmp_path).trust(policy, policy.read_bytes())
+    assert [*session_notice("sandbox", "codeact-x", workspace)] == []
+
+
+def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):
+    assert notice("docker") == ("docker is missing.", "install Docker Engine or Docker Desktop")
+
+    docker_program(directory, "echo 'Cannot connect' >&2; exit 1")
+    assert notice("docker") == (
+        "the Docker daemon can't be reached (Cannot connect).",
+        "start Docker Desktop, or run `systemctl start docker` as root",
+    )
+
+
+@pytest.mark.parametrize("mode", ["plain", "sandbox"])
+def test_a_python_without_environments_needs_uv(
+    sandbox: Path, mode: Literal["plain", "sandbox"], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("venv", "no_such_module"))
+    problem = "uv not found, and this Python can't make environments without no_such_module."
+
+    assert notice(mode) == (problem, "run `pip install uv`")
+    replace(sandbox, "apt-get", "exit 1")
+    assert notice(mode) == (problem, "run `apt-get install python3-venv` as root")
+    (sandbox / "socat").unlink()
+    assert notice("sandbox")[1] == "run `apt-get install python3-venv socat` as root"
+
+
+def test_environments_are_no_matter_where_uv_is(directory: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("no_such_module",))
+    replace(directory, "uv", "echo uv 0.9.1")
+
+    assert [*session_notice("plain", "codeact-x")] == []
+
+
+def test_the_doctor_shows_that_environments_can_not_be_made(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("no_such_module",))
+
+    assert doctor.doctor() == 0
+
+    output = capsys.readouterr().out
+    assert f"broken   environments     {sys.executable}\n" in output
+    assert "can't make environments without no_such_module: install it with `pip install uv`" in output

@@ -1,0 +1,127 @@
+"""The table of options: each option of the SDK and the MCP server is in it, with its real default."""
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutor, Executor
+from ipybox.cli.docker_options import container_options, docker_parser
+from ipybox.cli.option import Command, Receiver
+from ipybox.cli.option_table import OPTIONS
+from ipybox.cli.option_use import given_parameters
+from ipybox.cli.options import parser
+from ipybox.code_exec import ExecutorConfig
+from ipybox.mcp_server import MCPServer
+
+#: Fields that the command line sets from several options, from the environment, or not at all.
+NOT_DIRECT = {
+    "kernel_env",  # KERNEL_ENV_X of the environment
+    "variables",  # .env of the workspace
+    "working_dir",  # --workspace
+    "images_dir",  # always in the workspace
+    "sandbox_config",  # --sandbox-profile, --sandbox-config, --workspace-config
+    "allowed_domains",  # --allow-domain, part of the settings above
+    "approval_policy",  # --approve
+    "approver",  # a function: --approve asks the user instead
+    "approval_timeout",  # elicitation has its own
+    "audit",  # an option of MCPServer
+    "tools",  # functions of an application
+}
+
+
+def parameters(of: type) -> dict[str, inspect.Parameter]:
+    return {name: each for name, each in inspect.signature(of).parameters.items() if name != "self"}
+
+
+def test_code_executor_accepts_the_fields_of_its_configuration():
+    accepted = parameters(CodeExecutor)
+    assert list(accepted) == [field.name for field in fields(ExecutorConfig)]
+    assert {name: each.default for name, each in accepted.items()} == {
+        field.name: field.default for field in fields(ExecutorConfig)
+    }
+    positional = [name for name, each in accepted.items() if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert positional[-1] == "kernel_env"
+
+
+def test_unknown_option_is_an_error_of_the_constructor(tmp_path: Path):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sand_box'"):
+        CodeExecutor(sand_box=True, working_dir=tmp_path)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("of", [CodeExecutor, Executor])
+def test_a_working_directory_by_position_is_refused(of: type, tmp_path: Path):
+    message = (
+        rf"^{of.__name__}\(\) accepts 5 positional arguments, up to kernel_env, but got 6: "
+        r"pass the others by name, as in working_dir=\.\.\.$"
+    )
+    with pytest.raises(TypeError, match=message):
+        of("localhost", None, "localhost", None, None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("approve_tool_calls", r"approval_policy=ApprovalPolicy\('default: allow'\)"),
+        ("approve_shell_cmds", "sandbox=True"),
+        ("require_shell_escape", "sandbox=True"),
+        ("kernel_init_timeout", "remove it"),
+    ],
+)
+def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead(name: str, remedy: str):
+    with pytest.raises(TypeError, match=rf"^CodeExecutor\(\) has no parameter '{name}' anymore: .*{remedy}"):
+        CodeExecutor(**{name: True})  # pyright: ignore[reportArgumentType]
+    assert name not in parameters(CodeExecutor)
+
+
+@pytest.mark.parametrize(
+    ("receiver", "of"), [(Receiver.EXECUTOR, CodeExecutor), (Receiver.SERVER, MCPServer)], ids=["executor", "server"]
+)
+def test_each_parameter_is_an_option_and_each_option_a_parameter(receiver: Receiver, of: type):
+    options = {option.parameter_name for option in OPTIONS if option.receiver is receiver}
+    special = NOT_DIRECT if receiver is Receiver.EXECUTOR else {"config", "approve", "resources"}
+    assert options == parameters(of).keys() - special
+
+
+def test_help_names_the_real_defaults():
+    defaults = {
+        Receiver.EXECUTOR: {name: each.default for name, each in parameters(CodeExecutor).items()},
+        Receiver.SERVER: {name: each.default for name, each in parameters(MCPServer).items()},
+    }
+    checked = 0
+    for option in OPTIONS:
+        said = re.search(r"\(default: ([\w.]+)\)", option.help)
+        if option.receiver is not None and said is not None:
+            assert said[1] == str(defaults[option.receiver][option.parameter_name]).removesuffix(".0"), option.flag
+            checked += 1
+    assert checked >= 8
+
+
+def test_only_what_is_given_is_passed_to_the_classes():
+    arguments = parser().parse_args(["--cpu-seconds=3", "--audit=hash"])
+    assert given_parameters(arguments, Receiver.EXECUTOR) == {"sandbox": False, "cpu_seconds": 3.0}
+    assert given_parameters(arguments, Receiver.SERVER) == {"audit": "hash"}
+
+
+def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):
+    given = [
+        "--sandbox",
+        "--allow-domain=a.org,b.org",
+        "--allow-domain=c.org",
+        "--workspace-config",
+        "--max-sessions=2",
+    ]
+    passed_on = container_options(docker_parser().parse_args([f"--workspace={tmp_path}", *given])).passed_on
+    inside = parser().parse_args(["--sandbox", *passed_on])
+    assert inside.allow_domain == ["a.org", "b.org", "c.org"]
+    assert (inside.workspace_config, inside.max_sessions, inside.allowed_dir) == (True, 2, ["."])
+
+
+def test_options_of_one_command_are_not_read_by_the_other():
+    serve, docker = parser().format_usage().split(), docker_parser().format_usage().split()
+    for option in OPTIONS:
+        forms = {f"[{option.flag}", f"[{option.flag}]", f"{option.flag}]", f"[{option.short}"}
+        assert bool(forms & {*serve}) == (Command.SERVE in option.commands), option.flag
+        assert bool(forms & {*docker}) == (Command.DOCKER in option.commands), option.flag

@@ -1,0 +1,204 @@
+"""A first parser of a tool's output, inferred from its results."""
+
+import ast
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from ipybox import CodeExecutionError, CodeExecutor
+from ipybox.codeact import suggest_parser
+from ipybox.codeact.samples import samples_of
+from ipybox.codeact.suggestion import _models as checked_models  # pyright: ignore[reportPrivateUsage] no kernel needed
+from ipybox.errors import ToolRunnerError
+from ipybox.guest.tools.client import infer_models as ask_for_models
+from ipybox.guest.tools.protocol import HOST_VARIABLE, PORT_VARIABLE
+from ipybox.mcp_apigen.generator import write_package
+from ipybox.mcp_apigen.package.files import ToolSpec, render_package
+from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
+from tests.conftest import Mode
+from tests.servers import ROOT, http_page
+
+SCRIPT = ROOT / "ipybox" / "tool_exec" / "infer_models.py"
+
+
+class Wrapped(BaseModel):
+    result: str
+
+
+class Structured(BaseModel):
+    count: int
+    names: list[str]
+
+
+@pytest.mark.parametrize(
+    ("results", "values", "expression", "module"),
+    [
+        (['{"a": 1}', '{"a": 2}'], [{"a": 1}, {"a": 2}], "json.loads(result)", "json"),
+        (["{'a': None}"], [{"a": None}], "ast.literal_eval(result)", "ast"),
+        (["[1, 2]"], [{"items": [1, 2]}], "{'items': json.loads(result)}", "json"),
+        (["3"], [{"value": 3}], "{'value': json.loads(result)}", "json"),
+        ([{"a": 1}], [{"a": 1}], "json.loads(result)", "json"),
+        ([Wrapped(result='{"a": 1}')], [{"a": 1}], "json.loads(result.result)", "json"),
+        ([Wrapped(result="[{'a': 1}]")], [{"items": [{"a": 1}]}], "{'items': ast.literal_eval(result.result)}", "ast"),
+        ([Wrapped(result="words")], [{"result": "words"}], 'result.model_dump(mode="json", by_alias=True)', None),
+        (
+            [Structured(count=1, names=["a"])],
+            [{"count": 1, "names": ["a"]}],
+            'result.model_dump(mode="json", by_alias=True)',
+            None,
+        ),
+    ],
+)
+def test_results_become_samples(results: list[object], values: list[object], expression: str, module: str | None):
+    samples = samples_of(results)
+
+    assert (samples.values, samples.expression, samples.module) == (values, expression, module)
+
+
+@pytest.mark.parametrize(
+    ("results", "reason"),
+    [
+        (["Not Found: no such repository"], "neither JSON nor a Python literal"),
+        (["{'a': b'bytes'}"], "neither JSON nor a Python literal"),
+        (["[" * 100_000], "neither JSON nor a Python literal"),
+        (['{"a": 1}', "[1]"], "of different kinds"),
+    ],
+)
+def test_what_is_no_sample_is_refused(results: list[str], reason: str):
+    with pytest.raises(ValueError, match=reason):
+        samples_of(results)
+
+
+async def test_names_of_samples_become_nothing_but_names():
+    hostile = ['x"""\nimport os', "__init__", "model_config", "class", "a b", "Field", "print(1)", "\u202e"]
+    sample = {name: {"params": {name: 1}} for name in hostile} | {"Params": {"a": 1}, "Result": [{"b": 1}]}
+
+    models = checked_models(await infer_models(json.dumps([sample]).encode()), {"Params", "Result"})
+
+    tree = ast.parse(models)
+    assert {type(node) for node in tree.body} == {ast.ImportFrom, ast.ClassDef}
+    assert {"Params", "Result", "Field"}.isdisjoint(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    namespace: dict[str, object] = {}
+    exec(models, namespace)  # a test may: it was looked at above
+    parsed = namespace["ParseResult"]
+    assert isinstance(parsed, type)
+    assert issubclass(parsed, BaseModel)
+    assert parsed.model_validate(sample).model_dump(by_alias=True) == sample
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os",
+        "from os import path",
+        "print(1)",
+        "class A(BaseModel):\n    print(1)",
+        "class A(BaseModel):\n    a: int = eval('1')",
+        "class A(BaseModel):\n    a: int = Field(default_factory=lambda: 1)",
+        "class A(BaseModel):\n    a: (x := 1)",
+        "class A(BaseModel, metaclass=B): pass",
+        "@run\nclass A(BaseModel): pass",
+        "class A(BaseModel):\n    a: int = Field(alias=f'{x}')",
+    ],
+)
+def test_what_is_no_model_is_not_written(source: str):
+    with pytest.raises(ValueError, match="what was inferred is not a model: line"):
+        checked_models(source, ())
+
+
+def test_models_are_written_under_names_that_are_free():
+    source = "class A(BaseModel):\n    pass\n\nclass B(BaseModel):\n    a: dict[str, A] | None = Field(None, alias='x')"
+
+    assert checked_models(source, ("A",)).split("\n\n\n")[1:] == [
+        "class AModel(BaseModel):\n    pass",
+        "class B(BaseModel):\n    a: dict[str, AModel] | None = Field(None, alias='x')",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [
+        (b"[" * 200_000, "nested too deeply"),
+        (b"[" * 600 + b"]" * 600, "nested too deeply"),
+        (b'[{"a": NaN', "not JSON"),
+        (json.dumps([{f"{letter}{number}": 1 for number in range(6000) for letter in "ab"}]).encode(), "the limit is"),
+    ],
+    ids=["deep", "deep_sample", "cut", "large"],
+)
+async def test_what_no_models_can_be_inferred_from_is_an_error(samples: bytes, reason: str):
+    with pytest.raises(ValueError, match=reason):
+        await infer_models(samples)
+
+
+async def test_inferring_ends_in_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ipybox.tool_exec.model_inference.TIMEOUT", 0.05)
+
+    with pytest.raises(ValueError, match=r"no models were inferred within 0\.05 s"):
+        await infer_models(b'[{"a": 1}]')
+
+
+def test_without_the_extra_it_says_what_to_install():
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(SCRIPT)], input="[1]", capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "the packages that infer models are not installed: install ipybox with the extra `parsers`\n"
+    )
+
+
+def test_an_unknown_tool_a_parsed_one_and_no_sample_are_errors(good: Path):
+    with pytest.raises(LookupError, match=r"no tool github\.commits in mcptools: tools\(.github.commits.\) names"):
+        suggest_parser("github.commits", "{}", workspace=good)
+    with pytest.raises(ValueError, match=r"github\.search_repositories has a parser: fix mcpparse/github/search_rep"):
+        suggest_parser("mcptools.github.search_repositories", "{}", workspace=good)
+    with pytest.raises(ValueError, match=r"no sample: pass what the tool's run\(\) has returned"):
+        suggest_parser("github.list_commits", workspace=good)
+
+
+async def test_a_kernel_writes_parsers_that_check_accepts(tmp_path: Path, mode: Mode):
+    output = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+    tools = [
+        ToolSpec("words", "Says words.", {}),
+        ToolSpec("count", "Counts.", {}, output),
+        ToolSpec("large", None, {}),
+    ]
+    write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, tools, "seal"))
+    first, *others = [json.dumps({"Params": each}) for each in ([{"sha": "a", "x y": 1}], [{"sha": "b"}], [])]
+    code = f"""
+from ipybox.codeact import check, suggest_parser
+from mcptools.zoo.count import Result
+print(suggest_parser("zoo.words", {first!r}, *{others!r}))
+print(suggest_parser("mcptools.zoo.count", Result(count=3)))
+print(check())
+from mcpparse.zoo import count, words
+print(words.parse({first!r}))
+from mcptools.zoo.count import Result
+print(count.parse(Result(count=4)))
+"""
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
+        printed = (await executor.execute(code)).text or ""
+        with pytest.raises(CodeExecutionError, match="words returned what its parser doesn't know"):
+            await executor.execute("words.parse('[]')")
+        with pytest.raises(CodeExecutionError, match="the samples have 2 MiB, but 1 MiB is all"):
+            await executor.execute(f"suggest_parser('zoo.large', {{'a': 'x' * {2 * MAX_SAMPLES_BYTES}}})")
+
+    assert printed.startswith("wrote mcpparse/zoo/words.py, and to the end of mcptools/zoo/words.py:\n")
+    assert "    sha: str\n    x_y: int | None = Field(" in printed
+    assert printed.endswith("ok: 0 gentools, 2 parsers\nParams=[Param(sha='a', x_y=1)]\ncount=4")
+
+
+async def test_what_a_kernel_gets_from_no_tool_server_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    async with http_page(body='{"models": 3}') as url:
+        monkeypatch.setenv(HOST_VARIABLE, "127.0.0.1")
+        monkeypatch.setenv(PORT_VARIABLE, url.rpartition(":")[2])
+        with pytest.raises(ToolRunnerError, match="infers no models: it is a different version"):
+            await asyncio.to_thread(ask_for_models, b"[]")
+    with pytest.raises(ToolRunnerError, match=f"at {url.removeprefix('http://')}"):
+        await asyncio.to_thread(ask_for_models, b"[]")

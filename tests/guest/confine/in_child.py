@@ -1,0 +1,446 @@
+"""What a child interpreter tries, confined or not: the functions `probe_…` and `ordinary_…`.
+
+The child runs this file and has nothing of ipybox but the module under test, as there is no more where an ordinary user
+has no access to the project. Each function runs in a fork of it.
+"""
+
+import ctypes
+import importlib
+import mmap
+import multiprocessing
+import os
+import pty
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ipybox.guest import confine
+from tests.guest import outcomes
+
+X86 = os.uname().machine == "x86_64"
+
+AF_ALG, AF_VSOCK = 38, 40
+CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x10000000, 0x00020000, 0x04000000, 0x40000000
+#: Bits that the kernel ignores in an argument of 32 bits, and a filter must ignore, too.
+HIGH_HALF = 1 << 32
+
+
+def system_call(name: str, *arguments: int) -> int:
+    numbers: Any = confine.DENIED.get(name) or getattr(confine, name.upper())
+    return numbered_call(numbers[confine.MACHINES[os.uname().machine][0]], *arguments)
+
+
+def numbered_call(number: int, *arguments: int) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    result = libc.syscall(*(ctypes.c_long(argument) for argument in (number, *arguments)))
+    if result == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def address(data: bytes) -> int:
+    """The data stays where it is for as long as the process lives."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    kept.append(buffer)
+    return ctypes.addressof(buffer)
+
+
+kept: list[object] = []
+
+
+def own_namespaces(flags: int = 0) -> None:
+    """Gets an ordinary user the capabilities that some positive controls need; does nothing where it is confined."""
+    with suppress(OSError):
+        system_call("unshare", CLONE_NEWUSER | flags)
+
+
+def idle_child() -> int:
+    if (pid := os.fork()) == 0:
+        signal.pause()
+    return pid
+
+
+def exit_in_child(result: int) -> None:
+    if result == 0:
+        os._exit(0)
+    os.waitpid(result, 0)
+
+
+def probe_ptrace_of_an_own_child() -> None:
+    child = idle_child()
+    try:
+        system_call("ptrace", 16, child)  # PTRACE_ATTACH
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def probe_reading_memory_of_a_child() -> None:
+    child = idle_child()
+    data = address(b"memory")
+    vector = address(struct.pack("@PN", data, 6))
+    try:
+        system_call("process_vm_readv", child, vector, 1, vector, 1, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def probe_writing_memory_of_a_child() -> None:
+    child = idle_child()
+    data = address(b"memory")
+    vector = address(struct.pack("@PN", data, 6))
+    try:
+        system_call("process_vm_writev", child, vector, 1, vector, 1, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def probe_taking_a_descriptor() -> None:
+    system_call("pidfd_getfd", os.pidfd_open(os.getpid()), 0, 0)
+
+
+def probe_comparing_descriptors() -> None:
+    system_call("kcmp", os.getpid(), os.getpid(), 0, 0, 0)
+
+
+def probe_the_keyring_of_the_user() -> None:
+    system_call("keyctl", 0, -4, 1)  # KEYCTL_GET_KEYRING_ID, KEY_SPEC_USER_KEYRING
+
+
+def probe_adding_a_key() -> None:
+    system_call("add_key", address(b"user\0"), address(b"ipybox-test\0"), address(b"x"), 1, -2)
+
+
+def probe_requesting_a_key() -> None:
+    system_call("request_key", address(b"user\0"), address(b"ipybox-no-such-key\0"), 0, 0)
+
+
+def probe_unshare_of_the_user_namespace() -> None:
+    system_call("unshare", CLONE_NEWUSER)
+
+
+def probe_clone_into_a_user_namespace() -> None:
+    exit_in_child(system_call("clone", CLONE_NEWUSER | signal.SIGCHLD, 0, 0, 0, 0))
+
+
+def probe_clone_into_a_user_namespace_with_other_high_bits() -> None:
+    exit_in_child(system_call("clone", HIGH_HALF | CLONE_NEWUSER | signal.SIGCHLD, 0, 0, 0, 0))
+
+
+def probe_clone3() -> None:
+    arguments = struct.pack("=8Q", 0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
+    exit_in_child(system_call("clone3", address(arguments), len(arguments)))
+
+
+def probe_joining_a_namespace() -> None:
+    own_namespaces(CLONE_NEWUTS)
+    system_call("setns", os.open("/proc/self/ns/uts", os.O_RDONLY), 0)
+
+
+def probe_mounting_a_file_system() -> None:
+    own_namespaces(CLONE_NEWNS)
+    system_call("mount", address(b"none\0"), address(b"/tmp\0"), address(b"tmpfs\0"), 0, 0)
+
+
+def probe_chroot() -> None:
+    own_namespaces()
+    system_call("chroot", address(b"/\0"))
+
+
+def probe_open_tree() -> None:
+    system_call("open_tree", -100, address(b"/\0"), 0)
+
+
+def probe_fsopen() -> None:
+    own_namespaces(CLONE_NEWNS)
+    system_call("fsopen", address(b"tmpfs\0"), 0)
+
+
+def probe_a_handle_of_a_file() -> None:
+    system_call("name_to_handle_at", -100, address(b"/\0"), address(bytes(8)), address(bytes(8)), 0)
+
+
+def probe_a_bpf_map() -> None:
+    attributes = struct.pack("=IIII", 2, 4, 4, 1).ljust(72, b"\0")
+    system_call("bpf", 0, address(attributes), len(attributes))
+
+
+def probe_perf_events() -> None:
+    system_call("perf_event_open", 0, 0, -1, -1, 0)
+
+
+def probe_userfaultfd() -> None:
+    system_call("userfaultfd", 1)  # UFFD_USER_MODE_ONLY
+
+
+def probe_fanotify() -> None:
+    system_call("fanotify_init", 0x200, 0)  # FAN_REPORT_FID
+
+
+def probe_io_uring() -> None:
+    system_call("io_uring_setup", 1, address(bytes(120)))
+
+
+def probe_reading_the_log_of_the_machine() -> None:
+    system_call("syslog", 10, 0, 0)  # SYSLOG_ACTION_SIZE_BUFFER
+
+
+def probe_a_packet_socket() -> None:
+    own_namespaces(CLONE_NEWNET)
+    socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+
+
+def probe_a_socket_to_the_host_of_a_virtual_machine() -> None:
+    socket.socket(AF_VSOCK, socket.SOCK_STREAM)
+
+
+def probe_a_socket_to_the_host_of_a_virtual_machine_with_other_high_bits() -> None:
+    system_call("socket", HIGH_HALF | AF_VSOCK, socket.SOCK_STREAM, 0)
+
+
+def probe_a_socket_of_the_kernels_cryptography() -> None:
+    socket.socket(AF_ALG, socket.SOCK_SEQPACKET)
+
+
+def terminal() -> int:
+    """Opens a terminal, which becomes the controlling one of this process."""
+    os.setsid()
+    return os.open(os.ttyname(pty.openpty()[1]), os.O_RDWR)
+
+
+def probe_typing_into_a_terminal() -> None:
+    system_call("ioctl", terminal(), confine.TIOCSTI, address(b"x"))
+
+
+def probe_typing_into_a_terminal_with_other_high_bits() -> None:
+    system_call("ioctl", terminal(), HIGH_HALF | confine.TIOCSTI, address(b"x"))
+
+
+def probe_pasting_into_a_console() -> None:
+    system_call("ioctl", terminal(), confine.TIOCLINUX, address(b"\2"))
+
+
+def probe_an_x32_number() -> None:
+    numbered_call(confine.X32_BIT | 39)  # getpid
+
+
+def probe_a_32_bit_system_call() -> None:
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")  # mov eax, 20 (getpid); int 0x80; ret
+    pointer = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    assert ctypes.CFUNCTYPE(ctypes.c_int)(pointer)() == os.getpid()
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=50).stdout
+
+
+def ordinary_threads() -> None:
+    threads = [threading.Thread(target=sum, args=(range(1000),)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def ordinary_subprocess_by_vfork() -> None:
+    assert run(sys.executable, "-c", "print(6 * 7)") == "42\n"
+
+
+def ordinary_subprocess_by_fork() -> None:
+    subprocess.run(["true"], check=True, preexec_fn=lambda: os.nice(1))
+
+
+def ordinary_posix_spawn() -> None:
+    _, status = os.waitpid(os.posix_spawnp("true", ["true"], os.environ), 0)
+    assert status == 0
+
+
+def multiply(values: tuple[int, int]) -> int:
+    return values[0] * values[1]
+
+
+def pool(method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    with context.Pool(2) as workers:
+        assert workers.map(multiply, [(1, 2), (3, 4)]) == [2, 12]
+
+
+def ordinary_pool_of_forked_processes() -> None:
+    pool("fork")
+
+
+def ordinary_pool_of_spawned_processes() -> None:
+    pool("spawn")
+
+
+def ordinary_pool_of_a_fork_server() -> None:
+    pool("forkserver")
+
+
+def ordinary_shared_memory_and_semaphores() -> None:
+    from multiprocessing import shared_memory
+
+    memory = shared_memory.SharedMemory(create=True, size=1 << 20)
+    memory.close()
+    memory.unlink()
+    with multiprocessing.Semaphore(1):
+        pass
+
+
+def ordinary_asyncio() -> None:
+    import asyncio
+
+    async def talk() -> bytes:
+        server = await asyncio.start_server(lambda _, writer: writer.write_eof(), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await reader.read() == b""
+        writer.close()
+        server.close()
+        child = await asyncio.create_subprocess_exec("echo", "hello", stdout=subprocess.PIPE)
+        return (await child.communicate())[0]
+
+    assert asyncio.run(talk()) == b"hello\n"
+
+
+def ordinary_name_resolution() -> None:
+    assert socket.getaddrinfo("localhost", 80)
+
+
+def ordinary_netlink() -> None:
+    assert socket.if_nameindex()
+
+
+def ordinary_socket_pairs() -> None:
+    one, other = socket.socketpair()
+    with open(os.devnull) as devnull:
+        socket.send_fds(one, [b"x"], [devnull.fileno()])
+    assert len(socket.recv_fds(other, 1, 1)[1]) == 1
+
+
+def ordinary_terminals() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("stty", ["stty", "size"])
+    assert os.read(terminal, 100).split() == [b"0", b"0"]
+    os.waitpid(pid, 0)
+
+
+def ordinary_database() -> None:
+    import sqlite3
+
+    with sqlite3.connect("database.sqlite") as database:
+        database.execute("create table t (x)")
+        database.execute("insert into t values (1)")
+    assert sqlite3.connect("database.sqlite").execute("select * from t").fetchall() == [(1,)]
+
+
+def ordinary_listing() -> None:
+    assert run("ls", "-la", "/")
+
+
+def ordinary_git() -> None:
+    run("git", "init", "-q", "repository")
+    identity = ("-c", "user.name=n", "-c", "user.email=e")
+    run("git", "-C", "repository", *identity, "commit", "-q", "--allow-empty", "-m", "first")
+    assert run("git", "-C", "repository", "log", "--format=%s") == "first\n"
+
+
+def ordinary_node() -> None:
+    assert run("node", "-e", "require('fs').readFile('/dev/null', () => console.log(1))") == "1\n"
+
+
+def ordinary_curl() -> None:
+    import http.server
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    Path("served").touch()
+    assert "served" in run("curl", "-sS", "--noproxy", "*", f"http://127.0.0.1:{server.server_port}/")
+
+
+def ordinary_compiler() -> None:
+    Path("hello.c").write_text('#include <stdio.h>\nint main() { puts("hello"); }')
+    run("gcc", "-o", "hello", "hello.c")
+    assert run("./hello") == "hello\n"
+
+
+def ordinary_routes() -> None:
+    run("ip", "route")
+
+
+def ordinary_pip() -> None:
+    assert "pip" in run(sys.executable, "-m", "pip", "--version")
+
+
+def ordinary_zmq() -> None:
+    import zmq
+
+    context: Any = zmq.Context()
+    receiver, sender = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    sender.connect(f"tcp://127.0.0.1:{receiver.bind_to_random_port('tcp://127.0.0.1')}")
+    sender.send(b"hello")
+    assert receiver.poll(20_000)
+    assert receiver.recv() == b"hello"
+    context.destroy()
+
+
+def ordinary_numpy() -> None:
+    import numpy
+
+    assert (numpy.ones((800, 800)) @ numpy.ones((800, 800)))[0, 0] == 800
+
+
+def ordinary_pandas() -> None:
+    pandas: Any = importlib.import_module("pandas")
+    assert pandas.DataFrame({"x": [1, 2]})["x"].sum() == 3
+
+
+def ordinary_matplotlib() -> None:
+    os.environ["MPLCONFIGDIR"] = os.getcwd()
+    importlib.import_module("matplotlib").use("agg")
+    plots: Any = importlib.import_module("matplotlib.pyplot")
+    plots.plot([1, 2])
+    plots.savefig("figure.png")
+
+
+def other_processes_that_can_be_opened() -> None:
+    """Says which processes beside this one and its children let it open their memory or see their secrets."""
+    own = Path("/proc/self").resolve().name
+    opened: list[str] = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or process.name == own:
+            continue
+        for name, flags in (("mem", os.O_RDWR), ("environ", os.O_RDONLY), ("root/", os.O_PATH), ("fd/0", os.O_PATH)):
+            with suppress(OSError):
+                os.close(os.open(process / name, flags))
+                opened.append(f"{process}/{name}")
+    raise AssertionError(",".join(opened))
+
+
+def a_child_opens(what: str) -> str:
+    """Says what the child of this process gets when it opens a file that belongs to this process in /proc."""
+    code = f"""
+import errno, os, re
+parent = re.search(r"PPid:\\s+(\\d+)", open("/proc/self/status").read())[1]
+try:
+    os.open(f"/proc/{{parent}}/{what}", os.O_RDWR if {what == "mem"} else os.O_RDONLY)
+    print("done")
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+    return run(sys.executable, "-c", code).strip()
+
+
+def report(functions: list[Callable[[], None]], enforced: bool) -> None:
+    os.environ["TMPDIR"] = os.getcwd()
+    if enforced:
+        confine.confine()
+    outcomes.print_outcomes(functions)

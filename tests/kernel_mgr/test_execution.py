@@ -1,0 +1,81 @@
+import json
+from typing import Any
+
+import pytest
+
+from ipybox.errors import RaisedException
+from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.kernel_mgr.execution import Execution
+from ipybox.kernel_mgr.messages import Message
+
+
+def message(type_: str, **content: Any) -> Message:
+    return Message("iopub", {"msg_type": type_}, {}, json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("last", ["execute_reply", "status"])
+def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(last: str):
+    shown, own = (message("error", traceback=[text]) for text in ("shown", "the cell's own"))
+    reply = message("execute_reply", status="error", traceback=["the cell's own"])
+    page = message("stream", name="stdout", text="printed\n")
+    idle = message("status", execution_state="idle")
+    orders = {"execute_reply": [page, shown, own, idle, reply], "status": [reply, page, shown, own, idle]}
+    chunks: list[str] = []
+    failed = Execution(lambda output, _: chunks.append(text_of(output)))
+    for each in orders[last]:
+        assert not failed.ended.is_set()
+        failed.take(each)
+
+    assert failed.over
+    assert failed.ended.is_set()
+    assert "".join(chunks) == "printed\nshown\n"
+    assert failed.outputs.text() == "printed\nshown"
+    assert failed.failure == "the cell's own"
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure", "raised"),
+    [
+        pytest.param({}, None, None, id="no_error"),
+        pytest.param(
+            {"ename": "E", "evalue": "\x1b[1mv\ud800", "traceback": ["a", "\x1b[1mb"]},
+            "a\nb",
+            RaisedException("E", "v\N{REPLACEMENT CHARACTER}", "a\nb"),
+            id="plain_text",
+        ),
+        pytest.param({"ename": "E", "evalue": "v"}, "E: v", RaisedException("E", "v", ""), id="no_traceback"),
+        pytest.param(
+            {"ename": "E", "evalue": {}, "traceback": 1}, "E: {}", RaisedException("E", "", ""), id="no_texts"
+        ),
+        pytest.param({"ename": ["E"], "evalue": "v", "traceback": [1]}, "1", None, id="no_name"),
+        pytest.param({"status": "aborted"}, "Error: the kernel gave no reason", None, id="aborted"),
+    ],
+)
+def test_an_error_has_its_parts_whatever_code_sends(
+    reply: dict[str, Any], failure: str | None, raised: RaisedException | None
+):
+    ended = Execution()
+    ended.take(message("execute_reply", **{"status": "error" if reply else "ok", **reply}))
+
+    assert (ended.failure, ended.raised) == (failure, raised)
+
+
+def test_an_execution_whose_messages_stop_has_ended_and_is_not_over():
+    lost = Execution()
+    lost.take(message("execute_reply", status="ok"))
+    assert not lost.begun.is_set()
+    lost.lose()
+
+    assert lost.begun.is_set()
+    assert lost.ended.is_set()
+    assert not lost.over
+
+
+def test_code_that_runs_has_begun():
+    running = Execution()
+    running.take(message("status", execution_state="busy"))
+    assert not running.begun.is_set()
+    running.take(message("execute_input", code="1"))
+
+    assert running.begun.is_set()
+    assert not running.ended.is_set()

@@ -1,0 +1,133 @@
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
+from ipybox.kernel_mgr.limits.process_tree import LinuxTree
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
+
+ROOT, GATEWAY, A, B = 1, 5, 10, 20
+
+GATEWAY_COMMAND = b"python\0-P\0-m\0ipybox.guest.gateway\0--tools\0"
+
+
+class Processes(LinuxTree):
+    """Processes that a test sets: parents, command lines, and start times, which are the ids if not given."""
+
+    def __init__(self, parents: Mapping[int, int], **kernels: int):
+        self.found, self.started = dict(parents), dict[int, float]()
+        super().__init__(ROOT)
+        self.commands = {ROOT: b"sandbox\0" + GATEWAY_COMMAND, GATEWAY: GATEWAY_COMMAND}
+        for kernel, pid in kernels.items():
+            self.rename(pid, kernel)
+
+    def rename(self, pid: int, kernel: str) -> None:
+        self.commands[pid] = f"python\0-P\0-m\0ipybox.guest.kernel\0/x/kernel-{kernel}.json\0".encode()
+
+    def parents(self) -> dict[int, int]:
+        return self.found
+
+    def command(self, pid: int) -> bytes:
+        return self.commands.get(pid, b"python\0")
+
+    def start_time(self, pid: int) -> float:
+        return self.started.get(pid, float(pid)) if pid in self.found else math.inf
+
+
+def look(
+    trees: KernelProcesses, processes: Processes, parents: Mapping[int, int] | None = None
+) -> dict[str, list[int]]:
+    """Returns the processes by their owners."""
+    processes.found = dict(parents or processes.found)
+    trees.look(processes.found)
+    return {owner: trees.pids(owner) for owner in trees.owners}
+
+
+SANDBOX = {ROOT: 0, 2: ROOT, 3: ROOT, GATEWAY: 2}
+
+
+def test_the_gateway_and_what_is_as_old_are_helpers_and_kernels_that_were_there_before_the_first_look_are_not():
+    processes = Processes({**SANDBOX, A: GATEWAY, 11: A, B: GATEWAY}, a=A, b=B)
+    trees = KernelProcesses(processes)
+    assert look(trees, processes) == {"a": [A, 11], "b": [B]}
+    assert trees.helpers == set(SANDBOX)
+    assert trees.kernels == {"a", "b"}
+
+
+def test_without_a_gateway_all_but_the_root_counts():
+    processes = Processes(SANDBOX)
+    del processes.commands[GATEWAY]
+    trees = KernelProcesses(processes)
+    assert look(trees, processes) == {UNATTRIBUTED: [2, 3, GATEWAY]}
+    assert trees.helpers == {ROOT}
+
+
+def test_a_process_with_the_command_line_of_the_gateway_is_no_helper():
+    # It left its kernel's tree before the first look, and is listed before the gateway.
+    processes = Processes({ROOT: 0, 30: ROOT, 2: ROOT, GATEWAY: 2, 31: 30, A: GATEWAY}, a=A)
+    processes.commands[30] = GATEWAY_COMMAND
+    processes.rename(31, "b")
+    trees = KernelProcesses(processes)
+    assert look(trees, processes) == {UNATTRIBUTED: [30, 31], "a": [A]}
+    assert trees.helpers == {ROOT, 2, GATEWAY}
+
+
+def test_processes_belong_to_the_kernel_that_they_were_first_seen_below():
+    processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY, 11: A, 12: 11, 21: B}, a=A, b=B)
+    trees = KernelProcesses(processes)
+    assert look(trees, processes) == {"a": [A, 11, 12], "b": [B, 21]}
+
+    # 11 has ended, and its child is the sandbox's now; 13 was never seen below its kernel.
+    left = {**SANDBOX, A: GATEWAY, B: GATEWAY, 12: 2, 13: 2, 14: 12}
+    assert look(trees, processes, left) == {"a": [A, 12, 14], "b": [B], UNATTRIBUTED: [13]}
+    assert trees.kernels == {"a", "b"}
+
+    assert look(trees, processes, {**SANDBOX, B: GATEWAY}) == {"b": [B]}
+
+
+def test_a_kernel_is_found_once_it_has_its_command_line():
+    processes = Processes({**SANDBOX, A: GATEWAY})
+    trees = KernelProcesses(processes)
+    assert look(trees, processes) == {UNATTRIBUTED: [A]}
+    processes.rename(A, "a")
+    assert look(trees, processes) == {"a": [A]}
+
+
+def test_a_kernel_stays_the_same_whatever_it_calls_itself():
+    processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY}, a=A, b=B)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    processes.rename(A, "b")
+    processes.commands[B] = GATEWAY_COMMAND
+    assert look(trees, processes) == {"a": [A], "b": [B]}
+
+
+@pytest.mark.parametrize("parent", [A, 2, GATEWAY], ids=["in_its_kernel", "left_its_kernel", "adopted_by_the_gateway"])
+def test_a_process_that_calls_itself_another_kernel_is_not_that_kernel(parent: int):
+    processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY}, a=A, b=B)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    processes.rename(30, "b")
+    owners = look(trees, processes, {**SANDBOX, A: GATEWAY, 30: parent, B: GATEWAY})
+    assert owners == ({"a": [A, 30], "b": [B]} if parent == A else {"a": [A], "b": [B], UNATTRIBUTED: [30]})
+
+
+def test_a_kernel_that_its_gateway_restarts_keeps_its_id():
+    processes = Processes({**SANDBOX, A: GATEWAY, 11: A}, a=A)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    processes.rename(40, "a")
+    assert look(trees, processes, {**SANDBOX, 11: 2, 40: GATEWAY}) == {"a": [11, 40]}
+
+
+@pytest.mark.parametrize("pid", [3, 21], ids=["helper", "daemon"])
+def test_a_process_with_the_id_of_one_that_ended_is_not_that_one(pid: int):
+    processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY, 21: B}, a=A, b=B)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    processes.started[pid] = 100.0
+    sandbox = {helper: parent for helper, parent in SANDBOX.items() if helper != pid}
+    owners = look(trees, processes, {**sandbox, A: GATEWAY, B: GATEWAY, pid: 2})
+    assert owners == {"a": [A], "b": [B], UNATTRIBUTED: [pid]}
+    assert pid not in trees.helpers

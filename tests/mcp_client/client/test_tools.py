@@ -1,0 +1,201 @@
+"""Tools are listed and called over every transport."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ipybox.errors import MCPServerError, ToolRunnerError
+from ipybox.mcp_client.client import MCPClient
+from tests import servers
+from tests.servers import WAIT
+
+
+@pytest.fixture(params=["stdio", "http", "sse"])
+async def everything(request: pytest.FixtureRequest) -> AsyncIterator[dict[str, Any]]:
+    if request.param == "stdio":
+        yield servers.everything()
+        return
+    async with servers.http_everything("streamableHttp" if request.param == "http" else "sse") as url:
+        yield {"url": url}
+
+
+async def test_tools_are_listed_and_run_over_every_transport(everything: dict[str, Any]):
+    async with asyncio.timeout(WAIT), MCPClient(everything) as client:
+        tools = {tool.name: tool for tool in await client.list_tools()}
+
+        assert tools["echo"].input_schema["required"] == ["message"]
+        assert await client.run("echo", {"message": "hello"}) == "Echo: hello"
+        structured = await client.run("get-structured-content", {"location": "Chicago"})
+        assert isinstance(structured, dict)
+        assert set(structured) == {"temperature", "conditions", "humidity"}
+
+
+async def test_twenty_calls_run_at_once_over_every_transport(everything: dict[str, Any]):
+    async with asyncio.timeout(WAIT), MCPClient(everything) as client:
+        results = await asyncio.gather(*(client.run("echo", {"message": str(i)}) for i in range(20)))
+
+    assert results == [f"Echo: {i}" for i in range(20)]
+
+
+async def test_errors_of_tools_carry_the_text_of_the_server_over_every_transport(everything: dict[str, Any]):
+    async with asyncio.timeout(WAIT), MCPClient(everything) as client:
+        with pytest.raises(ToolRunnerError, match="nope not found"):
+            await client.run("nope", {})
+        with pytest.raises(ToolRunnerError, match="expected string, received number at message"):
+            await client.run("echo", {"message": 1})
+        assert await client.run("echo", {"message": "still there"}) == "Echo: still there"
+
+
+async def test_reference_servers_work(tmp_path: Path):
+    (tmp_path / "file.txt").write_text("content")
+    git = await asyncio.create_subprocess_exec("git", "init", "-q", str(tmp_path))
+    await git.wait()
+    path = str(tmp_path / "file.txt")
+
+    async def run(params: dict[str, Any], tool: str, args: dict[str, Any]) -> str:
+        async with MCPClient(params, WAIT) as client:
+            return json.dumps(await client.run(tool, args))
+
+    async with asyncio.timeout(2 * WAIT):
+        results = await asyncio.gather(
+            run(servers.filesystem(tmp_path), "read_text_file", {"path": path}),
+            run(servers.memory(tmp_path / "memory.json"), "read_graph", {}),
+            run(servers.git(tmp_path), "git_status", {"repo_path": str(tmp_path)}),
+            run(servers.time_(), "get_current_time", {"timezone": "UTC"}),
+        )
+
+    for result, expected in zip(results, ["content", "entities", "file.txt", "UTC"], strict=True):
+        assert expected in result
+
+
+async def test_all_pages_of_tools_are_listed():
+    async with MCPClient(servers.paged(3), WAIT) as client:
+        tools = await client.list_tools()
+
+    assert [tool.name for tool in tools] == [f"tool_{page}_{i}" for page in (1, 2, 3) for i in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("pages", "message"), [("endless", "more than 20 pages"), ("repeating", "comes back to the same page")]
+)
+async def test_a_paginator_that_never_ends_is_an_error(pages: Any, message: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ipybox.mcp_client.client.PAGE_LIMIT", 20)
+    async with asyncio.timeout(WAIT), MCPClient(servers.paged(pages), WAIT) as client:
+        with pytest.raises(MCPServerError, match=message):
+            await client.list_tools()
+
+
+#: A server that can do what CAPABILITIES says, and answers a request for its tools with ANSWER, or not at all.
+BARE = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    match message["method"]:
+        case "initialize":
+            info = {"name": "bare", "version": "1"}
+            found = {"protocolVersion": "2025-06-18", "capabilities": CAPABILITIES, "serverInfo": info}
+            answer = {"result": found}
+        case "tools/list":
+            answer = ANSWER
+        case _:
+            answer = {"error": {"code": -32601, "message": "Method not found"}}
+    if answer and "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+
+
+def bare(capabilities: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
+    return servers.python(BARE.replace("CAPABILITIES", repr(capabilities)).replace("ANSWER", repr(answer)))
+
+
+REFUSED = {"error": {"code": -32601, "message": "no such method"}}
+
+
+async def test_a_server_that_offers_no_tools_has_none():
+    async with asyncio.timeout(WAIT), MCPClient(bare({}, REFUSED)) as client:
+        assert await client.list_tools() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param(REFUSED, "can't list its tools: no such method", id="error"),
+        pytest.param(
+            {"result": {"tools": 3}}, "can't list its tools: the server's answer is not valid MCP", id="invalid"
+        ),
+        pytest.param(None, "no answer to tools/list within 1 s", id="silence"),
+    ],
+)
+async def test_a_server_that_does_not_list_its_tools_is_an_error(answer: dict[str, Any] | None, message: str):
+    async with asyncio.timeout(WAIT), MCPClient(bare({"tools": {}}, answer)) as client:
+        cast(Any, client)._connect_timeout = 1.0
+        with pytest.raises(MCPServerError, match=message):
+            await client.list_tools()
+
+
+async def test_a_call_needs_no_list_of_the_tools_and_returns_what_the_server_gave(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG, "ipybox")
+    async with MCPClient(servers.paged(3), WAIT) as client:
+        assert await client.run("tool_3_2", {}) == {"page": 3}
+        assert await client.run("tool_3_2", {"wrong": True}) == {"page": "not a number"}
+
+    assert not [message for message in caplog.messages if "tools/list" in message]
+
+
+@pytest.mark.parametrize(
+    "structured",
+    [
+        pytest.param({"text": "a" * 60 + "!"}, id="pattern"),
+        pytest.param({"items": [*range(20_000), *map(str, range(20_000))]}, id="unique_items"),
+        pytest.param({"remote": 1}, id="reference_to_a_url"),
+        pytest.param({"endless": 1}, id="reference_without_end"),
+    ],
+)
+async def test_no_output_schema_of_a_server_holds_up_the_application(structured: dict[str, Any]):
+    params = {"command": sys.executable, "args": ["-S", str(servers.ROOT / "tests" / "giving_server.py")]}
+    async with asyncio.timeout(WAIT), MCPClient(params, WAIT) as client:
+        await client.list_tools()
+        args: dict[str, Any] = {"result": {"content": [], "structuredContent": structured}}
+        assert await client.run("give_hostile", args) == structured
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [pytest.param({"text": True}, "one\ntwo", id="text"), pytest.param({}, None, id="no_text")],
+)
+async def test_text_blocks_are_joined_by_newlines(args: dict[str, Any], expected: str | None):
+    async with MCPClient(servers.scripted()) as client:
+        assert await client.run("many_blocks", args) == expected
+
+
+async def test_a_failed_tool_is_a_result_for_call_and_an_error_for_run():
+    async with MCPClient(servers.scripted()) as client:
+        assert (await client.call("fail", {"text": "no luck"})).is_error
+        with pytest.raises(ToolRunnerError, match=r"^no luck$"):
+            await client.run("fail", {"text": "no luck"})
+
+
+async def test_an_error_code_that_the_sdk_uses_too_is_no_lost_connection():
+    async with MCPClient(servers.scripted()) as client:
+        with pytest.raises(ToolRunnerError, match=r"^no such repository$"):
+            await client.run("refuse", {})
+        assert not client.closed
+
+
+async def test_an_answer_before_the_end_is_the_answer():
+    async with asyncio.timeout(WAIT), MCPClient(servers.scripted()) as client:
+        with pytest.raises(ToolRunnerError, match=r"^these are my last words$"):
+            await client.run("last_words", {})
+        await client.wait_closed()
+
+
+@pytest.mark.parametrize("era", ["--strict", "--modern"])
+async def test_servers_of_every_era_are_connected_to(era: str):
+    async with asyncio.timeout(WAIT), MCPClient(servers.scripted(era)) as client:
+        assert await client.run("echo", {"text": "hi"}) == "hi"

@@ -1,0 +1,110 @@
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCResponse
+
+from ipybox.mcp_client.transport import LineBuffer, parse_line, stdio_transport
+from ipybox.support.bounded_json import ExcessError
+from tests import servers
+from tests.servers import WAIT
+
+LONG = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x" * 1_000_000))
+TEXT = b"one\n\ntwo two\nthree"
+
+
+@pytest.mark.parametrize("size", range(1, len(TEXT) + 1))
+def test_lines_are_the_same_however_they_arrive(size: int):
+    buffer = LineBuffer(limit=7)
+
+    lines = [line for start in range(0, len(TEXT), size) for line in buffer.feed(TEXT[start : start + size])]
+
+    assert lines == [b"one", b"", b"two two"]
+    assert buffer.feed(b"\n") == [b"three"]
+
+
+def test_a_line_that_is_too_long_is_refused_before_its_end_is_there():
+    buffer = LineBuffer(limit=7)
+    buffer.feed(b"\n1234567")
+
+    with pytest.raises(ExcessError, match="more than 7 bytes"):
+        buffer.feed(b"8")
+
+
+def test_invalid_utf_8_in_a_message_is_replaced():
+    message = parse_line(b'{"jsonrpc": "2.0", "id": "1", "result": {"text": "\xff"}}')
+
+    assert message == JSONRPCResponse(jsonrpc="2.0", id="1", result={"text": "�"})
+
+
+@pytest.mark.parametrize("line", [b"", b"usage", b'{"jsonrpc": "2.0"}', b"[" * 100_000])
+def test_what_is_no_message_is_an_error(line: bytes):
+    with pytest.raises(ValueError):  # noqa: PT011 - of the parser
+        parse_line(line)
+
+
+@asynccontextmanager
+async def transport(code: str) -> AsyncGenerator[tuple[Any, Any]]:
+    """The transport to a server that is no more than some Python, without its guard."""
+    server = stdio_transport(
+        [sys.executable, "-S", "-c", code],
+        env=os.environ,
+        cwd=None,
+        stderr=sys.__stderr__,
+        on_noise=lambda text: None,
+        on_excess=lambda why: None,
+    )
+    async with asyncio.timeout(WAIT), server as streams:
+        yield streams
+
+
+async def test_what_was_sent_reaches_a_server_before_its_stdin_ends(tmp_path: Path):
+    file = tmp_path / "received"
+    async with transport(f"import sys; data = sys.stdin.read(); open({str(file)!r}, 'w').write(data)") as (_, outgoing):
+        await outgoing.send(LONG)
+
+    assert file.read_text() == LONG.message.model_dump_json(exclude_unset=True) + "\n"
+
+
+async def test_a_server_that_neither_reads_nor_exits_is_killed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ipybox.mcp_client.transport._EXIT_TIMEOUT", 0.2)
+    before = servers.descendants()
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('{}', flush=True); time.sleep(1000)"
+    )
+    async with transport(code) as (_, outgoing):
+        await outgoing.send(LONG)
+
+    assert servers.descendants() == before
+
+
+async def test_the_messages_of_a_server_end_when_it_no_longer_reads():
+    async with transport("import os, time; os.close(0); time.sleep(1000)") as (messages, outgoing):
+        await outgoing.send(LONG)
+        assert [message async for message in messages] == []
+
+
+async def test_the_messages_of_a_server_end_when_it_had_stopped_reading_before(tmp_path: Path):
+    file = tmp_path / "closed"
+    code = f"import os, time; os.close(0); open({str(file)!r}, 'w').close(); time.sleep(1000)"
+    async with transport(code) as (messages, outgoing):
+        while not file.exists():
+            time.sleep(0.01)  # noqa: ASYNC251 - it blocks the loop: what is closed shows only when the write fails
+        await outgoing.send(LONG)
+        assert [message async for message in messages] == []
+
+
+async def test_the_last_words_of_a_server_need_no_reader(tmp_path: Path):
+    file = tmp_path / "exited"
+    code = f"import sys; sys.stdin.read(); print('x' * 1_000_000, flush=True); open({str(file)!r}, 'w').close()"
+    async with transport(code):
+        pass
+
+    assert file.exists()

@@ -1,0 +1,94 @@
+import io
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ipybox.mcp_server.results import model_images as pictures_module
+from ipybox.mcp_server.results.model_images import MAX_BYTES, MAX_MODEL_IMAGES, MAX_SIDE, ModelImage, model_images
+
+
+def encoded(picture: Image.Image, form: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    picture.save(file, form)
+    return file.getvalue()
+
+
+def noise(width: int, height: int) -> Image.Image:
+    return Image.frombytes("RGB", (width, height), os.urandom(3 * width * height))
+
+
+def decoded(picture: ModelImage | str) -> Image.Image:
+    assert isinstance(picture, ModelImage), picture
+    assert len(picture.data) <= MAX_BYTES
+    image = Image.open(io.BytesIO(picture.data))
+    assert Image.MIME[image.format or ""] == picture.mime_type
+    image.load()
+    return image
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_image_that_models_take_stays_as_it_is(form: str):
+    data = encoded(noise(64, 48), form)
+
+    assert model_images([data]) == [ModelImage(f"image/{form.lower()}", data)]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "I;16"])
+def test_large_image_is_scaled_down_with_its_proportions(mode: str):
+    (picture,) = model_images([encoded(Image.new(mode, (3000, 1000)))])
+
+    assert decoded(picture).size == (MAX_SIDE, 523)
+
+
+@pytest.mark.parametrize("side", [800, 1600])
+def test_image_of_many_bytes_gets_fewer(side: int):
+    data = encoded(noise(side, side))
+    assert len(data) > MAX_BYTES
+
+    (picture,) = model_images([data])
+    assert max(decoded(picture).size) <= MAX_SIDE
+
+
+def test_transparent_background_becomes_white_in_a_format_without():
+    data = noise(800, 800).convert("RGBA")
+    data.paste((0, 0, 0, 0), (0, 0, 100, 100))
+
+    image = decoded(model_images([encoded(data)])[0])
+    assert image.format == "JPEG"
+    assert image.convert("L").crop((10, 10, 80, 80)).getextrema() == (255, 255)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"#!/bin/sh", id="a_script"),
+        pytest.param(encoded(noise(300, 300))[:50_000], id="half_an_image"),
+        pytest.param(encoded(Image.new("RGB", (300, 300)), "GIF"), id="another_format"),
+        pytest.param(encoded(Image.new("1", (20_000, 20_000))), id="a_bomb"),
+        pytest.param(None, id="not_held"),
+    ],
+)
+def test_what_can_not_be_shown_is_said(data: bytes | None):
+    (reason,) = model_images([data])
+
+    assert isinstance(reason, str)
+    assert "too large" in reason
+
+
+def test_there_are_so_many_pictures_and_no_more():
+    shown = model_images([encoded(Image.new("RGB", (8, 8)))] * (MAX_MODEL_IMAGES + 2))
+
+    assert [isinstance(picture, ModelImage) for picture in shown] == [True] * MAX_MODEL_IMAGES + [False] * 2
+    assert shown[-1] == f"more than {MAX_MODEL_IMAGES}"
+
+
+def test_a_process_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    script = tmp_path / "image_worker.py"
+    script.write_text("import threading; threading.Event().wait()")
+    monkeypatch.setattr(pictures_module, "_WORKER", script)
+    monkeypatch.setattr(pictures_module, "TIMEOUT", 0.2)
+
+    assert model_images([b""]) == ["it can't be checked"]

@@ -1,0 +1,31 @@
+import pytest
+
+from ipybox.mcp_server.results.terminal import drawn
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb", "a\nb"),
+        (" 10 %\r 50 %\r100 %\ndone", "100 %\ndone"),
+        ("longer\rshort", "shortr"),
+        ("\r", ""),
+        ("kept\r", "kept"),
+        ("a\r\rb\n\rc", "b\nc"),
+        ("abc\rde\rf", "fec"),
+        ("50 %\b\b\b\b100 %", "100 %"),
+        ("|\b/\b-\b\\\bdone", "done"),
+        ("abc\b\bX", "aXc"),
+        ("\b\b\ba\b", "a"),
+        ("abc\rx\b\by\nz\b", "ybc\nz"),
+        ("x" * 2_000_000 + "\b\ry", "y" + "x" * 1_999_999),
+    ],
+)
+def test_later_parts_of_a_line_cover_earlier_ones(text: str, shown: str):
+    assert drawn(text) == shown
+
+
+@pytest.mark.slow
+def test_millions_of_returns_take_no_time_worth_speaking_of():
+    assert drawn("x" * 1_000_000 + "\ry" * 1_000_000) == "y" + "x" * 999_999
+    assert drawn("\n".join(["a\b" * 500_000] * 10)) == "\n".join(["a"] * 10)

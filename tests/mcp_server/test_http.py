@@ -1,0 +1,483 @@
+"""`--transport http`: real clients, several at once, on a real server; what is not let in; how all of it ends."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx2
+import pytest
+from mcp import Client, MCPError
+from mcp.client import ClientRequestContext
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import (
+    ElicitRequestParams,
+    ElicitResult,
+    Implementation,
+    TextContent,
+    TextResourceContents,
+)
+from starlette.types import Receive, Scope, Send
+
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.mcp_server.http import MAX_CLIENTS, HTTPServerInfo, TokenMiddleware, security
+from ipybox.mcp_server.server import MCPServer
+from tests import servers
+from tests.conftest import Fifo, Mode
+from tests.http_server import Server, serving
+from tests.servers import NODE_MODULES, WAIT, descendants, until_dead
+
+#: How a client speaks: with sessions, or by requests that stand alone.
+Era = Literal["legacy", "auto"]
+
+ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+NEWEST = "2026-07-28"
+
+# Most of these are about the way to the kernel, which is the same in every mode; the session of an agent shows that.
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, shared: None) -> Iterator[Server]:
+    """A server that tests share, each with sessions of its own."""
+    with serving(tmp_path_factory.mktemp("http"), "--max-sessions=30") as running:
+        yield running
+
+
+@pytest.fixture(params=["legacy", "auto"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+@asynccontextmanager
+async def client_of(server: Server, era: Era = "auto", name: str = "test", **options: Any) -> AsyncGenerator[Client]:
+    info = Implementation(name=name, version="1")
+    async with httpx2.AsyncClient(headers=server.headers, timeout=WAIT) as http:
+        transport = streamable_http_client(server.url, http_client=http)
+        async with Client(transport, mode=era, client_info=info, **options) as client:
+            yield client
+
+
+async def run(client: Client, code: str, session: str = "default", **arguments: Any) -> str:
+    async with asyncio.timeout(2 * WAIT):
+        result = await client.call_tool("execute_ipython_cell", {"code": code, "session": session, **arguments})
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+def message(method: str, era: Era = "auto", **params: Any) -> dict[str, Any]:
+    """Returns a request as it is on the wire."""
+    if era == "auto":
+        meta = "io.modelcontextprotocol/"
+        params["_meta"] = {f"{meta}protocolVersion": NEWEST, f"{meta}clientCapabilities": {}}
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def initialize() -> dict[str, Any]:
+    info = {"name": "test", "version": "1"}
+    return message("initialize", "legacy", protocolVersion="2025-11-25", capabilities={}, clientInfo=info)
+
+
+async def test_session_of_an_agent(tmp_path: Path, mode: Mode, era: Era):
+    with serving(tmp_path, *mode.options) as server:
+        async with client_of(server, era) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools][-1] == "reset"
+            assert await run(client, "x = 1; x + 1") == "2"
+            assert "ZeroDivisionError" in await run(client, "1 / 0")
+            with pytest.raises(MCPError, match="not the address of an output"):
+                await client.read_resource("file:///etc/passwd")
+        async with client_of(server, era) as client:
+            assert await run(client, "x") == "1", "kernels stay for the next client"
+        await asyncio.to_thread(server.process.terminate)
+        assert await asyncio.to_thread(server.process.wait, WAIT) == 143
+    assert not server.token_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("headers", "challenge"),
+    [
+        ({}, "Bearer"),
+        ({"Authorization": "Bearer " + "0" * 64}, 'Bearer error="invalid_token"'),
+        ({"Authorization": "Bearer"}, 'Bearer error="invalid_token"'),
+        ({"Authorization": "Bearer é"}, 'Bearer error="invalid_token"'),
+        ({"Authorization": "token TOKEN"}, "Bearer"),
+    ],
+    ids=["none", "wrong", "empty", "no_ascii", "other_scheme"],
+)
+@pytest.mark.parametrize("path", ["", "/other"], ids=["endpoint", "elsewhere"])
+def test_request_without_the_token_is_refused(server: Server, headers: dict[str, str], challenge: str, path: str):
+    given = {
+        name.encode(): value.replace("TOKEN", server.token).encode() for name, value in {**ACCEPT, **headers}.items()
+    }
+    answer = httpx2.post(server.url + path, json=initialize(), headers=given)
+
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == challenge
+    assert server.token not in answer.text
+
+
+async def test_client_without_the_token_fails(server: Server):
+    with pytest.RaisesGroup(MCPError, flatten_subgroups=True):
+        async with Client(server.url, mode="auto"):
+            raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "localhost.evil.example:8910"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:6274"}, 200),
+        ({"Host": "localhost:8910"}, 200),
+    ],
+    ids=["other_host", "host_that_looks_like_ours", "other_origin", "null_origin", "our_origin", "our_host"],
+)
+@pytest.mark.parametrize("request_", [initialize(), message("tools/list")], ids=["session", "stateless"])
+def test_names_of_other_machines_are_refused(
+    server: Server, headers: dict[str, str], status: int, request_: dict[str, Any]
+):
+    version = {"MCP-Protocol-Version": NEWEST, "Mcp-Method": "tools/list"} if "_meta" in request_["params"] else {}
+    given = {**ACCEPT, **server.headers, **version, **headers}
+
+    assert httpx2.post(server.url, json=request_, headers=given).status_code == status
+
+
+def test_all_names_of_the_machine_are_accepted_where_all_its_addresses_are():
+    accepted = security("0.0.0.0", "0.0.0.0").allowed_hosts
+
+    assert {"127.0.0.1:*", "[::1]:*", "localhost:*", f"{socket.gethostname()}:*"} <= set(accepted)
+    assert not any(name.startswith("*") for name in accepted)
+    assert "http://0.0.0.0:*" not in security("0.0.0.0", "0.0.0.0").allowed_origins
+
+
+def test_larger_requests_are_for_uploads_alone(server: Server, tmp_path: Path):
+    large = message("tools/list", cursor="x" * (5 << 20))
+    assert httpx2.post(server.url, json=large, headers={**ACCEPT, **server.headers}).status_code == 413
+
+
+async def test_files_are_uploaded_as_on_stdio(tmp_path: Path, era: Era):
+    with serving(tmp_path, "--allowed-dir=.") as server:
+        async with client_of(server, era) as client:
+            result = await client.call_tool("upload_file", {"path": "large.txt", "content": "x" * (10 << 20)})
+            assert not result.is_error
+    assert (tmp_path / "large.txt").stat().st_size == 10 << 20
+
+
+async def test_clients_share_kernels_and_cells_of_different_sessions_run_at_once(server: Server, fifo: Fifo):
+    async with client_of(server, "legacy") as one, client_of(server, "auto") as other:
+        await run(one, "shared = 'yes'")
+        assert await run(other, "shared") == "'yes'"
+
+        waiting = asyncio.create_task(run(one, f"open({str(fifo.path)!r}).readline()", "waiting"))
+        assert await run(other, "1 + 1", "busy") == "2"
+        assert not waiting.done()
+        fifo.send("now")
+        assert await waiting == "'now\\n'"
+        for session in ("waiting", "busy"):
+            await one.call_tool("reset", {"session": session})
+
+
+async def test_progress_is_told_to_the_client_that_waits_for_it(server: Server):
+    told: dict[Era, list[str]] = {"legacy": [], "auto": []}
+
+    async def wait(client: Client, era: Era) -> None:
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            told[era].append(message or "")
+
+        code = f"import time; print('line of {era}', flush=True); time.sleep(1.5)"
+        await client.call_tool("execute_ipython_cell", {"code": code, "session": era}, progress_callback=note)
+
+    async with client_of(server, "legacy") as one, client_of(server, "auto") as other:
+        await asyncio.gather(run(one, "", "legacy"), run(one, "", "auto"))
+        await asyncio.gather(wait(one, "legacy"), wait(other, "auto"))
+        await asyncio.gather(*(one.call_tool("reset", {"session": name}) for name in ("legacy", "auto")))
+    assert told == {"legacy": ["line of legacy"], "auto": ["line of auto"]}
+
+
+CELL = """
+import time
+begun = True
+with open({fifo!r}, "w") as file:
+    try:
+        print("begun", file=file, flush=True)
+        time.sleep(300)
+    except KeyboardInterrupt:
+        print("interrupted", file=file, flush=True)
+        raise
+"""
+
+
+async def test_cancelling_interrupts_the_cell_and_no_other(server: Server, era: Era, fifo: Fifo):
+    async with client_of(server, era) as one, client_of(server, era) as other:
+        await run(other, "x = 1", "other")
+        busy = asyncio.create_task(run(other, "import time; time.sleep(3); x", "other"))
+        cell = asyncio.create_task(run(one, CELL.format(fifo=str(fifo.path)), "cancelled"))
+        await fifo.until("begun")
+        cell.cancel()
+        await fifo.until("interrupted")
+        assert await run(other, "begun", "cancelled") == "True"
+        assert await busy == "1"
+        for session in ("other", "cancelled"):
+            await other.call_tool("reset", {"session": session})
+
+
+@pytest.mark.parametrize(
+    ("era", "goes"),
+    [("legacy", "disconnects"), ("auto", "disconnects"), ("legacy", "ends_its_session")],
+    ids=["legacy_disconnects", "auto_disconnects", "legacy_ends_its_session"],
+)
+async def test_cell_of_a_client_that_goes_is_interrupted(server: Server, era: Era, goes: str, fifo: Fifo):
+    headers = {**ACCEPT, **server.headers}
+    code = CELL.format(fifo=str(fifo.path))
+    execute = message(
+        "tools/call", era, name="execute_ipython_cell", arguments={"code": code, "session": "gone", "timeout": 300}
+    )
+    async with httpx2.AsyncClient(timeout=WAIT) as http:
+        if era == "legacy":
+            begun = await http.post(server.url, json=initialize(), headers=headers)
+            headers |= {"Mcp-Session-Id": begun.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-11-25"}
+        else:
+            headers |= {"MCP-Protocol-Version": NEWEST, "Mcp-Method": "tools/call", "Mcp-Name": "execute_ipython_cell"}
+        cell = asyncio.create_task(http.post(server.url, json=execute, headers=headers))
+        await fifo.until("begun")
+        if goes == "disconnects":
+            cell.cancel()  # which closes the connection, as the end of its process would
+        else:
+            assert (await http.delete(server.url, headers=headers)).status_code == 200
+        await fifo.until("interrupted")
+        await asyncio.wait([cell])
+    async with client_of(server) as client:
+        assert await run(client, "begun", "gone") == "True"
+        await client.call_tool("reset", {"session": "gone"})
+
+
+async def test_client_that_does_not_read_keeps_no_other_waiting(server: Server, fifo: Fifo):
+    code = f"open({str(fifo.path)!r}, 'w').write('printed\\n'); print('x' * 30_000_000)"
+    body = json.dumps(
+        message(
+            "tools/call",
+            name="execute_ipython_cell",
+            arguments={"code": code, "max_output_chars": 30_000_000, "session": "unread"},
+        )
+    )
+    url = httpx2.URL(server.url)
+    head = ["POST /mcp HTTP/1.1", f"Host: {url.host}:{url.port}", f"Content-Length: {len(body)}"]
+    head += [f"{name}: {value}" for name, value in {**ACCEPT, **server.headers}.items()]
+    head += [f"MCP-Protocol-Version: {NEWEST}", "Mcp-Method: tools/call", "Mcp-Name: execute_ipython_cell"]
+    with socket.create_connection((url.host, url.port or 0)) as unread:
+        unread.sendall(("\r\n".join(head) + "\r\n\r\n" + body).encode())
+        await fifo.until("printed")
+        async with client_of(server) as client:
+            assert await run(client, "6 * 7") == "42"
+            await client.call_tool("reset", {"session": "unread"})
+
+
+async def test_long_output_is_a_resource_for_those_who_know_of_them(server: Server, era: Era):
+    async with client_of(server, era) as one, client_of(server, era, name="claude-code") as other:
+        cut = [await run(client, "print('y' * 100_000)", max_output_chars=100) for client in (one, other)]
+        assert "ipybox://" not in cut[1]
+        (uri,) = re.findall(r"ipybox://\w+/\w+", cut[0])
+        (page, *_) = (await one.read_resource(uri)).contents
+        assert isinstance(page, TextResourceContents)
+        assert page.text.startswith("yyy")
+        assert (one.server_capabilities.resources, other.server_capabilities.resources) != (None, None)
+        assert other.server_capabilities.resources is None
+
+
+class Silent:
+    """A user who does not answer."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        self.asked.set()
+        await asyncio.sleep(3600)
+        raise AssertionError("unreachable")
+
+
+async def test_each_user_is_asked_and_none_waits_for_another_ones_answer(tmp_path: Path, era: Era):
+    servers.register(tmp_path, scripted=servers.scripted())
+    code = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
+    forms: list[str] = []
+
+    async def accept(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        forms.append(params.message)
+        return ElicitResult(action="accept", content={})
+
+    silent = Silent()
+    with serving(tmp_path, "--approve=ask") as server:
+        async with (
+            client_of(server, era, elicitation_callback=silent) as one,
+            client_of(server, era, elicitation_callback=accept) as other,
+        ):
+            unanswered = asyncio.create_task(run(one, code, "unanswered"))
+            await silent.asked.wait()
+            assert await run(other, code) == "hello"
+            unanswered.cancel()
+    (form,) = forms
+    assert form.startswith('Code calls the tool echo of the MCP server scripted\n  text: "hello"\n')
+
+
+async def test_requests_under_way_are_told_that_the_server_stops():
+    begun = asyncio.Event()
+
+    async def hang(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    gate = TokenMiddleware(hang, "token")
+    headers = {"Authorization": "Bearer token"}
+    transport = httpx2.ASGITransport(gate)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
+        hanging = asyncio.create_task(http.post("/mcp"))
+        await begun.wait()
+        gate.close()
+        for answer in (await hanging, await http.post("/mcp")):
+            assert (answer.status_code, answer.text) == (503, "ipybox is stopping")
+
+
+def test_claude_code_connects(server: Server, tmp_path: Path):
+    # As a new user, whom no settings of this machine reach.
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+
+    def claude(*arguments: str) -> str:
+        command = [str(NODE_MODULES / ".bin" / "claude"), "mcp", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    header = f"Authorization: {server.headers['Authorization']}"
+    claude("add", "--transport", "http", "ipybox", server.url, "--header", header)
+    claude("add", "--transport", "http", "stranger", server.url, "--header", "Authorization: Bearer x")
+    listed = {name: line for line in claude("list").splitlines() for name in ("ipybox", "stranger") if name in line}
+    assert "Connected" in listed["ipybox"]
+    assert "Connected" not in listed["stranger"]
+
+
+def test_number_of_clients_is_bounded(tmp_path: Path):
+    with serving(tmp_path) as server, httpx2.Client(headers={**ACCEPT, **server.headers}) as http:
+        answers = [http.post(server.url, json=initialize()) for _ in range(MAX_CLIENTS + 1)]
+        assert [answer.status_code for answer in answers] == [200] * MAX_CLIENTS + [503]
+
+        headers = {"Mcp-Session-Id": answers[0].headers["Mcp-Session-Id"]}
+        assert http.delete(server.url, headers=headers).status_code == 200
+        assert http.post(server.url, json=initialize()).status_code == 200
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda ending: ending.name)
+async def test_nothing_is_left_when_the_server_ends(ending: signal.Signals, tmp_path: Path, mode: Mode, fifo: Fifo):
+    with serving(tmp_path, *mode.options) as server:
+        async with client_of(server, "legacy") as client:  # which keeps a stream open
+            await run(client, "1")
+            cell = asyncio.create_task(run(client, CELL.format(fifo=str(fifo.path))))
+            await fifo.until("begun")
+            children = descendants(server.process.pid)
+            assert len(children) >= 2  # gateway and kernel
+            server.process.send_signal(ending)
+            status = await asyncio.to_thread(server.process.wait, WAIT)
+            assert status == (-9 if ending == signal.SIGKILL else 128 + ending)
+            assert not await until_dead(children, timeout=2)
+            cell.cancel()
+    assert server.token_file.exists() == (ending == signal.SIGKILL)
+
+
+def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
+    port = httpx2.URL(server.url).port
+    done = started(tmp_path, "--transport=http", f"--port={port}")
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"ipybox: can't listen on 127.0.0.1 port {port}: the port is already in use: "
+        "stop what listens there, or give another port\n"
+    )
+    assert server.token_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "said"),
+    [
+        (["--port=1"], None, "ipybox: --host and --port say where HTTP is served, but it is not asked for"),
+        (["--transport=http", "--port=0"], "", "ipybox: IPYBOX_TOKEN: the token must have 16 or more of"),
+        (["--transport=http", "--port=0"], "with space in it", "ipybox: IPYBOX_TOKEN: the token must have"),
+        (["--transport=http", "--port=99999"], None, "ipybox: can't listen on 127.0.0.1 port 99999"),
+        (["--transport=http", "--port=0", "--host=no.such.host.invalid"], None, "ipybox: can't listen on no.such.host"),
+    ],
+    ids=["without_transport", "empty_token", "bad_token", "bad_port", "bad_host"],
+)
+def test_options_that_are_wrong_say_so(options: list[str], token: str | None, said: str, tmp_path: Path):
+    done = started(tmp_path, *options, **({} if token is None else {"IPYBOX_TOKEN": token}))
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(said)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def started(workspace: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ipybox", "--workspace", str(workspace), *options],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+
+
+async def test_token_can_be_given_and_reaches_no_mcp_server(tmp_path: Path):
+    with serving(tmp_path, IPYBOX_TOKEN="given-by-the-user") as server:
+        assert server.headers == {"Authorization": "Bearer given-by-the-user"}
+        assert server.token_file.stat().st_mode & 0o777 == 0o600
+        async with client_of(server) as client:
+            params = {"command": "x", "env": {"TOKEN": "${IPYBOX_TOKEN}"}}
+            result = await client.call_tool("register_mcp_server", {"server_name": "s", "server_params": params})
+            assert "IPYBOX_TOKEN" in str(result.content)
+            assert result.is_error
+
+
+@pytest.mark.sandbox
+async def test_code_in_the_sandbox_reaches_neither_server_nor_token(tmp_path: Path):
+    code = """
+import urllib.request
+for attempt in (lambda: open({file!r}).read(), lambda: urllib.request.urlopen({url!r}, timeout=5)):
+    try: print(attempt())
+    except OSError as exc: print("refused")
+"""
+    with serving(tmp_path, "--sandbox") as server:
+        async with client_of(server) as client:
+            said = await run(client, code.format(file=str(server.token_file), url=server.url))
+    assert said.splitlines()[:2] == ["refused", "refused"]
+    assert "token" not in said
+
+
+async def test_application_serves_http_and_its_functions_by_itself_and_keeps_its_signals(tmp_path: Path):
+    def triple(x: int) -> int:
+        return 3 * x
+
+    listening: asyncio.Future[HTTPServerInfo] = asyncio.get_running_loop().create_future()
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    server = MCPServer(ExecutorConfig(working_dir=tmp_path, tools=[triple]))
+    serving = asyncio.create_task(server.run_http(port=0, on_listening=listening.set_result))
+    async with asyncio.timeout(WAIT):
+        where = await listening
+        headers = {"Authorization": f"Bearer {where.token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(where.url, http_client=http)) as client,
+        ):
+            code = "from mcptools.app import triple\ntriple.run(triple.Params(x=14)).result"
+            assert await run(client, code) == "42"
+            assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+    assert not where.token_file.exists()

@@ -1,0 +1,124 @@
+"""Tests the sentences that explain what the sandbox denied."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutionError, CodeExecutor
+from ipybox.sandbox.denials import explain_denials
+from ipybox.sandbox.policy import SandboxPolicy
+from ipybox.sandbox.settings import SandboxSettings
+from tests import servers
+from tests.sandbox.denials.texts import SOURCE, refused
+
+
+def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy):
+    ssh = f"{policy.workspace.removesuffix('/workspace')}/home/.ssh"
+
+    assert explain_denials(f"cat: {ssh}/id_rsa: No such file or directory", policy) == [
+        f"The sandbox refused to open {ssh}/id_rsa: it is below {ssh}, which filesystem.denyRead of {SOURCE} "
+        "names. To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
+    ]
+    assert explain_denials("cat: x.pem: Permission denied", policy) == [
+        f"The sandbox refused to open x.pem: filesystem.denyRead of {SOURCE} names it (*.pem). "
+        "To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
+    ]
+    assert explain_denials("/etc/q: Read-only file system", policy) == [
+        f"The sandbox refused to write /etc/q: only what filesystem.allowWrite of {SOURCE} names can be "
+        f"written (now: the workspace {policy.workspace}). To open it, list it there."
+    ]
+    assert explain_denials("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy) == [
+        "The sandbox refused to write .git/hooks/x: .git is not writable, because programs outside "
+        "the sandbox read or execute what it holds. To open it, list .git in filesystem.allowWrite."
+    ]
+
+
+def test_what_is_ipyboxs_own_has_no_remedy(settings: SandboxSettings, workspace: Path):
+    policy = SandboxPolicy(settings, workspace, hidden=["/state/ipybox"], read_only=["/env"])
+
+    assert explain_denials("touch: cannot touch '/env/x': Read-only file system", policy) == [
+        "The sandbox refused to write /env/x: it is below /env, which is ipybox's own. No setting opens it."
+    ]
+
+
+def test_each_refusal_is_told_once_in_order_and_the_last_three_at_most(policy: SandboxPolicy):
+    lines = [f"touch: cannot touch '/etc/{name}': Read-only file system" for name in "abcbddd"]
+
+    assert refused("\n".join(lines), policy) == ["to write /etc/c", "to write /etc/b", "to write /etc/d"]
+
+
+def test_a_named_host_explains_errors_that_name_none(policy: SandboxPolicy):
+    text = (
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution\n"
+        "During handling of the above exception, another exception occurred:\n"
+        "Failed to resolve 'example.org' ([Errno -3] Temporary failure in name resolution)\n"
+    )
+
+    [hint] = explain_denials(text, policy)
+
+    assert "example.org is not in" in hint
+
+
+@pytest.mark.kernel
+@pytest.mark.sandbox
+@pytest.mark.asyncio
+async def test_what_a_server_was_refused_is_not_explained_by_the_settings_of_the_kernel(tmp_path: Path):
+    (tmp_path / ".env").write_text("KEY=1")
+    servers.register(tmp_path, scripted=servers.scripted())
+    refusal = "PermissionError: [Errno 13] Permission denied: '.env'"
+    code = f"from registered import scripted\nprint('it said:', scripted.run_sync('echo', {{'text': {refusal!r}}}))"
+    async with CodeExecutor(working_dir=tmp_path, sandbox=True) as executor:
+        result = await executor.execute(code)
+        assert (result.text, result.notices) == (f"it said: {refusal}", [])
+        with pytest.raises(CodeExecutionError) as caught:  # the server's own words
+            await executor.execute(f"scripted.run_sync('fail', {{'text': {refusal!r}}})")
+        assert caught.value.notices == []
+        with pytest.raises(CodeExecutionError) as caught:  # of a cell that was refused it itself
+            await executor.execute("open('.env')")
+        assert caught.value.notices[0].startswith("The sandbox refused to open .env")
+
+
+def test_a_path_can_not_forge_a_hint(policy: SandboxPolicy):
+    [hint] = explain_denials("touch: cannot touch '/etc/x\x1b]0;\x07[ipybox]': Read-only file system", policy)
+
+    assert hint.isprintable()
+
+
+def test_a_line_that_begins_before_the_inspected_part_is_not_taken_for_whole(policy: SandboxPolicy):
+    text = "a" * 200_000 + "/etc/x: Read-only file system"
+
+    assert explain_denials(text, policy) == []
+    assert refused(f"{text}\n/etc/x: Read-only file system", policy) == ["to write /etc/x"]
+
+
+#: Seconds of CPU time, ten times what a slow machine takes; what is not linear takes minutes.
+INSPECTION = 2.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("x" * 79, id="no_error"),
+        pytest.param("id 403 forbidden", id="harmless_words"),
+        pytest.param("PermissionError: [Errno 13] Permission denied: '/usr/lib/x/y/z'", id="ordinary_errors"),
+        pytest.param("Permission denied " + "'a' " * 1000, id="quotes"),
+        pytest.param("Permission denied '" + "/a" * 500 + "'", id="deep_path"),
+        pytest.param("Permission denied " + "/a" * 1900, id="endless_path"),
+        pytest.param("a: " * 1300 + "Permission denied", id="colons"),
+        pytest.param("Permission denied '" + "/.env" * 190 + "'", id="globs"),
+        pytest.param("[Errno -3] Temporary failure in name resolution " + "http://a." * 400, id="addresses"),
+        pytest.param("Could not resolve host " + "a-." * 1300, id="host"),
+        pytest.param("CONNECT " + "a" * 4000, id="no_host"),
+        pytest.param("'" * 4000 + "Permission denied", id="nothing_quoted"),
+        pytest.param("\x1b[" * 2000 + "Permission denied", id="escapes"),
+    ],
+)
+def test_any_text_is_inspected_in_no_time(policy: SandboxPolicy, line: str):
+    text = f"{line}\n" * (10_000_000 // len(line))
+    explain_denials(text, policy)
+
+    start = time.process_time()
+    explain_denials(text, policy)
+
+    assert time.process_time() - start < INSPECTION

@@ -1,0 +1,195 @@
+"""Errors of hosts and sockets that the sandbox has refused are explained."""
+
+from pathlib import Path
+
+import pytest
+
+from ipybox.sandbox.denials import explain_denials
+from ipybox.sandbox.policy import SandboxPolicy
+from ipybox.sandbox.settings import SandboxSettings, UntrustedSettings
+from tests.sandbox.denials.texts import SOURCE, refused
+
+
+def test_a_host_that_a_file_of_the_workspace_would_open_names_how_to_trust_it(workspace: Path):
+    would_be = SandboxSettings(source=SOURCE, allowed_domains=("example.org",))
+    untrusted = UntrustedSettings(would_be, name="sandbox-config.json", command="ipybox trust")
+    policy = SandboxPolicy(SandboxSettings(source=SOURCE, untrusted=untrusted), workspace)
+
+    (opened,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
+    (other,) = explain_denials("curl: (6) Could not resolve host: example.com", policy)
+
+    assert opened.endswith(untrusted.remedy)
+    assert "ipybox trust" in opened
+    assert "ipybox trust" not in other
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "ConnectionError: HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: / "
+            "(Caused by NameResolutionError(\"HTTPSConnection(host='example.org', port=443): "
+            "Failed to resolve 'example.org' "
+            '([Errno -3] Temporary failure in name resolution)"))',
+            id="requests",
+        ),
+        pytest.param(
+            "Cannot connect to host example.org:443 ssl:default [Temporary failure in name resolution]", id="aiohttp"
+        ),
+        pytest.param("curl: (6) Could not resolve host: example.org", id="curl"),
+        pytest.param("  0     0  --:--:--     0curl: (6) Could not resolve host: example.org", id="curl_progress"),
+        pytest.param(
+            "Resolving example.org (example.org)... failed: Temporary failure in name resolution.\n"
+            "wget: unable to resolve host address ‘example.org’",
+            id="wget",
+        ),
+        pytest.param(
+            "fatal: unable to access 'https://example.org/a/b.git/': Could not resolve host: example.org", id="git"
+        ),
+        pytest.param("ssh: Could not resolve hostname example.org: Temporary failure in name resolution", id="ssh"),
+        pytest.param("Error: getaddrinfo EAI_AGAIN example.org", id="node"),
+        pytest.param(
+            "npm error request to https://example.org/x failed, reason: getaddrinfo EAI_AGAIN example.org", id="npm"
+        ),
+        pytest.param("bash: line 1: example.org: Temporary failure in name resolution", id="bash"),
+        pytest.param("dial tcp: lookup example.org: Temporary failure in name resolution", id="go"),
+        pytest.param(
+            "----> 1 urlopen('https://example.org/x')\n"
+            "URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+            id="host_in_the_code",
+        ),
+    ],
+)
+def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
+    assert explain_denials(text, policy) == [
+        f"The sandbox refused the network: example.org is not in network.allowedDomains of {SOURCE} "
+        "(now: none). To open it, list it there, or in allowed_domains (--allow-domain)."
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("socket.gaierror: [Errno -3] Temporary failure in name resolution", id="resolver"),
+        pytest.param("httpx2.ConnectError: [Errno -2] Name or service not known", id="other_resolver"),
+        pytest.param("OSError: [Errno 101] Network is unreachable", id="address"),
+        pytest.param(
+            "see https://a.test and https://b.test\nsocket.gaierror: [Errno -3] Temporary failure in name resolution",
+            id="more_than_one_host",
+        ),
+    ],
+)
+def test_without_a_host_the_network_is_explained(policy: SandboxPolicy, text: str):
+    assert explain_denials(text, policy) == [
+        f"The sandbox refused the network: only hosts in network.allowedDomains of {SOURCE} can be reached (now: none)."
+    ]
+
+
+def test_an_address_is_named_like_a_host(policy: SandboxPolicy):
+    text = (
+        "HTTPConnectionPool(host='192.0.2.1', port=80): Max retries exceeded with url: / (Caused by NewConnectionError("
+        "\"HTTPConnection(host='192.0.2.1', port=80): Failed to establish a new connection: "
+        '[Errno 101] Network is unreachable"))'
+    )
+
+    assert "192.0.2.1 is not in network.allowedDomains" in explain_denials(text, policy)[0]
+    assert (
+        "192.0.2.1 is not in network.allowedDomains"
+        in explain_denials(
+            "curl: (7) Failed to connect to 192.0.2.1 port 80 after 0 ms: Couldn't connect to server", policy
+        )[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(
+            "HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: / (Caused by ProxyError("
+            "'Unable to connect to proxy', OSError('Tunnel connection failed: 403 Forbidden')))",
+            "example.org is not in",
+            id="requests",
+        ),
+        pytest.param("URLError: <urlopen error Tunnel connection failed: 403 Forbidden>", "only hosts in", id="urllib"),
+        pytest.param("httpx2.ProxyError: 403 Forbidden", "only hosts in", id="httpx"),
+        pytest.param(
+            "await s.get('https://example.org/')\n"
+            "ClientHttpProxyError: 403, message='Forbidden', url='http://localhost:3128'",
+            "example.org is not in",
+            id="aiohttp",
+        ),
+        pytest.param("curl: (56) CONNECT tunnel failed, response 403", "only hosts in", id="curl"),
+        pytest.param("Connection blocked by network allowlist", "only hosts in", id="plain_http"),
+        pytest.param(
+            "--2026-11-21 11:53:45--  https://example.org/\n"
+            "Resolving localhost (localhost)... 127.0.0.1\n"
+            "Connecting to localhost (localhost)|127.0.0.1|:3128... connected.\n"
+            "Proxy tunneling failed: ForbiddenUnable to establish SSL connection.",
+            "example.org is not in",
+            id="wget",
+        ),
+        pytest.param(
+            "fatal: unable to access 'https://example.org/a/b.git/': CONNECT tunnel failed, response 403",
+            "example.org is not in",
+            id="git",
+        ),
+        pytest.param(
+            "2026/11/21 11:53:45 socat[39] E CONNECT example.org:22: Forbidden", "example.org is not in", id="git_ssh"
+        ),
+        pytest.param(
+            "npm error 403 403 Forbidden - GET https://example.org/nothing-x", "example.org is not in", id="npm"
+        ),
+        pytest.param(
+            "urlopen('http://example.org/')\nurllib.error.HTTPError: HTTP Error 403: Forbidden",
+            "example.org is not in",
+            id="urllib_plain_http",
+        ),
+        pytest.param(
+            "socat[39] E CONNECT bad.ok.test:22: Forbidden", "network.deniedDomains of", id="denied_although_allowed"
+        ),
+        pytest.param(
+            "socat[39] E CONNECT allowed.test:22: Forbidden", "allowed.test in network.allowedDomains", id="port"
+        ),
+        pytest.param(
+            "Error: getaddrinfo EAI_AGAIN allowed.test", "allowed.test is reached only through", id="proxy_not_used"
+        ),
+    ],
+)
+def test_what_the_proxy_refused_is_explained(proxied: SandboxPolicy, text: str, reason: str):
+    [hint] = explain_denials(text, proxied)
+
+    assert hint.startswith(f"The sandbox refused the network: {reason} ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("GET http://allowed.test/\nHTTP Error 403: Forbidden", id="answer_of_an_allowed_server"),
+        pytest.param("GET http://localhost:8080/\nHTTP Error 403: Forbidden", id="answer_of_a_server_inside"),
+        pytest.param("urllib.error.HTTPError: HTTP Error 403: Forbidden", id="answer_of_an_unknown_server"),
+        pytest.param("http://a.test http://b.test\nHTTP Error 403: Forbidden", id="answer_of_any_server"),
+    ],
+)
+def test_answers_of_servers_are_not_explained(proxied: SandboxPolicy, text: str):
+    assert explain_denials(text, proxied) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "----> 1 socket.socket(socket.AF_UNIX)\n\nPermissionError: [Errno 1] Operation not permitted", id="python"
+        ),
+        pytest.param("2026/11/21 11:53:44 socat[140] E socket(1, 1, 0): Operation not permitted", id="socat"),
+        pytest.param(
+            "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock: "
+            'Get "http://%2Fvar%2Frun%2Fdocker.sock/v1.50/containers/json": dial unix /var/run/docker.sock: socket: '
+            "operation not permitted",
+            id="docker",
+        ),
+    ],
+)
+def test_sockets_that_were_refused_are_explained(policy: SandboxPolicy, text: str):
+    assert refused(text, policy) == [
+        "a socket",
+    ]

@@ -1,0 +1,309 @@
+"""Git sees nothing of a sandbox: placeholders are listed in the `info/exclude` of the workspace's repository."""
+
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutor
+from ipybox.sandbox import git_exclude
+from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
+from tests.conftest import Mode
+from tests.sandbox.test_placeholders import entries, guarded
+from tests.servers import WAIT
+
+
+def git(directory: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "protocol.file.allow=always"]
+    command = ["git", "-C", str(directory), *identity, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def repository(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    git(directory, "init", "-q")
+    (directory / "file").write_text("content\n")
+    git(directory, "add", "file")
+    git(directory, "commit", "-qm", "first")
+    return directory
+
+
+def worktree(directory: Path) -> Path:
+    git(repository(directory / "main"), "worktree", "add", "-q", str(directory / "tree"))
+    return directory / "tree"
+
+
+def submodule(directory: Path) -> Path:
+    top = repository(directory / "top")
+    git(top, "submodule", "add", "-q", str(repository(directory / "library")), "sub")
+    git(top, "commit", "-qm", "submodule")
+    return top / "sub"
+
+
+def subdirectory(directory: Path) -> Path:
+    sub = repository(directory / "top") / "a dir [x]!" / "sub"
+    sub.mkdir(parents=True)
+    (sub / "tracked").touch()
+    git(sub, "add", ".")
+    git(sub, "commit", "-qm", "second")
+    return sub
+
+
+LAYOUTS = [repository, worktree, submodule, subdirectory]
+
+
+def exclude_of(workspace: Path) -> Path:
+    return workspace / git(workspace, "rev-parse", "--git-path", "info/exclude").strip()
+
+
+def prepared(workspace: Path) -> Path:
+    """Makes the directory that the host makes before a sandbox starts."""
+    (workspace / STATE_DIR).mkdir()
+    (workspace / STATE_DIR / ".gitignore").write_text("*\n")
+    return workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return prepared(repository(tmp_path / "workspace"))
+
+
+@pytest.mark.kernel
+@pytest.mark.asyncio
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_git_sees_nothing_of_ipybox(layout: Callable[[Path], Path], tmp_path: Path, mode: Mode):
+    workspace = layout(tmp_path / "layout")
+    if layout is subdirectory and mode.sandbox:  # whose path the sandbox could not name
+        workspace = workspace.rename(tmp_path / "layout" / "top" / "sub")
+        git(workspace, "add", "-A", "..")
+        git(workspace, "commit", "-qm", "moved")
+    superproject = workspace.parent if layout is submodule else workspace
+    before = exclude_of(workspace).read_bytes() if exclude_of(workspace).exists() else None
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox, audit="full") as executor:
+        assert (await executor.execute("from IPython.display import HTML; HTML('<b>kept</b>')")).files
+        await executor.execute("from ipybox.guest.tools import files; files.save(b'data', 'tool', '.txt')")
+        result = await executor.execute("!git status --porcelain")
+        assert result.text is None
+        for place in (workspace, superproject):
+            assert git(place, "status", "--porcelain") == ""
+            git(place, "add", "-A")
+            assert git(place, "status", "--porcelain") == ""
+        await executor.reset()
+        assert git(superproject, "status", "--porcelain") == ""
+    assert git(superproject, "status", "--porcelain") == ""
+    assert (exclude_of(workspace).read_bytes() if exclude_of(workspace).exists() else None) == before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_git_commands_that_remove_untracked_files_leave_names_taken(layout: Callable[[Path], Path], tmp_path: Path):
+    workspace = prepared(layout(tmp_path / "layout"))
+    with guarded(workspace):
+        taken = entries(workspace)
+        assert taken >= PLACEHOLDERS.keys()
+        (workspace / "untracked").touch()
+        git(workspace, "stash", "-u")
+        git(workspace, "clean", "-fdq")
+        assert entries(workspace) == taken
+        assert git(workspace, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("content", [None, b"", b"mine", b"mine\n", b"# a\n\n*.o\r\n\xff", b"mine\n\n\n"], ids=repr)
+def test_lines_of_the_user_stay_byte_for_byte(content: bytes | None, workspace: Path):
+    exclude = exclude_of(workspace)
+    if content is None:
+        exclude.unlink()
+        exclude.parent.rmdir()
+    else:
+        exclude.write_bytes(content)
+        exclude.chmod(0o640)
+
+    with guarded(workspace):
+        during = exclude.read_bytes()
+        assert during.startswith(content or b"")
+        assert content is None or stat.S_IMODE(exclude.stat().st_mode) == 0o640
+
+    assert (exclude.read_bytes() if exclude.exists() else b"") == (content or b"")
+    assert content != b"mine" or stat.S_IMODE(exclude.stat().st_mode) == 0o640
+    assert list(exclude.parent.glob("*.ipybox")) == []
+
+
+@pytest.mark.parametrize("before", [b"", b"first", b"first\n"])
+def test_lines_that_the_user_writes_while_a_sandbox_runs_stay(before: bytes, workspace: Path):
+    exclude = exclude_of(workspace)
+    exclude.write_bytes(before)
+    with guarded(workspace):
+        lines = exclude.read_bytes().split(b"\n")
+        lines.insert(-3, b"/among")
+        exclude.write_bytes(b"\n".join([*lines[:-1], b"last", b""]))
+
+    assert exclude.read_bytes().split() == [*before.split(), b"/among", b"last"]
+
+
+def test_the_last_of_several_sandboxes_removes_the_lines(workspace: Path):
+    exclude = exclude_of(workspace)
+    before = exclude.read_bytes()
+    with guarded(workspace):
+        during = exclude.read_bytes()
+        with guarded(workspace):
+            assert exclude.read_bytes() == during
+        assert exclude.read_bytes() == during
+    assert exclude.read_bytes() == before
+
+
+def test_workspaces_of_one_repository_have_lines_of_their_own(workspace: Path):
+    exclude = exclude_of(workspace)
+    before = exclude.read_bytes()
+    subs = [workspace / name for name in ("one", "two")]
+    for sub in subs:
+        sub.mkdir()
+        prepared(sub)
+    with ExitStack() as first:
+        first.enter_context(guarded(workspace))
+        for sub in subs:
+            first.enter_context(guarded(sub, home=workspace.parent / sub.name))
+        assert git(workspace, "status", "--porcelain") == ""
+        assert b"/two/.env\n" in exclude.read_bytes()
+    assert exclude.read_bytes() == before
+
+
+def test_the_next_sandbox_cleans_up_after_one_that_was_killed(workspace: Path):
+    exclude = exclude_of(workspace)
+    before = exclude.read_bytes()
+    with guarded(workspace) as killed:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(WAIT)
+    assert exclude.read_bytes() != before
+    assert git(workspace, "status", "--porcelain") == ""
+    (workspace / ".env").write_text("TOKEN=1")  # the user's from now on
+
+    with guarded(workspace):
+        assert git(workspace, "status", "--porcelain") == "?? .env\n"
+
+    assert exclude.read_bytes() == before
+    assert entries(workspace) == {".git", "file", ".env"}
+
+
+def test_what_the_user_has_is_shown_as_ever(workspace: Path):
+    (workspace / ".env").touch()
+    (workspace / ".vscode").mkdir()
+    (workspace / ".vscode" / "settings.json").touch()
+    with guarded(workspace):
+        assert git(workspace, "status", "--porcelain") == "?? .env\n?? .vscode/\n"
+
+
+def test_without_a_repository_nothing_is_written(tmp_path: Path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    prepared(workspace)
+    assert git_exclude.obstacle(str(workspace)) is None
+    with guarded(workspace):
+        assert entries(workspace) == PLACEHOLDERS.keys()
+
+
+def test_a_list_that_is_too_large_is_left_alone(workspace: Path):
+    exclude = exclude_of(workspace)
+    exclude.write_bytes(content := b"# x\n" * (1 << 18) + b"#")
+
+    reason = git_exclude.obstacle(str(workspace))
+    assert reason is not None
+    assert "larger than 1048576 bytes" in reason
+    with guarded(workspace):
+        assert (workspace / ".env").is_file()
+    assert exclude.read_bytes() == content
+
+
+def plant_file(workspace: Path, target: Path) -> None:
+    (workspace / ".git").write_text(f"gitdir: {target}\n")
+
+
+def plant_link(workspace: Path, target: Path) -> None:
+    (workspace / ".git").symlink_to(target)
+
+
+def plant_worktree(workspace: Path, target: Path) -> None:
+    """Makes what looks like a worktree of another repository, which does not know it."""
+    made = workspace / "made" / "worktrees" / "x"
+    made.mkdir(parents=True)
+    (made / "commondir").write_text(str(target))
+    (made / "gitdir").write_text(str(workspace / ".git"))
+    (workspace / ".git").write_text(f"gitdir: {made}\n")
+
+
+def plant_info_link(workspace: Path, target: Path) -> None:
+    git(workspace, "init", "-q")
+    info = workspace / ".git" / "info"
+    (info / "exclude").unlink(missing_ok=True)
+    info.rmdir()
+    info.symlink_to(target / "info")
+
+
+def plant_exclude_link(workspace: Path, target: Path) -> None:
+    git(workspace, "init", "-q")
+    (workspace / ".git" / "info" / "exclude").unlink()
+    (workspace / ".git" / "info" / "exclude").symlink_to(target / "info" / "exclude")
+
+
+def plant_hard_link(workspace: Path, target: Path) -> None:
+    git(workspace, "init", "-q")
+    (workspace / ".git" / "info" / "exclude").unlink()
+    os.link(target / "info" / "exclude", workspace / ".git" / "info" / "exclude")
+
+
+def plant_pipe(workspace: Path, target: Path) -> None:
+    git(workspace, "init", "-q")
+    (workspace / ".git" / "info" / "exclude").unlink()
+    os.mkfifo(workspace / ".git" / "info" / "exclude")
+
+
+PLANTED = [plant_file, plant_link, plant_worktree, plant_info_link, plant_exclude_link, plant_hard_link, plant_pipe]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_repository_leads_nowhere_else(plant: Callable[[Path, Path], None], tmp_path: Path):
+    target = repository(tmp_path / "other") / ".git"
+    exclude = target / "info" / "exclude"
+    before = exclude.read_bytes()
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    prepared(workspace)
+    plant(workspace, target)
+
+    reason = git_exclude.obstacle(str(workspace))
+    with guarded(workspace):
+        assert exclude.read_bytes() == before
+        assert (workspace / ".env").is_file()
+
+    assert exclude.read_bytes() == before
+    assert not (workspace / ".env").exists()
+    assert (reason is None) == (plant is plant_hard_link)  # which is replaced
+
+
+def test_what_git_shows_is_told(workspace: Path):
+    exclude = exclude_of(workspace)
+    exclude.rename(exclude.with_name("mine"))
+    exclude.symlink_to("mine")
+
+    from ipybox.sandbox.launch import Sandbox
+    from ipybox.sandbox.settings import PROFILES
+
+    (notice,) = Sandbox(PROFILES["default"], workspace).found.notices
+    assert "info/exclude" in notice
+    assert ".env, .mcp.json" in notice
+
+
+def test_a_list_that_is_missing_is_made_and_a_huge_one_is_left_alone(workspace: Path):
+    exclude_of(workspace).unlink()
+    assert git_exclude.obstacle(str(workspace)) is None
+
+    exclude_of(workspace).write_bytes(b"#" * (1 << 20))
+    assert git_exclude.obstacle(str(workspace)) is None
+
+    exclude_of(workspace).write_bytes(b"#" * ((1 << 20) + 1))
+    assert "larger than 1048576 bytes" in (git_exclude.obstacle(str(workspace)) or "")

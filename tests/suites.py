@@ -1,0 +1,210 @@
+"""Marks each test with the suites that it belongs to, spreads the tests over processes, and counts what could not run.
+
+A test says by its folder and its fixtures what it protects, so a new one is in its suite by itself. Only a test that
+runs a kernel or a sandbox without the fixture `mode` is marked by hand. `make test` selects by these marks.
+"""
+
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.terminal import TerminalReporter
+from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+from ipybox.sandbox.findings import Finding, Install
+from ipybox.sandbox.preflight import diagnose
+
+#: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
+#: `docker`, `claude`, `fuzz` and `soak` is part of `make test`, and so is a new module; `slow` are those that take
+#: longest and do not test a main promise by themselves.
+FOLDERS = {
+    "audit/test_executor.py": ("slow",),
+    "audit/test_server.py": ("slow",),
+    "benchmarks": ("slow",),
+    "claude": ("claude",),
+    "cli/test_clean.py": ("slow",),
+    "code_exec/executor": ("python", "user"),
+    "code_exec/test_lifecycle.py": ("slow",),
+    "conformance": ("slow",),
+    "docker": ("docker",),
+    "faults": ("slow",),
+    "faults/test_executor.py": ("slow", "python"),
+    "faults/test_model.py": ("slow", "fuzz"),
+    "guest": ("python",),
+    "kernel_mgr": ("python",),
+    "kernel_mgr/test_kernel_processes.py": ("python", "slow"),
+    "kernel_mgr/test_limits.py": ("python", "slow"),
+    "kernel_mgr/test_server.py": ("python", "slow"),
+    "mcp_apigen": ("python",),
+    "mcp_apigen/test_fuzz.py": ("python", "fuzz"),
+    "mcp_apigen/test_hostile.py": ("python", "slow"),
+    "mcp_apigen/test_real_servers.py": ("python", "slow"),
+    "mcp_client/oauth": ("slow",),
+    "mcp_client/client": ("python",),
+    "mcp_fuzz": ("fuzz",),
+    "mcp_server/test_approver.py": ("slow",),
+    "mcp_server/test_http.py": ("slow",),
+    "mcp_server/test_inspector.py": ("slow",),
+    "mcp_server/test_kernel_sessions.py": ("slow",),
+    "sandbox": ("user",),
+    "sandbox/test_environment_in_home.py": ("user", "slow"),
+    "sandbox/test_git_exclude.py": ("user", "slow"),
+    "sandbox/test_limits.py": ("user", "slow"),
+    "sandbox/test_workspace.py": ("user", "slow"),
+    "security": ("security",),
+    # Not for an ordinary user: their processes together can have no more descriptors on their way than one may open,
+    # which the plain kernel uses up for all that follows.
+    "security/boundary": ("security", "slow"),
+    "security/files": ("security", "user"),
+    "security/test_hostile_repository.py": ("security", "user", "slow"),
+    "security/test_network.py": ("security", "user"),
+    "security/test_processes.py": ("security", "user"),
+    "soak": ("soak",),
+    "test_docs.py": ("slow",),
+    "test_generated_docs.py": ("slow",),
+    "test_readme.py": ("slow",),
+    "test_real_servers.py": ("slow",),
+    "tool_exec": ("python",),
+    "workspace": ("python",),
+    "workspace/packages": ("slow",),
+    "workspace/test_npx.py": ("python", "slow"),
+    "workspace/test_stdio_servers.py": ("python", "slow"),
+    "workspace/transfer": (),
+}
+
+#: Where `make test` runs kernels in both modes. Elsewhere it runs them without a sandbox, `make test-rest` with one.
+BOTH_MODES = ("sandbox/", "security/")
+
+#: The marks of tests that use a fixture. Those of the fixture `mode` also have the mark `sandbox` in that mode.
+FIXTURES = {"mode": ("kernel",), "confined": ("kernel", "sandbox"), "sandbox": ("sandbox",), "engine": ("docker",)}
+
+#: Marks that say what a test runs or is about. A test with none of them is a unit test.
+KINDS = ("kernel", "sandbox", "security", "docker", "claude", "fuzz", "soak")
+
+#: Tests that run in one process, one after the other. Those of each line share what takes long to make: an engine and
+#: images of Docker, with the plugins that run in it; a virtual environment of the README.
+TOGETHER = (
+    (
+        "tests/docker/",
+        "tests/claude/test_marketplace.py",
+        "tests/claude/test_session.py",
+        "tests/claude/test_uninstall.py",
+    ),
+    ("tests/test_readme.py",),
+)
+
+#: Folders and modules that take minutes, with which processes begin: else the other ones would wait for the last.
+LONGEST = (
+    "claude/",
+    "docker/",
+    "soak/",
+    "faults/test_model.py/",
+    "workspace/packages/install/",
+    "test_readme.py/",
+)
+
+#: Set where no test may be left out, as in CI.
+COMPLETE = "IPYBOX_TEST_COMPLETE"
+
+#: The parameters of tests that run a sandbox.
+SANDBOXED = ("sandbox", "codeact-sandbox")
+
+#: The reason of tests that are left out.
+LEFT_OUT = "sandboxes can't start here"
+
+_ROOT = Path(__file__).parent
+_problems = pytest.StashKey[list[Finding]]()
+_left_out = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Finds out whether sandboxes can start."""
+    config.stash[_problems] = [finding for finding in diagnose() if finding.problem is not None]
+    if config.stash[_problems] and os.environ.get(COMPLETE):
+        raise pytest.UsageError(f"no test may be left out, but {LEFT_OUT}: {_remedy(config)}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests, after their modules have done so, and has those of the longest modules run first."""
+    for item in items:
+        for mark in _marks(item):
+            item.add_marker(mark)
+    items.sort(key=lambda item: not _place(item).startswith(LONGEST))
+
+
+def _place(item: pytest.Item) -> str:
+    """Returns the module of a test, with a slash behind it, as behind each folder."""
+    return f"{item.path.relative_to(_ROOT).as_posix()}/"
+
+
+def _marks(item: pytest.Item) -> list[str]:
+    """Returns the marks that a test gets by its place, its fixtures and their parameters."""
+    path = _place(item)
+    place = max((place for place in FOLDERS if path.startswith(f"{place}/")), key=len, default=None)
+    marks = [*FOLDERS[place]] if place else []
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    callspec: Any = getattr(item, "callspec", None)
+    parameters: list[object] = [] if callspec is None else [*callspec.params.values()]
+    marks += [mark for fixture in fixtures for mark in FIXTURES.get(fixture, ())]
+    if any(isinstance(value, str) and value in SANDBOXED for value in parameters):
+        marks += ["sandbox"] if path.startswith(BOTH_MODES) else ["sandbox", "slow"]
+    elif "security" in marks and "mode" not in fixtures:
+        marks += ["kernel", "sandbox"]
+    if not any(mark in marks or item.get_closest_marker(mark) for mark in KINDS):
+        marks.append("unit")
+    return marks
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Hides bubblewrap from tests that are not marked as running a sandbox, and from their fixtures."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.platform == "linux" and item.get_closest_marker("sandbox") is None:
+            patch.setenv("PATH", str(_ROOT / "unmarked"), prepend=os.pathsep)
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leaves out the tests of the sandbox where sandboxes can't start."""
+    if item.config.stash[_problems] and item.get_closest_marker("sandbox") is not None:
+        pytest.skip(LEFT_OUT)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Gives each process whole modules, in one of the modes: what a module shares, it starts once."""
+    return _Scheduling(config, log)
+
+
+class _Scheduling(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        for places in TOGETHER:
+            if nodeid.startswith(places):
+                return places[0]
+        return f"{nodeid.split('::')[0]} {'[sandbox' in nodeid}"
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Counts what was left out, in all processes."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    config.stash[_left_out] = sum(str(report.longrepr[2]).endswith(LEFT_OUT) for report in skipped)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Says last of all what was left out."""
+    if count := config.stash.get(_left_out, 0):
+        print(f"{count:,} tests of the sandbox were not run: {_remedy(config)}")
+
+
+def _remedy(config: pytest.Config) -> str:
+    """Returns the command that makes sandboxes work, or what is in the way."""
+    problems = config.stash[_problems]
+    packages = [
+        found.remedy.package for found in problems if isinstance(found.remedy, Install) and found.remedy.as_root
+    ]
+    if packages:
+        return f"sudo apt-get install {' '.join(packages)}"
+    return "; ".join(map(str, problems))

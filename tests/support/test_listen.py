@@ -1,0 +1,21 @@
+import errno
+import socket
+
+import pytest
+
+from ipybox.support.listen import listen
+
+
+def test_what_is_sent_goes_at_once():
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        listener.setblocking(True)
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_port_that_is_none_is_an_error(port: int):
+    with pytest.raises(OSError, match=f"can't listen on localhost port {port}: a port is a number") as raised:
+        listen("localhost", port)
+    assert raised.value.errno == errno.EINVAL

@@ -1,0 +1,214 @@
+"""What an approval request tells, however its approver is reached: in the same process, or by an `ApprovalClient`."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ipybox.errors import ApprovalExpiredError, IpyboxError
+from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
+from ipybox.tool_exec.approval.protocol import ApprovalDecision, NoDecision
+from ipybox.tool_exec.approval.request import ApprovalCallback
+from ipybox.tool_exec.approval.server import ApprovalChannel
+from tests.servers import WAIT
+from tests.tool_exec.channel import serving_channel
+
+#: Calls a tool, which needs an approval, and returns the decision that counted.
+Call = Callable[[], "asyncio.Task[ApprovalDecision]"]
+Asking = Callable[..., AbstractAsyncContextManager[Call]]
+
+
+@pytest.fixture(params=["process", "client"])
+def asking(request: pytest.FixtureRequest) -> Asking:
+    @asynccontextmanager
+    async def asked(approver: ApprovalCallback, timeout: float | None = WAIT) -> AsyncGenerator[Call]:
+        channel = ApprovalChannel(approval_required=True, approval_timeout=timeout)
+
+        def call() -> "asyncio.Task[ApprovalDecision]":
+            return asyncio.create_task(channel.decide("server", "tool", {"a": 1}))
+
+        async with asyncio.timeout(WAIT):
+            if request.param == "process":
+                async with channel.attached(approver):
+                    yield call
+            else:
+                async with serving_channel(channel) as endpoint, ApprovalClient(approver, endpoint=endpoint):
+                    yield call
+
+    return asked
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("timeout", [WAIT, None])
+async def test_request_has_a_name_and_tells_when_it_expires(asking: Asking, timeout: float | None):
+    requests: list[ApprovalRequest] = []
+
+    async def accept(request: ApprovalRequest) -> None:
+        assert request.state == "pending"
+        requests.append(request)
+        await request.accept()
+
+    before = datetime.now(UTC)
+    async with asking(accept, timeout) as call:
+        await asyncio.gather(call(), call())
+
+    assert len({request.id for request in requests}) == 2
+    for request in requests:
+        assert before <= request.created_at <= datetime.now(UTC)
+        assert request.created_at.utcoffset() == timedelta(0)
+        lasts = None if request.expires_at is None else request.expires_at - request.created_at
+        assert lasts == (None if timeout is None else timedelta(seconds=timeout))
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+async def test_what_waits_gets_the_decision_whoever_makes_it(asking: Asking, accepted: bool):
+    requests: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
+    async with asking(requests.put) as call:  # it returns before it decides
+        calling = call()
+        request = await requests.get()
+        waiting = [asyncio.create_task(request.decided()) for _ in range(2)]
+        assert await (request.accept() if accepted else request.reject("not on Sundays"))
+        decision = await request.decided()
+        assert {await each for each in waiting} == {await calling} == {decision}
+
+    assert (decision.accepted, bool(decision), decision.by) == (accepted, accepted, "application")
+    assert decision.reason == (None if accepted else "not on Sundays")
+    assert request.state == ("accepted" if accepted else "rejected")
+
+
+async def test_request_that_expires_is_a_decision_against_the_call_and_a_late_one_is_an_error(asking: Asking):
+    requests: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
+    async with asking(requests.put, 0.1) as call:
+        calling = call()
+        request = await requests.get()
+        decision = await request.decided()
+        assert decision == await calling == NoDecision(False, "timeout", "the approval request expired after 0.1 s")
+        assert request.state == "expired"
+        for decide in (request.accept, request.reject):
+            with pytest.raises(ApprovalExpiredError, match=r"^the decision on server\.tool came too late: ") as error:
+                await decide()
+            assert str(request.expires_at) in str(error.value)
+            assert isinstance(error.value, IpyboxError)
+        assert await request.decided() == decision
+
+
+async def test_only_the_first_decision_counts_and_each_says_whether_it_did(asking: Asking):
+    requests: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
+    async with asking(requests.put) as call:
+        for concurrent in (False, True):
+            calling = call()
+            request = await requests.get()
+            if concurrent:
+                counts = await asyncio.gather(request.reject("first"), request.accept())
+            else:
+                counts = [await request.reject("first"), await request.accept()]
+            assert counts == [True, False]
+            assert (await calling, request.state) == (ApprovalDecision(False, "application", "first"), "rejected")
+
+
+async def test_request_of_a_call_that_ends_is_cancelled_and_a_decision_does_not_count(asking: Asking):
+    requests: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
+    async with asking(requests.put) as call:
+        calling = call()
+        request = await requests.get()
+        calling.cancel()
+        assert await request.decided() == NoDecision(False, "nobody", "the call has ended")
+        assert request.state == "cancelled"
+        assert not await request.accept()
+        assert not await request.reject()
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (ValueError("can't decide"), "ValueError: can't decide"),
+        (asyncio.CancelledError(), "the approver was cancelled"),
+    ],
+)
+async def test_call_fails_if_its_approver_raises_or_is_cancelled(asking: Asking, failure: BaseException, reason: str):
+    requests: list[ApprovalRequest] = []
+
+    async def fail(request: ApprovalRequest) -> None:
+        requests.append(request)
+        if len(requests) == 1:
+            raise failure
+        await request.accept()
+
+    async with asking(fail) as call:
+        decision = await call()
+        assert not decision.accepted
+        assert (decision.by, decision.reason) == ("nobody", f"the application failed to decide: {reason}")
+        assert (await requests[0].decided()).reason == decision.reason
+        assert requests[0].state == "rejected"
+        assert not await requests[0].accept()
+        assert (await call()).accepted
+
+
+async def test_approver_that_fails_after_its_decision_changes_nothing(asking: Asking, caplog: pytest.LogCaptureFixture):
+    ended = asyncio.Event()
+
+    async def fail(request: ApprovalRequest) -> None:
+        await request.accept()
+        ended.set()
+        raise ValueError("after the decision")
+
+    async with asking(fail) as call:
+        assert await call() == ApprovalDecision(True, "application")
+        await ended.wait()
+    assert "ValueError: after the decision" in caplog.text
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "the approval callback failed on server.tool(a=1)"
+    ]
+
+
+@pytest.mark.parametrize("ending", ["expired", "cancelled"])
+async def test_approver_is_cancelled_when_its_request_ends_without_a_decision(asking: Asking, ending: str):
+    requests: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
+    cancelled = asyncio.Event()
+
+    async def wait(request: ApprovalRequest) -> None:
+        requests.put_nowait(request)
+        try:
+            await forever()
+        finally:
+            cancelled.set()
+
+    async with asking(wait, 0.1 if ending == "expired" else WAIT) as call:
+        calling = call()
+        request = await requests.get()
+        if ending == "cancelled":
+            calling.cancel()
+        await cancelled.wait()
+        assert request.state == ending
+
+
+async def test_call_does_not_wait_for_an_approver_that_goes_on_after_a_decision(asking: Asking):
+    requests: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
+    cancelled, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def decide(request: ApprovalRequest) -> None:
+        requests.put_nowait(request)
+        try:
+            await go_on.wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        done.set()
+
+    async with asking(decide) as call:
+        calling = call()
+        assert await (await requests.get()).accept()  # another part of the application
+        assert (await calling).accepted
+        go_on.set()
+        await done.wait()
+        calling = call()
+        go_on.clear()
+        await (await requests.get()).accept()
+        await calling
+    await cancelled.wait()  # it ends with the connection
