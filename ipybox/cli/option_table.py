@@ -107,6 +107,14 @@ OPTIONS = (
         syntax={"choices": IMAGES},
     ),
     Option(
+        name="structured_results",
+        help="return structured content with an output schema in addition to text and images, for programs that read "
+        "results; clients such as Claude Code then show the model neither text nor images",
+        receiver=Receiver.SERVER,
+        passed_on=True,
+        syntax={"action": "store_true"},
+    ),
+    Option(
         name="resources",
         help="announce long outputs as MCP resources to every client (always), or to all except Claude Code, "
         "which adds resource tools to the model's context (auto, the default)",

@@ -4,7 +4,7 @@
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
@@ -133,8 +133,8 @@ class CellRunner:
                 except ExecutionTimeoutError as exc:
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
                     output = self._noticed(exc.output, cell)
-                    self._expect_restarted_kernel(cell)
-                    raise error(str(exc), output) from None
+                    restarted = self._expect_restarted_kernel(cell) or output.kernel_restarted
+                    raise error(str(exc), replace(output, kernel_restarted=restarted)) from None
                 except TimeoutError as exc:
                     if cell.deadline.reason is not CANCELLED:
                         raise
@@ -176,13 +176,14 @@ class CellRunner:
             self._kernel.expected_kernel_id = client.kernel_id
         return client
 
-    def _expect_restarted_kernel(self, cell: Cell) -> None:
-        """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so."""
+    def _expect_restarted_kernel(self, cell: Cell) -> bool:
+        """Returns whether a timeout restarted the kernel. Its message says so: the loss then counts as reported."""
         client = self._kernel.client
-        if client is not None and client.alive:
-            if client.kernel_id != self._kernel.expected_kernel_id:
-                cell.reported.append(STATE_LOST)
-            self._kernel.expected_kernel_id = client.kernel_id
+        if client is None or not client.alive or client.kernel_id == self._kernel.expected_kernel_id:
+            return False
+        cell.reported.append(STATE_LOST)
+        self._kernel.expected_kernel_id = client.kernel_id
+        return True
 
     def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
         """Returns the output with all notices: the session's, those about the output, and explanations of denials.
@@ -194,9 +195,12 @@ class CellRunner:
         explained = self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
         self._recorder.denied("sandbox", explained)
         notices = [*self._kernel.notices, *output.notices, *explained]
+        restarted = any(notice.startswith(STATE_LOST) for notice in self._kernel.notices)
         cell.reported.extend(self._kernel.notices)
         self._kernel.notices.clear()
-        return CodeExecutionResult(output.text, output.images, output.image_data, output.files, notices, output.outputs)
+        return CodeExecutionResult(
+            output.text, output.images, output.image_data, output.files, notices, output.outputs, restarted
+        )
 
     def _describe(self, exc: ExecutionError) -> str:
         """Returns the message of an error; if a limit ended the kernel, the message names the limit."""

@@ -70,11 +70,11 @@ class Execution:
     @property
     def raised(self) -> RaisedException | None:
         """The exception that the execution ended with, if any."""
-        content = self._error or {}
-        name, value = content.get("ename"), content.get("evalue")
-        if not isinstance(name, str):
+        content = self._error
+        if content is None:
             return None
-        return RaisedException(plain(name), plain(value) if isinstance(value, str) else "", plain(_traceback(content)))
+        name, value = (text if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
+        return RaisedException(plain(name) or "Error", plain(value), plain(_traceback(content)))
 
     @property
     def _error(self) -> dict[str, Any] | None:

@@ -22,6 +22,8 @@ class ExecutionOutput:
         outputs: What the cell printed and displayed, in order: a `Stream` for each run of text on stdout or stderr, a
             `Display` for each display, and a `Result` for the value of its last expression. `text`, `images` and
             `files` are views of the same data.
+        kernel_restarted: Whether the kernel was replaced since the last result, so that variables, imports and
+            definitions of earlier cells are lost. A reset that the application asked for does not count.
     """
 
     text: str | None
@@ -30,3 +32,4 @@ class ExecutionOutput:
     files: list[Path] = field(default_factory=list[Path])
     notices: list[str] = field(default_factory=list[str])
     outputs: tuple[Stream | Display, ...] = field(default=(), repr=False, compare=False)
+    kernel_restarted: bool = field(default=False, repr=False, compare=False)

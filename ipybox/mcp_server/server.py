@@ -48,6 +48,8 @@ class MCPServer:
         audit: What the workspace's audit log contains: code and arguments of tool calls without secrets (`full`), only
             their hashes (`hash`), or nothing (`off`).
         register_timeout: Seconds in which an MCP server must answer at its registration, which may include a download.
+        structured_results: Whether results of cells have structured content with an output schema, too. Some clients,
+            such as Claude Code, then show the model only that, and no images.
 
     Raises:
         ValueError: If an allowed directory does not exist or can't be allowed, `max_sessions` allows no session, or the
@@ -66,6 +68,7 @@ class MCPServer:
         approve: "Approval | Callable[[], ApprovalPolicy]" = "auto",
         audit: AuditOption = "full",
         register_timeout: float = REGISTRATION_TIMEOUT,
+        structured_results: bool = False,
     ):
         config = config or ExecutorConfig()
         if config.approval_policy is not None or config.approver is not None or config.audit is not None:
@@ -79,6 +82,7 @@ class MCPServer:
         self._images: Images = images
         self._resources = resources
         self._instructions: Instructions = instructions
+        self._structured_results = structured_results
         self._tools: ToolHandlers | None = None
 
     async def __aenter__(self) -> Self:
@@ -148,6 +152,7 @@ class MCPServer:
             images=self._images,
             resources=self._resources,
             instructions=self._instructions,
+            structured_results=self._structured_results,
         )
         return self._tools.server
 

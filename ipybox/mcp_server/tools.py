@@ -22,6 +22,7 @@ from ipybox.mcp_server.instructions import TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
 from ipybox.mcp_server.progress import progress_of
 from ipybox.mcp_server.registration import ServerRegistrar
+from ipybox.mcp_server.results.cell_result import CellResult, refused
 from ipybox.mcp_server.results.failure import failure_result
 from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.results.store import OutputStore
@@ -52,6 +53,7 @@ class ToolHandlers:
         images: How images are returned: as paths of their files, as images for the model, or as both.
         resources: Whether Claude Code, too, learns that it can read long outputs as resources.
         instructions: How detailed the instructions for the agent are.
+        structured_results: Whether the results of cells have structured content, too, with an output schema.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class ToolHandlers:
         images: Images = "both",
         resources: bool = False,
         instructions: Instructions = "full",
+        structured_results: bool = False,
     ):
         self._services = services
         self._registrations = ServerRegistrar(self._generate)
         outputs = OutputStore(services.config.workspace)
-        self._results = ToolResultBuilder(outputs, images)
+        self._results = ToolResultBuilder(outputs, images, structured=structured_results)
+        self._structured = structured_results
         self._resources = resources
         #: The SDK's server, which has the tools.
         with _unchanged_logging():
@@ -119,7 +123,7 @@ class ToolHandlers:
         session: Annotated[str, Field(description="Each name is a kernel; they run in parallel")] = DEFAULT_SESSION,
         *,
         context: mcpserver.Context[Any, Any],
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> Annotated[CallToolResult, CellResult] | InputRequiredResult:
         """Executes Python code in a stateful IPython kernel, which can import the generated tool APIs.
 
         Returns what the code printed and displayed. Images are shown and saved.
@@ -129,10 +133,10 @@ class ToolHandlers:
             async with progress_of(context) as progress:
                 result = await self._services.run_cell(session, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
-            return await self._results.failure(exc, max_output_chars, resources=resources)
+            return await self._results.failure(exc, max_output_chars, session=session, resources=resources)
         if isinstance(result, InputRequiredResult):
             return result
-        return await self._results.success(result, max_output_chars, resources=resources)
+        return await self._results.success(result, max_output_chars, session=session, resources=resources)
 
     async def install_package(
         self,
@@ -186,14 +190,18 @@ class ToolHandlers:
             description=inspect.getdoc(tool),
             annotations=annotations,
             meta=META,
-            structured_output=False,
+            # Of the other tools, a result is one sentence, or a list with a name on each line.
+            structured_output=self._structured and tool == self.execute_ipython_cell,
         )
         describe(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         """Answers a request, and starts a session after the first one (middleware of the SDK's server)."""
         try:
-            return _trimmed(await call_next(ctx), resources=self._knows_resources(ctx))
+            answer = await call_next(ctx)
+            if self._structured:
+                answer = _structured(ctx, answer)
+            return _trimmed(answer, resources=self._knows_resources(ctx))
         finally:
             self._services.start()
 
@@ -243,11 +251,32 @@ def _trimmed(answer: Any, *, resources: bool) -> Any:
             return {**answer, "capabilities": {"tools": capabilities.get("tools", {}), **announced}}
         case {"tools": [*tools]}:
             for tool in tools:
-                schema = tool["inputSchema"]
-                schema.pop("title", None)
-                for parameter in schema["properties"].values():
-                    parameter.pop("title", None)
+                for schema in (tool["inputSchema"], tool.get("outputSchema", {})):
+                    for part in (schema, *schema.get("$defs", {}).values()):
+                        part.pop("title", None)
+                        for field in part.get("properties", {}).values():
+                            field.pop("title", None)
             return answer
+        case _:
+            return answer
+
+
+def _structured(ctx: ServerRequestContext[Any, Any], answer: Any) -> Any:
+    """Adds structured content to an error of the SDK in place of a cell's result, such as one about arguments."""
+    match ctx.method, ctx.params, answer:
+        case (
+            "tools/call",
+            {"name": ToolHandlers.execute_ipython_cell.__name__, **params},
+            {"isError": True, "content": [{"text": str(text)}]},
+        ) if "structuredContent" not in answer:
+            match params.get("arguments"):
+                case {"session": str(session)}:
+                    pass
+                case {"session": _}:
+                    session = None
+                case _:
+                    session = DEFAULT_SESSION
+            return {**answer, "structuredContent": refused(text, session).content()}
         case _:
             return answer
 

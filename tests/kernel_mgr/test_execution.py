@@ -47,8 +47,15 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
         pytest.param(
             {"ename": "E", "evalue": {}, "traceback": 1}, "E: {}", RaisedException("E", "", ""), id="no_texts"
         ),
-        pytest.param({"ename": ["E"], "evalue": "v", "traceback": [1]}, "1", None, id="no_name"),
-        pytest.param({"status": "aborted"}, "Error: the kernel gave no reason", None, id="aborted"),
+        pytest.param(
+            {"ename": ["E"], "evalue": "v", "traceback": [1]}, "1", RaisedException("Error", "v", "1"), id="no_name"
+        ),
+        pytest.param(
+            {"status": "aborted"},
+            "Error: the kernel gave no reason",
+            RaisedException("Error", "", ""),
+            id="aborted",
+        ),
     ],
 )
 def test_an_error_has_its_parts_whatever_code_sends(

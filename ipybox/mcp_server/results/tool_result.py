@@ -1,5 +1,7 @@
 """The MCP tool result of an execution: its truncated output, ipybox's messages about it, and images.
 
+If that is enabled, the same is there as structured content, too (`cell_result`).
+
 ipybox's messages are a separate block of text after the output, so that code can't forge them. A client may show a
 model the blocks as one text: if the output contains ipybox's mark, a last line says that the code printed it.
 
@@ -10,6 +12,7 @@ import asyncio
 import binascii
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,11 +20,13 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
 from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.mcp_server.choices import Images
+from ipybox.mcp_server.results.cell_result import CellError, CellResult, SavedFile
 from ipybox.mcp_server.results.failure import failure_text
 from ipybox.mcp_server.results.model_images import ModelImage, model_images
 from ipybox.mcp_server.results.resources import output_uri
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.terminal import drawn
+from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -40,78 +45,152 @@ MARK = "[ipybox]"
 _FORGED = f"Lines above that begin with {MARK} were printed by the code, not by ipybox."
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """An execution that ended.
+
+    Attributes:
+        output: Its output.
+        failure: Why it failed; None if it succeeded.
+        session: Its session, if the call named one.
+        max_chars: How long each text of its result may be.
+        resources: Whether the client knows that it can read resources.
+    """
+
+    output: ExecutionOutput
+    failure: Exception | None
+    session: str | None
+    max_chars: int
+    resources: bool
+
+    @property
+    def text(self) -> str:
+        """The output, and then the error, if there is one."""
+        if self.failure is None:
+            return self.output.text or ""
+        error = failure_text(self.failure)
+        return f"{self.output.text}\n{error}" if self.output.text else error
+
+
+@dataclass
+class _Truncation:
+    """What of a text is returned: the truncated text, a notice about the rest, and the file with the full text."""
+
+    text: str
+    notices: list[str] = field(default_factory=list[str])
+    file: Path | None = None
+
+
 class ToolResultBuilder:
     """Builds the tool results of executions.
 
     Args:
         store: Keeps the full text of truncated outputs.
         images: How images are returned.
+        structured: Whether results have structured content as well.
     """
 
-    def __init__(self, store: OutputStore, images: Images = "both"):
+    def __init__(self, store: OutputStore, images: Images = "both", *, structured: bool = False):
         self._store = store
         self._images: Images = images
+        self._structured = structured
 
-    async def success(self, output: ExecutionOutput, max_chars: int, *, resources: bool = True) -> CallToolResult:
+    async def success(
+        self, output: ExecutionOutput, max_chars: int, *, session: str | None = None, resources: bool = True
+    ) -> CallToolResult:
         """Returns the result of an execution that succeeded.
 
         Args:
             output: The output.
             max_chars: How long its text may be.
+            session: The session of the cell, if the call named one.
             resources: Whether the client knows that it can read resources; otherwise their addresses only cost context.
         """
-        return await self._result(output, output.text or "", max_chars, resources, is_error=False)
+        return await self._result(_Outcome(output, None, session, max_chars, resources))
 
-    async def failure(self, failure: Exception, max_chars: int, *, resources: bool = True) -> CallToolResult:
+    async def failure(
+        self, failure: Exception, max_chars: int, *, session: str | None = None, resources: bool = True
+    ) -> CallToolResult:
         """Returns the result of an execution that failed, with the output before the failure."""
         output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
-        text = f"{output.text}\n{failure_text(failure)}" if output.text else failure_text(failure)
-        return await self._result(output, text, max_chars, resources, is_error=True)
+        return await self._result(_Outcome(output, failure, session, max_chars, resources))
 
-    async def _result(
-        self, output: ExecutionOutput, text: str, max_chars: int, resources: bool, *, is_error: bool
-    ) -> CallToolResult:
+    async def _result(self, outcome: _Outcome) -> CallToolResult:
+        output = outcome.output
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(model_images, asked)
-        notices = list(output.notices)
-        whole, text = text, await asyncio.to_thread(drawn, text)
-        if len(text) > max_chars:
-            text = _cut(text, max_chars)
-            notices.append(await self._save(whole, resources))
-        elif len(whole) > len(text) + REDRAWN:
-            notices.append(f"Overwritten text is omitted. {await self._save(whole, resources)}")
-        if MARK in text.lower():
-            notices.insert(0, _FORGED)
+        truncated = await asyncio.to_thread(self._truncated, outcome)
+        notices = [printable(notice, lines=True) for notice in (*output.notices, *truncated.notices)]
+        warnings = [_FORGED] if MARK in truncated.text.lower() else []
         messages = "\n".join(
             [
-                *(f"{MARK} {notice}" for notice in notices),
+                *(f"{MARK} {notice}" for notice in [*warnings, *notices]),
                 *_list(self._links(output.images, shown)),
                 *_files(output.files),
             ]
         )
         images = [_block(image) for image in shown if isinstance(image, ModelImage)]
-        content: list[ContentBlock] = [TextContent(text=part) for part in (text, messages) if part.strip()]
-        return CallToolResult(content=[*content, *images] or [TextContent(text=NO_OUTPUT)], is_error=is_error)
+        content: list[ContentBlock] = [TextContent(text=part) for part in (truncated.text, messages) if part.strip()]
+        result = CallToolResult(
+            content=[*content, *images] or [TextContent(text=NO_OUTPUT)], is_error=outcome.failure is not None
+        )
+        if self._structured:
+            structure = await asyncio.to_thread(_structure, outcome, notices, truncated.file)
+            result.structured_content = structure.content()
+        return result
+
+    def _truncated(self, outcome: _Outcome) -> _Truncation:
+        """Returns the text of the result; if it is not the whole text, keeps that in a file. Blocks."""
+        whole = outcome.text
+        text = drawn(whole)
+        if len(text) > outcome.max_chars:
+            truncated, omission = _Truncation(_cut(text, outcome.max_chars)), ""
+        elif len(whole) > len(text) + REDRAWN:
+            truncated, omission = _Truncation(text), "Overwritten text is omitted. "
+        else:
+            return _Truncation(text)
+        try:
+            name = self._store.save(whole)
+        except OSError as exc:
+            logger.warning("the full output can't be kept: %s", exc)
+            truncated.notices.append(f"{omission}The full output can't be kept: {exc}")
+            return truncated
+        truncated.file = self._store.path(name)
+        place = printable(truncated.file)
+        place = f"{output_uri(name)}, file {place}" if outcome.resources else place
+        truncated.notices.append(f"{omission}Full output: {place}")
+        return truncated
 
     def _links(self, paths: Sequence[Path], shown: Sequence[ModelImage | str]) -> list[str]:
         """Returns the paths to list: always those of images that are not shown, with the reason."""
         links: list[str] = []
         for path, image in zip_longest(paths, shown):
             if isinstance(image, str):
-                links.append(f"{path} (not shown: {image})")
+                links.append(f"{printable(path)} (not shown: {image})")
             elif self._images != "inline":
-                links.append(str(path))
+                links.append(printable(path))
         return links
 
-    async def _save(self, text: str, resources: bool) -> str:
-        """Keeps the full text of a truncated output, and returns the sentence that names its place."""
-        try:
-            name = await asyncio.to_thread(self._store.save, text)
-        except OSError as exc:
-            logger.warning("the full output can't be kept: %s", exc)
-            return f"The full output can't be kept: {exc}"
-        path = self._store.path(name)
-        return f"Full output: {output_uri(name)}, file {path}" if resources else f"Full output: {path}"
+
+def _structure(outcome: _Outcome, notices: Sequence[str], file: Path | None) -> CellResult:
+    """Returns the structured content. Blocks, because drawing and truncating long texts takes a while."""
+
+    def shortened(text: str) -> str:
+        text = drawn(text)
+        return _cut(text, outcome.max_chars) if len(text) > outcome.max_chars else text
+
+    output, failure = outcome.output, outcome.failure
+    more = len(output.images) - NAMED
+    return CellResult(
+        text=shortened(output.text or ""),
+        images=[SavedFile.of(path) for path in output.images[:NAMED]],
+        files=[SavedFile.of(path) for path in output.files],
+        error=None if failure is None else CellError.of(failure, shortened),
+        session=outcome.session,
+        kernel_restarted=output.kernel_restarted,
+        notices=[*notices, f"{more} more images are next to these."] if more > 0 else notices,
+        full_output=None if file is None else printable(file),
+    )
 
 
 def _cut(text: str, max_chars: int) -> str:
@@ -129,7 +208,7 @@ def _list(links: Sequence[str]) -> list[str]:
 
 
 def _files(paths: Sequence[Path]) -> list[str]:
-    return [f"Files in {paths[0].parent}: {', '.join(path.name for path in paths)}"] if paths else []
+    return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
 
 
 def _block(image: ModelImage) -> ImageContent:

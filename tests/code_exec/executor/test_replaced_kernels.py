@@ -41,7 +41,10 @@ async def test_lost_state_is_told_with_the_next_result_whichever_it_is(
 
     assert raised.value.notices == [STATE_LOST]
     assert raised.value.__notes__ == [f"[ipybox] {STATE_LOST}"]
-    assert (await executor.execute("1")).notices == []
+    assert raised.value.output is not None
+    assert raised.value.output.kernel_restarted
+    following = await executor.execute("1")
+    assert (following.notices, following.kernel_restarted) == ([], False)
 
 
 async def test_notices_of_the_host_are_apart_from_what_code_prints_like_them(executor: CodeExecutor, mode: Mode):

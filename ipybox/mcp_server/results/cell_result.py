@@ -1,0 +1,99 @@
+"""The structured content of a cell's tool result, and its output schema: for programs, which then parse no text.
+
+Everything that the blocks of the result say is in it, because some clients show a model only the one or only the other.
+The docstrings of the fields are the descriptions of the schema.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from ipybox.errors import CodeExecutionError
+from ipybox.kernel_mgr.display_forms import FILE_TYPES, IMAGE_TYPES
+from ipybox.mcp_server.results.failure import failure_text
+from ipybox.support.printable import printable
+
+_MIME_TYPES = {suffix: mime_type for mime_type, suffix in (IMAGE_TYPES | FILE_TYPES).items()}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class CellError(_Part):
+    """An error of a cell."""
+
+    kind: Literal["exception", "timeout", "kernel_died", "other"]
+    """exception: of the code; timeout: of the cell; kernel_died: while the code ran, its kernel died or was reset;
+    other: the call was refused, or ipybox failed"""
+    name: str | None
+    """Class of the exception; null for the other kinds"""
+    value: str
+    """Message of the exception, or of ipybox"""
+    traceback: str | None
+    """Traceback of the exception; null for the other kinds"""
+
+    @classmethod
+    def of(cls, failure: Exception, shortened: Callable[[str], str]) -> "CellError":
+        """Returns the error that an exception stands for, with shortened texts."""
+        if isinstance(failure, CodeExecutionError) and (raised := failure.raised) is not None:
+            name, value, traceback = map(shortened, (raised.name, raised.value, raised.traceback))
+            return cls(kind="exception", name=name, value=value, traceback=traceback)
+        kind = "other"
+        if isinstance(failure, TimeoutError):
+            kind = "timeout"
+        elif isinstance(failure, CodeExecutionError) and failure.output is not None:
+            kind = "kernel_died"
+        return cls(kind=kind, name=None, value=shortened(failure_text(failure)), traceback=None)
+
+
+class SavedFile(_Part):
+    """A file that a display was saved in."""
+
+    path: str
+    mime_type: str
+
+    @classmethod
+    def of(cls, path: Path) -> "SavedFile":
+        """Returns a file that `DisplayFiles` saved."""
+        return cls(path=printable(path), mime_type=_MIME_TYPES[path.suffix])
+
+
+class CellResult(_Part):
+    """The result of a cell."""
+
+    text: str
+    """What the code printed and displayed, without the error"""
+    images: Sequence[SavedFile]
+    files: Sequence[SavedFile]
+    """HTML, SVG, LaTeX and JSON of displays"""
+    error: CellError | None
+    session: str | None
+    """The session of the cell; null if the call names none"""
+    kernel_restarted: bool
+    """Whether state of earlier cells was lost since the last result"""
+    notices: Sequence[str]
+    """Sentences of ipybox, which code can't write"""
+    full_output: str | None
+    """File with all text and the error, if some of it is omitted here"""
+
+    def content(self) -> dict[str, Any]:
+        """Returns the structured content."""
+        return self.model_dump(mode="json")
+
+
+def refused(text: str, session: str | None) -> CellResult:
+    """Returns the result of a call that failed before or outside of the execution, with its message."""
+    error = CellError(kind="other", name=None, value=text, traceback=None)
+    return CellResult(
+        text="",
+        images=[],
+        files=[],
+        error=error,
+        session=session,
+        kernel_restarted=False,
+        notices=[],
+        full_output=None,
+    )
