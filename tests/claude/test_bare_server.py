@@ -18,9 +18,9 @@ PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 4, 9]); plt.show()"
 PATIENCE = {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "30000"}
 
 
-def options(workspace: Path) -> list[str]:
-    """Returns the options of a client that has nothing but the server."""
-    arguments = ["-m", "ipybox", "--workspace", str(workspace)]
+def options(workspace: Path, *more: str) -> list[str]:
+    """Returns the options of a client that has nothing but the server, which has more options."""
+    arguments = ["-m", "ipybox", "--workspace", str(workspace), *more]
     config = json.dumps({"mcpServers": {"ipybox": {"command": sys.executable, "args": arguments}}})
     return ["--mcp-config", config, "--strict-mcp-config", "--allowedTools=mcp__ipybox,WaitForMcpServers"]
 
@@ -53,6 +53,38 @@ def test_agent_without_the_skill_is_told_what_to_do_and_gets_what_it_asks_for(ho
     with serve(script) as api:
         said = home.claude(
             *(*options(workspace), "-p", "Go"), cwd=workspace, timeout=120, ANTHROPIC_BASE_URL=api.url, **PATIENCE
+        )
+    assert said.strip() == "Done."
+
+
+def test_structured_content_replaces_text_and_images_of_a_result_and_has_all_that_the_text_says(
+    home: Home, workspace: Path
+):
+    """That the client shows no image is why the option is off by default."""
+
+    def plots(_: Request) -> list[Block]:
+        return [tool("execute_ipython_cell", code=f"print('before')\n{PLOT}")]
+
+    def gets_paths_and_fails(request: Request) -> list[Block]:
+        (result,) = request.results
+        content = json.loads(result.text)
+        assert (content["text"], result.images) == ("before", 0)
+        assert Path(content["images"][0]["path"]).read_bytes().startswith(b"\x89PNG")
+        return [tool("execute_ipython_cell", code="print('before'); 1 / 0")]
+
+    def gets_the_error(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert result.is_error
+        assert "ZeroDivisionError: division by zero" in result.text
+        return [text("Done.")]
+
+    with serve([plots, gets_paths_and_fails, gets_the_error]) as api:
+        said = home.claude(
+            *(*options(workspace, "--structured-results"), "-p", "Go"),
+            cwd=workspace,
+            timeout=120,
+            ANTHROPIC_BASE_URL=api.url,
+            **PATIENCE,
         )
     assert said.strip() == "Done."
 
