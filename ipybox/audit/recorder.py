@@ -28,7 +28,8 @@ class SessionRecorder:
     def __init__(self, audit: "AuditLog | None" = None, name: str | None = None):
         self._audit = audit
         self._id = new_id()
-        self._name = name
+        #: The name of the session.
+        self.name = name
         self._cell: ExecutionRecord | None = None
 
     def named(self, name: str | None) -> "SessionRecorder":
@@ -153,4 +154,4 @@ class SessionRecorder:
         return self._ids_in(call.cell) | tracing.ids(call.span)
 
     def _ids_in(self, cell: ExecutionRecord | None) -> dict[str, str | None]:
-        return {"session_id": self._id, "session_name": self._name, "cell_id": cell and cell.id}
+        return {"session_id": self._id, "session_name": self.name, "cell_id": cell and cell.id}

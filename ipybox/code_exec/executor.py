@@ -7,7 +7,7 @@ cells). Applications and the MCP server use it.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -69,9 +69,12 @@ class CodeExecutor:
         config: ExecutorConfig,
         recorder: SessionRecorder | None = None,
         runtime: SharedRuntime | None = None,
+        started: "list[CodeExecutor] | None" = None,
     ) -> None:
         """Creates the parts of the executor, including recorder and runtime unless it shares those of another one."""
         self._config = config
+        #: The executors that share the runtime and were started, in this order.
+        self._started = list[CodeExecutor]() if started is None else started
         self._recorder = recorder = recorder or SessionRecorder(config.opened_audit_log(), "default")
         approvals = ApprovalRouter(config.policy)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
@@ -79,6 +82,16 @@ class CodeExecutor:
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
+
+    @property
+    def name(self) -> str | None:
+        """The name in the audit log: that given to `sibling`, or `default` for an executor that is no sibling."""
+        return self._recorder.name
+
+    @property
+    def siblings(self) -> "tuple[CodeExecutor, ...]":
+        """The other running executors that share its gateway, in the order of their starts. `stop` removes one."""
+        return tuple(each for each in self._started if each is not self and each._kernel.running)
 
     @property
     def default_approver(self) -> "ApprovalCallback":
@@ -116,10 +129,13 @@ class CodeExecutor:
             SandboxError: If a requirement of the sandbox is missing, or it can't start. Nothing ran without it.
         """
         await self._kernel.start()
+        self._started.append(self)
 
     async def stop(self) -> None:
         """Stops everything that was started; code that is being executed fails. Stopping twice does nothing."""
         await self._kernel.stop()
+        with suppress(ValueError):  # it was not started
+            self._started.remove(self)
 
     async def reset(self) -> None:
         """Replaces the kernel by a new one and stops the MCP servers, which start again at their next call.
@@ -143,7 +159,7 @@ class CodeExecutor:
             name: Its name in the audit log.
         """
         sibling = CodeExecutor.__new__(CodeExecutor)
-        sibling._wire(self._config, self._recorder.named(name), self._runtime)
+        sibling._wire(self._config, self._recorder.named(name), self._runtime, self._started)
         return sibling
 
     def cancel(self) -> bool:

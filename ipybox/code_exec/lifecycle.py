@@ -64,13 +64,18 @@ class KernelLifecycle:
         """Whether there is a kernel that is not known to be dead."""
         return self.client is not None and self.client.alive
 
+    @property
+    def running(self) -> bool:
+        """Whether the executor was started, and not stopped."""
+        return self._state is _State.STARTED
+
     def check_running(self) -> None:
         """Checks that the executor was started, and not stopped.
 
         Raises:
             RuntimeError: If it is not running.
         """
-        if self._state is not _State.STARTED:
+        if not self.running:
             raise RuntimeError(f"the code executor {self._state.value}")
 
     async def prepare(self) -> None:

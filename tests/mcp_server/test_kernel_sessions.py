@@ -125,6 +125,23 @@ async def test_executors_that_start_at_once_get_their_own_approvals(tmp_path: Pa
             assert (await executor.execute(code)).text == "hello"
 
 
+async def test_an_executor_lists_the_others_that_run_until_they_are_stopped(tmp_path: Path, mode: Mode):
+    first = CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox)
+    a, b, unnamed = first.sibling("a"), first.sibling("b"), first.sibling()
+    assert [each.name for each in (first, a, b, unnamed)] == ["default", "a", "b", None]
+    assert first.siblings == ()
+    async with first, b, a:
+        assert (first.siblings, a.siblings, b.siblings) == ((b, a), (first, b), (first, a))
+        assert a.sibling().siblings == (first, b, a)
+        await b.stop()
+        await b.stop()
+        assert first.siblings == (a,)
+        assert [(await each.execute("1")).text for each in first.siblings] == ["1"]
+        await b.start()
+        assert first.siblings == (a, b)
+    assert first.siblings == a.siblings == ()
+
+
 async def test_executors_get_their_own_approvals_and_images_and_share_the_next_gateway(tmp_path: Path, mode: Mode):
     servers.register(tmp_path, scripted=servers.scripted())
     code = "from registered import scripted; print(scripted.run_sync('echo', {'text': '%s'}))"
