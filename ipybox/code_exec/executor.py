@@ -192,7 +192,7 @@ class CodeExecutor:
             TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
                 running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
-            ValueError: If the timeout is negative or NaN.
+            ValueError: If the timeout is not positive.
         """
         return await self._runner.run(Cell(code, Deadline(timeout), approver or self.default_approver))
 
@@ -222,7 +222,7 @@ class CodeExecutor:
             TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
                 running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
-            ValueError: If the timeout is negative or NaN.
+            ValueError: If the timeout is not positive.
         """
         self._kernel.check_running()
         events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display]

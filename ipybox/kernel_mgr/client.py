@@ -189,6 +189,7 @@ class KernelClient:
         can have; more is dropped. Arguments and errors are those of `execute`.
         """
         deadline = Deadline(timeout)
+            ValueError: If the timeout is not positive.
         items: BoundedQueue[str | ExecutionResult] = BoundedQueue(MAX_OUTPUT_BYTES)
 
         def offer(output: Stream | Display, _: int) -> None:

@@ -23,12 +23,13 @@ class Deadline:
         seconds: The limit; None for no limit.
 
     Raises:
-        ValueError: If it is negative or NaN, which would break all timers of the event loop.
+        ValueError: If it is not positive. 0 means no limit in some libraries, and no time in others. NaN would break
+            all timers of the event loop.
     """
 
     def __init__(self, seconds: float | None):
-        if seconds is not None and not seconds >= 0:
-            raise ValueError(f"timeout={seconds!r} has no meaning: give seconds, or None for no limit")
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"timeout={seconds!r} must be positive: give seconds, or None for no limit")
         self.seconds = seconds
         #: Why the deadline expired early, if it did.
         self.reason: str | None = None

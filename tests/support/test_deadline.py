@@ -118,9 +118,9 @@ async def test_turns_are_taken_one_at_a_time_and_in_order():
     assert events == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), -1])
+@pytest.mark.parametrize("seconds", [float("nan"), -1, 0])
 async def test_a_time_that_is_none_upsets_no_timer(seconds: float):
-    with pytest.raises(ValueError, match=r"^timeout=(nan|-1) has no meaning: give seconds, or None for no limit$"):
+    with pytest.raises(ValueError, match=r"^timeout=(nan|-1|0) must be positive: give seconds, or None for no limit$"):
         Deadline(seconds)
 
 

@@ -85,6 +85,14 @@ async def test_no_timeout_means_no_limit(executor: CodeExecutor):
     assert [item async for item in executor.stream("2", timeout=None)] == [CodeExecutionResult("2", [])]
 
 
+async def test_a_timeout_of_0_is_an_error_and_the_code_does_not_run(executor: CodeExecutor):
+    with pytest.raises(ValueError, match=r"^timeout=0 must be positive: give seconds, or None for no limit$"):
+        await executor.execute("ran = 1", timeout=0)
+    with pytest.raises(ValueError, match="must be positive"):
+        _ = [item async for item in executor.stream("ran = 1", timeout=0)]
+    assert await text(executor, "'ran' in globals()") == "False"
+
+
 async def test_waiting_for_a_turn_counts_to_the_timeout(executor: CodeExecutor):
     first = await begun(executor, "print('begun', flush=True)\nimport time; time.sleep(1)\nprint('done')")
     with pytest.raises(TimeoutError, match=r"did not start within 0\.2 s: an earlier one is still running"):
