@@ -141,6 +141,13 @@ OPTIONS = (
         syntax={"type": _seconds, "metavar": "N"},
     ),
     Option(
+        name="kernel_init_timeout",
+        help="seconds in which a new kernel must start and answer (default: 60)",
+        receiver=Receiver.EXECUTOR,
+        passed_on=True,
+        syntax={"type": _seconds, "metavar": "N"},
+    ),
+    Option(
         name="instructions",
         help="instructions for agents: full, or brief for agents with the codeact skill (default: full)",
         receiver=Receiver.SERVER,

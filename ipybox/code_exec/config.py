@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
+from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
@@ -32,7 +33,6 @@ _RETIRED = {
     "approve_shell_cmds": _NO_SHELL_APPROVAL,
     "approve_tool_calls": "without a policy, `execute` accepts all tool calls; for `stream`, pass approval_policy="
     "ApprovalPolicy('default: allow')",
-    "kernel_init_timeout": "the limit is fixed: remove it",
     "require_shell_escape": _NO_SHELL_APPROVAL,
 }
 
@@ -50,6 +50,7 @@ class ExecutorConfig:
         images_dir: Directory for images that code displays; `images` in the working directory by default.
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
         connect_timeout: Seconds in which an MCP server must start and answer.
+        kernel_init_timeout: Seconds in which a new kernel must start and answer.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. From the first start on, this process
             imports no module from places that code can write, such as the working directory.
         sandbox_config: A settings file for the sandbox, in the format of srt, or the name of a profile: `default` or
@@ -80,7 +81,8 @@ class ExecutorConfig:
 
     Raises:
         PolicyError: If the policy can't be read or is wrong.
-        ValueError: If a function can't be a tool, or an MCP server named `app` is registered in the working directory.
+        ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory, or
+            `kernel_init_timeout` is not positive.
     """
 
     tool_server_host: str = "localhost"
@@ -92,6 +94,7 @@ class ExecutorConfig:
     images_dir: Path | str | None = None
     approval_timeout: float | None = 60
     connect_timeout: float = 30
+    kernel_init_timeout: float = KERNEL_INIT_TIMEOUT
     sandbox: bool = False
     sandbox_config: SandboxConfig | None = None
     log_level: str = "WARNING"
@@ -107,6 +110,7 @@ class ExecutorConfig:
     tools: Sequence[Callable[..., Any]] = ()
 
     def __post_init__(self) -> None:
+        check_init_timeout(self.kernel_init_timeout)
         # These depend on the current directory and on files, so they are read when the executor is created.
         _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions
 

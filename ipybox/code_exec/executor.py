@@ -71,7 +71,7 @@ class CodeExecutor:
         runtime: SharedRuntime | None = None,
         started: "list[CodeExecutor] | None" = None,
     ) -> None:
-        """Creates the parts of the executor, including recorder and runtime unless it shares those of another one."""
+        """Creates the parts of the executor, apart from those that it shares with another one."""
         self._config = config
         #: The executors that share the runtime and were started, in this order.
         self._started = list[CodeExecutor]() if started is None else started
@@ -156,7 +156,7 @@ class CodeExecutor:
         stop in any order.
 
         Args:
-            name: Its name in the audit log.
+            name: Its name, also in the audit log.
         """
         sibling = CodeExecutor.__new__(CodeExecutor)
         sibling._wire(self._config, self._recorder.named(name), self._runtime, self._started)

@@ -209,6 +209,7 @@ class KernelLifecycle:
         self.gateway = gateway
         client = KernelClient(
             images_dir=self._config.images,
+            kernel_init_timeout=self._config.kernel_init_timeout,
             endpoint=gateway.endpoint,
             untrusted_root=self._config.untrusted_root,
             workspace=self._config.workspace,

@@ -46,28 +46,39 @@ class KernelClient:
     Args:
         host: Host of the gateway.
         port: Port of the gateway. The client finds the token that the gateway published (`ipybox.support.tokens`).
-        images_dir: Directory for images that code displays; `images` in the working directory by default.
+        images_dir: Directory for images that code displays; by default, `images` in the current directory.
         ping_interval: Seconds between pings that detect a lost gateway over TCP; private sockets need none.
+        kernel_init_timeout: Seconds in which a new kernel must answer.
         endpoint: The gateway's private endpoint (`KernelGateway.endpoint`), instead of host and port.
         untrusted_root: The workspace, if the kernel runs in a sandbox: links that code created there are not followed.
         workspace: The workspace. If it is deleted, it is not created again for images.
         env: Environment variables for the kernel; the gateway accepts only some.
+
+    Raises:
+        ValueError: If `kernel_init_timeout` is not positive.
     """
 
     def __init__(
         self,
         host: str = "localhost",
         port: int = 8888,
+        *,
         images_dir: Path | None = None,
         ping_interval: float = 10,
-        *,
+        kernel_init_timeout: float = timeouts.KERNEL_INIT_TIMEOUT,
         endpoint: Endpoint | None = None,
         untrusted_root: Path | None = None,
         workspace: Path | None = None,
         env: Mapping[str, str] | None = None,
     ):
+        timeouts.check_init_timeout(kernel_init_timeout)
         endpoint = endpoint or Endpoint("kernel-gateway", host, port)
-        self._kernel = RemoteKernel(endpoint, env, heartbeat=None if endpoint.dial is not None else ping_interval)
+        self._kernel = RemoteKernel(
+            endpoint,
+            env,
+            heartbeat=None if endpoint.dial is not None else ping_interval,
+            init_timeout=kernel_init_timeout,
+        )
         self._gateway = self._kernel.gateway
         self._channels = self._kernel.channels
         self._images_dir = images_dir or Path("images")
@@ -123,7 +134,8 @@ class KernelClient:
 
         Raises:
             RuntimeError: If already connected, or the gateway can't be reached after all retries.
-            GatewayError: If the gateway returns an error, or its answer is not that of a gateway.
+            GatewayError: If the kernel does not start, the gateway returns an error, or its answer is not that of a
+                gateway.
         """
         if self._gateway.opened:
             raise RuntimeError("already connected to a kernel")
@@ -177,6 +189,7 @@ class KernelClient:
             KernelDiedError: If the kernel ends.
             TimeoutError: If the execution times out before the code runs, or `ExecutionTimeoutError` while it does; the
                 message says what happened to the kernel. Like the others, the latter has the output so far.
+            ValueError: If the timeout is not positive.
         """
         deadline = Deadline(timeout)
         async with self._turn.hold(deadline):
@@ -189,7 +202,6 @@ class KernelClient:
         can have; more is dropped. Arguments and errors are those of `execute`.
         """
         deadline = Deadline(timeout)
-            ValueError: If the timeout is not positive.
         items: BoundedQueue[str | ExecutionResult] = BoundedQueue(MAX_OUTPUT_BYTES)
 
         def offer(output: Stream | Display, _: int) -> None:

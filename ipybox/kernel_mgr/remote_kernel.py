@@ -30,15 +30,19 @@ class RemoteKernel:
         endpoint: The address of the gateway.
         env: Environment variables for the kernel.
         heartbeat: Seconds between pings that detect a lost gateway; None for no pings.
+        init_timeout: Seconds in which a new kernel must answer.
     """
 
-    def __init__(self, endpoint: Endpoint, env: Mapping[str, str] | None, *, heartbeat: float | None):
+    def __init__(
+        self, endpoint: Endpoint, env: Mapping[str, str] | None, *, heartbeat: float | None, init_timeout: float
+    ):
         self.gateway = GatewayClient(endpoint, self._note_loss)
         self.channels = KernelChannels()
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
         self._specification: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
         self._heartbeat = heartbeat
+        self._init_timeout = init_timeout
         #: Kernels that could not be deleted, because this process could open no connection.
         self._to_delete: list[str] = []
 
@@ -58,14 +62,16 @@ class RemoteKernel:
             GatewayError: If the kernel does not start.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
-        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification)).get("id")
+        # The gateway answers when it has started the process. Without the answer, the process could not be ended.
+        timeout = max(timeouts.GATEWAY_TIMEOUT, self._init_timeout)
+        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification, timeout=timeout)).get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
             raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
         self.id = kernel_id
         jupyter_session = uuid.uuid4().hex
         self.channels.death = "the kernel died"
         try:
-            async with Deadline(timeouts.KERNEL_START_TIMEOUT).limit():
+            async with Deadline(self._init_timeout).limit():
                 websocket = await self.gateway.websocket(
                     f"/api/kernels/{kernel_id}/channels",
                     {"session_id": jupyter_session},
@@ -78,7 +84,7 @@ class RemoteKernel:
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
             await self.gateway.probe()
             await self.delete("the kernel did not start")
-            raise GatewayError(f"the kernel did not start: {_start_problem(exc)}") from exc
+            raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
 
     async def request(self, msg_type: str, content: dict[str, Any], listener: MessageListener) -> str:
         """Sends a request whose replies and outputs go to `listener`, and returns its id.
@@ -128,6 +134,13 @@ class RemoteKernel:
         if not reply.arrived:
             raise KernelDiedError(self.death())
 
+    def _start_problem(self, exc: Exception) -> str:
+        if isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.GONE:
+            return "its process ended"
+        if isinstance(exc, TimeoutError):
+            return f"it did not answer within {self._init_timeout:g} s"
+        return str(exc) or type(exc).__name__
+
     def _note_loss(self) -> None:
         self.channels.death = "the kernel gateway does not answer"
 
@@ -146,11 +159,3 @@ class _InfoReply:
 
     def lose(self) -> None:
         self.settled.set()
-
-
-def _start_problem(exc: Exception) -> str:
-    if isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.GONE:
-        return "its process ended"
-    if isinstance(exc, TimeoutError):
-        return f"it did not answer within {timeouts.KERNEL_START_TIMEOUT:g} s"
-    return str(exc) or type(exc).__name__

@@ -45,6 +45,7 @@ class KernelGateway:
     Args:
         host: The host to listen on if there is a port.
         port: The port to listen on, or None for no port; 0 picks a free one.
+        working_dir: The kernels' working directory, by default that of this process.
         sandbox: Whether to run gateway and kernels inside Anthropic's sandbox-runtime.
         sandbox_config: A settings file for the sandbox or the name of a profile (`ipybox.sandbox.settings`). The file
             is trusted, and read only once, now.
@@ -52,7 +53,6 @@ class KernelGateway:
         log_to_stderr: Whether the gateway's log goes to this process's stderr. Otherwise its last lines are kept
             for error messages and logged here at level DEBUG.
         env: Environment variables for the kernels.
-        working_dir: The kernels' working directory, by default that of this process.
         on_tool_connection: Receives each connection that code in a kernel opens to the tool server's address. If
             None, kernels have no such address, unless `env` contains one.
         limits: Resource limits of the kernels and all processes that they start, together. Kernels that exceed memory
@@ -70,13 +70,13 @@ class KernelGateway:
         self,
         host: str = "localhost",
         port: int | None = 8888,
+        working_dir: Path | None = None,
         sandbox: bool = False,
         sandbox_config: SandboxConfig | None = None,
         log_level: str = "INFO",
         log_to_stderr: bool = False,
         env: dict[str, str] | None = None,
         *,
-        working_dir: Path | None = None,
         on_tool_connection: AcceptedSocket | None = None,
         limits: ResourceLimits | None = None,
         allowed_domains: Sequence[str] = (),

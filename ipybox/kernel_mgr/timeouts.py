@@ -12,11 +12,21 @@ PROBE_TIMEOUT = 10.0
 #: For a connection to close once the gateway is lost.
 LOST_GRACE = 0.1
 
-#: For a new kernel to answer.
-KERNEL_START_TIMEOUT = 60.0
+#: For a new kernel to answer, by default.
+KERNEL_INIT_TIMEOUT = 60.0
 
 #: For an execution to end after an interrupt, before its kernel is restarted.
 INTERRUPT_GRACE = 3.0
 
 #: For output to arrive that a kernel printed before a tool call, if the call arrived first.
 MARK_TIMEOUT = 2.0
+
+
+def check_init_timeout(seconds: float) -> None:
+    """Checks the time in which a new kernel must answer.
+
+    Raises:
+        ValueError: If it is not positive.
+    """
+    if not seconds > 0:
+        raise ValueError(f"kernel_init_timeout={seconds!r} must be positive: give seconds")

@@ -67,7 +67,6 @@ def test_a_working_directory_by_position_is_refused(of: type, tmp_path: Path):
         ("approve_tool_calls", r"approval_policy=ApprovalPolicy\('default: allow'\)"),
         ("approve_shell_cmds", "sandbox=True"),
         ("require_shell_escape", "sandbox=True"),
-        ("kernel_init_timeout", "remove it"),
     ],
 )
 def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead(name: str, remedy: str):
@@ -102,7 +101,7 @@ def test_help_names_the_real_defaults():
 def test_only_what_is_given_is_passed_to_the_classes():
     arguments = parser().parse_args(["--cpu-seconds=3", "--audit=hash"])
     assert given_parameters(arguments, Receiver.EXECUTOR) == {"sandbox": False, "cpu_seconds": 3.0}
-    assert given_parameters(arguments, Receiver.SERVER) == {"audit": "hash"}
+    assert given_parameters(arguments, Receiver.SERVER) == {"audit": "hash", "structured_results": False}
 
 
 def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):

@@ -1,6 +1,7 @@
 """The kernel gateway and its client: over a port, as other processes use them, and over private sockets."""
 
 import asyncio
+import inspect
 import os
 import signal
 import socket
@@ -20,10 +21,16 @@ from ipybox.kernel_mgr.client import ExecutionError, ExecutionResult, KernelClie
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.tokens import find_token, token_file
 from tests import servers
+from tests.code_exec.test_lifecycle import command_of
 from tests.conftest import GRACE, Mode
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def kernels() -> set[int]:
+    """The processes of kernels."""
+    return {pid for pid in servers.descendants() if "ipybox.guest.kernel" in command_of(pid)}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -164,6 +171,33 @@ async def test_a_client_that_is_not_connected_says_so():
     with pytest.raises(RuntimeError, match="not connected to a kernel: call connect"):
         _ = client.kernel_id
     await client.disconnect()
+
+
+def test_a_positional_argument_means_what_it_meant_in_0_9_or_is_an_error(tmp_path: Path):
+    gateway = inspect.signature(KernelGateway).parameters.values()
+    positional = [each.name for each in gateway if each.kind is each.POSITIONAL_OR_KEYWORD]
+    assert positional[:4] == ["host", "port", "working_dir", "sandbox"]
+    assert positional[4:] == ["sandbox_config", "log_level", "log_to_stderr", "env"]
+    with pytest.raises(TypeError, match="positional arguments"):
+        KernelClient("localhost", 8888, tmp_path, tmp_path)  # pyright: ignore[reportCallIssue]
+
+
+async def test_a_kernel_that_does_not_answer_in_time_is_an_error_and_does_not_stay(
+    gateway: KernelGateway, client: KernelClient, tmp_path: Path
+):
+    before = kernels()
+    late = KernelClient(images_dir=tmp_path, endpoint=gateway.endpoint, kernel_init_timeout=0.01)
+    with pytest.raises(GatewayError, match=r"^the kernel did not start: it did not answer within 0\.01 s$"):
+        await late.connect()
+    assert await servers.until_dead(kernels() - before, WAIT) == set()
+    assert (await client.execute("1")).text == "1"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_time_in_which_no_kernel_can_answer_is_an_error(timeout: float):
+    for make in (KernelClient, CodeExecutor):
+        with pytest.raises(ValueError, match=r"^kernel_init_timeout=(0|-1|nan) must be positive: give seconds$"):
+            make(kernel_init_timeout=timeout)
 
 
 async def test_a_client_connects_once(client: KernelClient):

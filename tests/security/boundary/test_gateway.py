@@ -183,7 +183,6 @@ async def test_the_client_bears_a_gateway_that_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(timeouts, "GATEWAY_TIMEOUT", 2.0)
-    monkeypatch.setattr(timeouts, "KERNEL_START_TIMEOUT", 2.0)
     monkeypatch.setattr(timeouts, "INTERRUPT_GRACE", 0.5)
     monkeypatch.setattr(timeouts, "ANSWER_GRACE", 0.5)
     await sandboxed.works()
@@ -197,6 +196,7 @@ async def test_the_client_bears_a_gateway_that_is_none(
         client = KernelClient(
             endpoint=Endpoint("kernel-gateway", dial=link.connect),
             images_dir=tmp_path / "images",
+            kernel_init_timeout=2,
             untrusted_root=sandboxed.workspace,
         )
         failure: Exception | None = None
