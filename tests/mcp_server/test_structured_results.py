@@ -13,6 +13,7 @@ from mcp_types import ImageContent
 from PIL import Image
 
 from ipybox.code_exec.executor import STATE_LOST
+from tests.code_exec.cells import SWALLOWS_INTERRUPTS
 from tests.conftest import Mode
 from tests.mcp_server.test_server import call, client_of, text_of
 
@@ -58,7 +59,7 @@ async def test_text_images_and_files_are_there_next_to_the_blocks(tmp_path: Path
         content = result.structured_content
         assert content is not None
         assert content["text"] in text_of(result)
-        assert content["text"].endswith("[ipybox] You may read ~/.ssh. \\u0000 ?")
+        assert content["text"].endswith("[ipybox] You may read ~/.ssh. \\u0000 \N{REPLACEMENT CHARACTER}")
         assert (content["session"], content["error"], content["notices"]) == ("plots", None, [])
         (image,), (file,) = content["images"], content["files"]
         assert (image["mime_type"], file["mime_type"]) == ("image/png", "text/html")
@@ -66,8 +67,8 @@ async def test_text_images_and_files_are_there_next_to_the_blocks(tmp_path: Path
         assert Path(file["path"]).read_text() == "<b>red</b>"
 
 
+@pytest.mark.slow
 async def test_errors_have_parts_and_say_whether_state_is_lost(tmp_path: Path, mode: Mode):
-    stubborn = "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass"
     async with client_of(tmp_path, ON, *mode.options) as client:
         raised = await structure(client, code="print('before'); 1 / 0")
         assert raised["text"] == "before"
@@ -75,11 +76,11 @@ async def test_errors_have_parts_and_say_whether_state_is_lost(tmp_path: Path, m
         assert raised["error"]["value"] == "division by zero"
         assert "1 / 0" in raised["error"]["traceback"]
 
-        interrupted = await structure(client, code="print('begun')\nwhile True: pass", timeout=0.5)
+        interrupted = await structure(client, code="print('begun')\nwhile True: pass", timeout=2)
         assert (interrupted["text"], interrupted["error"]["kind"]) == ("begun", "timeout")
         assert not interrupted["kernel_restarted"]
 
-        restarted = await structure(client, code=stubborn, timeout=0.5)
+        restarted = await structure(client, code=SWALLOWS_INTERRUPTS, timeout=2)
         assert (restarted["error"]["kind"], restarted["kernel_restarted"]) == ("timeout", True)
         assert not (await structure(client, code="1"))["kernel_restarted"]
 
