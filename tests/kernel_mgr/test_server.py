@@ -173,7 +173,7 @@ async def test_a_client_that_is_not_connected_says_so():
     await client.disconnect()
 
 
-def test_a_positional_argument_means_what_it_meant_in_0_9_or_is_an_error(tmp_path: Path):
+async def test_a_positional_argument_means_what_it_meant_in_0_9_or_is_an_error(tmp_path: Path):
     gateway = inspect.signature(KernelGateway).parameters.values()
     positional = [each.name for each in gateway if each.kind is each.POSITIONAL_OR_KEYWORD]
     assert positional[:4] == ["host", "port", "working_dir", "sandbox"]
@@ -194,7 +194,7 @@ async def test_a_kernel_that_does_not_answer_in_time_is_an_error_and_does_not_st
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-def test_a_time_in_which_no_kernel_can_answer_is_an_error(timeout: float):
+async def test_a_time_in_which_no_kernel_can_answer_is_an_error(timeout: float):
     for make in (KernelClient, CodeExecutor):
         with pytest.raises(ValueError, match=r"^kernel_init_timeout=(0|-1|nan) must be positive: give seconds$"):
             make(kernel_init_timeout=timeout)
