@@ -109,7 +109,7 @@ OPTIONS = (
     Option(
         name="structured_results",
         help="return structured content with an output schema in addition to text and images, for programs that read "
-        "results; clients such as Claude Code then show the model neither text nor images",
+        "results; clients such as Claude Code then show the model JSON in place of the text",
         receiver=Receiver.SERVER,
         passed_on=True,
         syntax={"action": "store_true"},

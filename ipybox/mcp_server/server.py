@@ -49,7 +49,7 @@ class MCPServer:
             their hashes (`hash`), or nothing (`off`).
         register_timeout: Seconds in which an MCP server must answer at its registration, which may include a download.
         structured_results: Whether results of cells have structured content with an output schema, too. Some clients,
-            such as Claude Code, then show the model only that, and no images.
+            such as Claude Code, then show the model JSON in place of the text.
 
     Raises:
         ValueError: If an allowed directory does not exist or can't be allowed, `max_sessions` allows no session, or the

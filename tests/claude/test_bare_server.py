@@ -57,10 +57,8 @@ def test_agent_without_the_skill_is_told_what_to_do_and_gets_what_it_asks_for(ho
     assert said.strip() == "Done."
 
 
-def test_structured_content_replaces_text_and_images_of_a_result_and_has_all_that_the_text_says(
-    home: Home, workspace: Path
-):
-    """That the client shows no image is why the option is off by default."""
+def test_structured_content_replaces_the_text_of_a_result_and_has_all_that_it_says(home: Home, workspace: Path):
+    """The model gets JSON in place of text, which is why the option is off by default."""
 
     def plots(_: Request) -> list[Block]:
         return [tool("execute_ipython_cell", code=f"print('before')\n{PLOT}")]
@@ -68,7 +66,7 @@ def test_structured_content_replaces_text_and_images_of_a_result_and_has_all_tha
     def gets_paths_and_fails(request: Request) -> list[Block]:
         (result,) = request.results
         content = json.loads(result.text)
-        assert (content["text"], result.images) == ("before", 0)
+        assert (content["text"], result.images) == ("before", 1)
         assert Path(content["images"][0]["path"]).read_bytes().startswith(b"\x89PNG")
         return [tool("execute_ipython_cell", code="print('before'); 1 / 0")]
 
