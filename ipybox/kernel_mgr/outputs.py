@@ -14,11 +14,17 @@ class Stream:
 
     Attributes:
         name: `stdout` or `stderr`; tracebacks that code shows itself count as `stderr`.
-        text: The text with all its newlines. Like the text of a result, it contains no control sequences.
+        text: The text with all its newlines, without control sequences. Carriage returns and backspaces stay, because
+            progress bars rely on them, except those of a line's end, which is `\\n`.
     """
 
     name: StreamName
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """All output of the cell so far was removed, as by `clear_output()`. It arrives in chunks only."""
 
 
 @dataclass(frozen=True, slots=True)
