@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
     from ipybox.code_exec.sync import Executor
     from ipybox.errors import CodeExecutionError
-    from ipybox.kernel_mgr.outputs import Display, Result, Stream
+    from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
     from ipybox.mcp_apigen import generate_mcp_sources
     from ipybox.tool_exec.approval.request import ApprovalRequest
 
 __all__ = [
     "ApprovalRequest",
+    "Clear",
     "CodeExecutionChunk",
     "CodeExecutionError",
     "CodeExecutionResult",
@@ -39,6 +40,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "ApprovalRequest": "ipybox.tool_exec.approval.request",
+        "Clear": "ipybox.kernel_mgr.outputs",
         "CodeExecutionChunk": "ipybox.code_exec.executor",
         "CodeExecutionError": "ipybox.errors",
         "CodeExecutionResult": "ipybox.code_exec.executor",

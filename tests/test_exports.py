@@ -39,6 +39,7 @@ def under(names: tuple[str, ...], modules: set[str]) -> set[str]:
 def test_exported_names_are_these():
     assert ipybox.__all__ == [
         "ApprovalRequest",
+        "Clear",
         "CodeExecutionChunk",
         "CodeExecutionError",
         "CodeExecutionResult",
@@ -84,7 +85,7 @@ def test_an_unknown_name_is_an_attribute_error():
         (
             "ipybox.code_exec",
             [
-                *("CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"),
+                *("Clear", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"),
                 *("Display", "Executor", "ExecutorConfig", "Result", "Stream"),
             ],
         ),

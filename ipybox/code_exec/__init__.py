@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
     from ipybox.code_exec.sync import Executor
     from ipybox.errors import CodeExecutionError
-    from ipybox.kernel_mgr.outputs import Display, Result, Stream
+    from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
 
 __all__ = [
+    "Clear",
     "CodeExecutionChunk",
     "CodeExecutionError",
     "CodeExecutionResult",
@@ -40,6 +41,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "Clear": "ipybox.kernel_mgr.outputs",
         "CodeExecutionChunk": "ipybox.code_exec.executor",
         "CodeExecutionError": "ipybox.errors",
         "CodeExecutionResult": "ipybox.code_exec.executor",

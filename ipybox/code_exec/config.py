@@ -78,6 +78,8 @@ class ExecutorConfig:
             of all others.
         tools: Functions of the application, sync or async, that code calls as tools of a server named `app`:
             `mcptools/app/` in the working directory has a module for each. All parameters and results have types.
+        display_data: Whether displays also have their data: DataFrames and Series of pandas as `Display.table`, figures
+            of matplotlib as `Display.chart`. It makes output larger.
 
     Raises:
         PolicyError: If the policy can't be read or is wrong.
@@ -108,6 +110,7 @@ class ExecutorConfig:
     audit: "AuditLog | Detail | Literal['off'] | None" = None
     variables: Mapping[str, str] | None = None
     tools: Sequence[Callable[..., Any]] = ()
+    display_data: bool = False
 
     def __post_init__(self) -> None:
         check_init_timeout(self.kernel_init_timeout)

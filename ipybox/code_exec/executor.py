@@ -19,7 +19,7 @@ from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.errors import CodeExecutionError
 from ipybox.kernel_mgr.display_forms import text_of
-from ipybox.kernel_mgr.outputs import Display, Stream
+from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline
 from ipybox.support.tokens import new_token
@@ -211,7 +211,7 @@ class CodeExecutor:
             code: The code of one cell.
             timeout: Seconds until the execution is interrupted, including waits for approval and for an earlier
                 execution; None for no limit.
-            chunks: Whether to also yield output as it arrives: text, images and other displays. If the consumer falls
+            chunks: Whether to also yield output as it arrives: text, displays, and `Clear`. If the consumer falls
                 more than 64 Mi characters behind, chunks are dropped, each time with a notice.
 
         Raises:
@@ -225,7 +225,7 @@ class CodeExecutor:
             ValueError: If the timeout is not positive.
         """
         self._kernel.check_running()
-        events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display]
+        events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display | Clear]
         events = BoundedQueue(MAX_WAITING_CHUNKS)
 
         async def ask(request: "ApprovalRequest") -> None:
@@ -247,7 +247,7 @@ class CodeExecutor:
                         )
                     if isinstance(event, CodeExecutionResult):
                         cell.reported.clear()
-                    if isinstance(event, Stream | Display):
+                    if isinstance(event, Stream | Display | Clear):
                         event = CodeExecutionChunk(text_of(event), output=event)
                     yield event
         except Exception:  # whatever it is, it has the notices of the cell

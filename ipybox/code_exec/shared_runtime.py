@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ipybox.code_exec.config import ExecutorConfig
+from ipybox.guest.protocol import DISPLAY_DATA_VARIABLE
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.gc_pause import gc_paused
@@ -126,6 +127,7 @@ class SharedRuntime:
 
     def _new_gateway(self) -> KernelGateway:
         config = self._config
+        data = {DISPLAY_DATA_VARIABLE: "1"} if config.display_data else {}
         return KernelGateway(
             config.kernel_gateway_host,
             config.kernel_gateway_port,
@@ -133,7 +135,7 @@ class SharedRuntime:
             sandbox_config=config.settings or config.sandbox_config,
             allowed_domains=config.allowed_domains,
             log_level=config.log_level,
-            env={TOKEN_VARIABLE: self._first.token, **(config.kernel_env or {})},
+            env={TOKEN_VARIABLE: self._first.token, **(config.kernel_env or {}), **data},
             working_dir=None if config.working_dir is None else Path(config.working_dir),
             on_tool_connection=self._accept_kernel_connection,
             limits=config.limits,

@@ -17,6 +17,11 @@ READY = b"r"
 #: The type of messages that are marks in a kernel's output (`ipybox.guest.marks`).
 MARK = "ipybox_mark"
 
+#: MIME types of the data of displays (`ipybox.guest.display_data`), and the environment variable that asks for them.
+CHART_TYPE = "application/vnd.ipybox.chart+json"
+TABLE_TYPE = "application/vnd.dataresource+json"
+DISPLAY_DATA_VARIABLE = "IPYBOX_DISPLAY_DATA"
+
 #: In the guest's own directory: the environment of kernels, which the gateway reads and removes.
 ENVIRONMENT_FILE = "environment.json"
 

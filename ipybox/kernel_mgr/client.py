@@ -21,7 +21,7 @@ from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.kernel_mgr.gateway_client import is_shortage
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
-from ipybox.kernel_mgr.outputs import Display, Stream
+from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline, DeadlineLock
@@ -204,7 +204,7 @@ class KernelClient:
         deadline = Deadline(timeout)
         items: BoundedQueue[str | ExecutionResult] = BoundedQueue(MAX_OUTPUT_BYTES)
 
-        def offer(output: Stream | Display, _: int) -> None:
+        def offer(output: Stream | Display | Clear, _: int) -> None:
             if text := text_of(output):
                 items.put_or_drop(text, len(text))
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from ipybox.kernel_mgr.outputs import Display, Result, Stream
+from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
 from ipybox.kernel_mgr.plain_text import plain
 
 #: Image formats that become files, with their suffixes.
@@ -36,10 +36,12 @@ def display_of(content: Mapping[str, Any], *, is_result: bool = False) -> Displa
     return Display(data, metadata, (), display_id)
 
 
-def text_of(output: Stream | Display) -> str:
-    """Returns the text that stands for an output; a display has lines of its own, and an image has no text."""
+def text_of(output: Stream | Display | Clear) -> str:
+    """Returns the text that stands for an output; a display has lines of its own, an image and a `Clear` no text."""
     if isinstance(output, Stream):
         return output.text
+    if isinstance(output, Clear):
+        return ""
     text = _text_form(output.data, has_image=image_of(output) is not None)
     return f"{text.rstrip(chr(10))}\n" if text else ""
 

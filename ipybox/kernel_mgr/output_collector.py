@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ipybox.kernel_mgr.display_forms import display_of, joined, object_of, text_of
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.outputs import Display, Stream, StreamName
+from ipybox.kernel_mgr.outputs import Clear, Display, Stream, StreamName
 from ipybox.kernel_mgr.plain_text import plain, split_unfinished
 from ipybox.support.bounded_json import MAX_VALUES, count_values
 from ipybox.support.sizes import format_bytes
@@ -33,7 +33,8 @@ CHANGE_BYTES = 128
 VALUE_BYTES = 64
 
 #: Called with each output as it arrives, and its size: the characters of a text, or the bytes that a display counts.
-OutputListener = Callable[[Stream | Display, int], object]
+#: A `Clear` counts like an empty display.
+OutputListener = Callable[[Stream | Display | Clear, int], object]
 
 
 @dataclass(slots=True)
@@ -66,6 +67,8 @@ class OutputCollector:
         self._updates: dict[str, tuple[int, Display, int]] = {}
         self._places: Counter[str] = Counter()
         self._clear_before_next = False
+        #: Whether the listener got an output that was not cleared yet.
+        self._reported = False
         #: The start of a control sequence, and the stream that it arrived in.
         self._held_back = ""
         self._stream: StreamName = "stdout"
@@ -193,8 +196,7 @@ class OutputCollector:
             run = StreamRun(name)
             self._outputs.append(run)
         run.texts.append(shown)
-        if self._on_output is not None:
-            self._on_output(Stream(name, shown), len(shown))
+        self._report(Stream(name, shown), len(shown))
 
     def _add_display_of(self, message: Message, *, is_result: bool = False) -> None:
         size = _display_size(message)
@@ -205,7 +207,8 @@ class OutputCollector:
         if display.display_id is not None:
             self._places[display.display_id] += 1
         self._outputs.append(display)
-        self._report(display, size)
+        if display.data:
+            self._report(display, size)
 
     def _update_display(self, message: Message) -> None:
         self._clear_if_due()
@@ -224,11 +227,13 @@ class OutputCollector:
             return
         display = display_of(message.content)
         self._updates[wanted] = len(self._outputs), display, places * size
-        self._report(display, size)
+        if display.data:
+            self._report(display, size)
 
-    def _report(self, display: Display, size: int) -> None:
-        if self._on_output is not None and display.data:
-            self._on_output(display, size)
+    def _report(self, output: Stream | Display | Clear, size: int) -> None:
+        self._reported = not isinstance(output, Clear)
+        if self._on_output is not None:
+            self._on_output(output, size)
 
     def _clear_if_due(self) -> None:
         if self._clear_before_next:
@@ -242,6 +247,8 @@ class OutputCollector:
         self._places.clear()
         self._tracebacks.clear()
         self._bytes = self._left_out = 0
+        if self._reported:
+            self._report(Clear(), DISPLAY_BYTES)
 
 
 def _display_size(message: Message) -> int:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+from ipybox.guest.protocol import CHART_TYPE, TABLE_TYPE
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -14,11 +16,17 @@ class Stream:
 
     Attributes:
         name: `stdout` or `stderr`; tracebacks that code shows itself count as `stderr`.
-        text: The text with all its newlines. Like the text of a result, it contains no control sequences.
+        text: The text with all its newlines, without control sequences. Carriage returns and backspaces stay, because
+            progress bars rely on them, except those of a line's end, which is `\\n`.
     """
 
     name: StreamName
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """All output of the cell so far was removed, as by `clear_output()`. It arrives in chunks only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,22 @@ class Display:
     files: tuple[Path, ...] = ()
     display_id: str | None = None
 
+    @property
+    def chart(self) -> Mapping[str, Any] | None:
+        """The data of a matplotlib figure, with `display_data=True`: `docs/sdk.md` describes it. Untrusted, as `data`.
+
+        None without such data.
+        """
+        return _object_or_none(self.data.get(CHART_TYPE))
+
+    @property
+    def table(self) -> Mapping[str, Any] | None:
+        """The data of a DataFrame, with `display_data=True`: `docs/sdk.md` describes it. Untrusted, as `data`.
+
+        None without such data.
+        """
+        return _object_or_none(self.data.get(TABLE_TYPE))
+
 
 @dataclass(frozen=True, slots=True)
 class Result(Display):
@@ -50,3 +74,7 @@ class Result(Display):
     """
 
     execution_count: int | None = None
+
+
+def _object_or_none(value: object) -> Mapping[str, Any] | None:
+    return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else None

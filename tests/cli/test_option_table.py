@@ -29,6 +29,7 @@ NOT_DIRECT = {
     "approval_timeout",  # elicitation has its own
     "audit",  # an option of MCPServer
     "tools",  # functions of an application
+    "display_data",  # only applications read it
 }
 
 

@@ -11,7 +11,7 @@ from ipybox.kernel_mgr.display_files import DisplayFiles, SavedFiles
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
-from ipybox.kernel_mgr.outputs import Display, Stream
+from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.kernel_mgr.plain_text import plain
 
 PNG = b"\x89PNG\r\n\x1a\n..."
@@ -22,7 +22,7 @@ class Collector(OutputCollector):
     """A collector that also keeps what it reports as it arrives."""
 
     def __init__(self) -> None:
-        self.arrived: list[Stream | Display] = []
+        self.arrived: list[Stream | Display | Clear] = []
         super().__init__(lambda output, _: self.arrived.append(output))
 
     def shown(self, message: Message) -> str:

@@ -8,7 +8,7 @@ import pytest
 from ipybox.kernel_mgr import output_collector
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.outputs import Display, Result, Stream
+from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
 from tests.kernel_mgr.test_output_collector import Collector, collected, display, message, png, stream
 
 
@@ -53,6 +53,22 @@ def test_each_output_is_reported_as_it_arrives():
         Display(png(), display_id="1"),
         Display({"text/plain": "new"}, display_id="1"),
     ]
+
+
+@pytest.mark.parametrize("shown", [stream("b"), display("b"), stderr("b")])
+def test_a_clearing_is_reported_when_it_takes_effect(shown: Message):
+    outputs = collected(stream("a"), message("clear_output", wait=True))
+    assert outputs.arrived == [Stream("stdout", "a")]
+    outputs.add(shown)
+    assert outputs.arrived[1] == Clear()
+    outputs.add(message("clear_output"))
+    assert (outputs.arrived[3], len(outputs.arrived)) == (Clear(), 4)
+
+
+def test_a_clearing_of_nothing_is_not_reported():
+    cleared = [message("clear_output"), stream("a"), message("clear_output"), message("clear_output"), stream("b")]
+
+    assert collected(*cleared).arrived == [Stream("stdout", "a"), Clear(), Stream("stdout", "b")]
 
 
 def test_updates_and_clearings_count():

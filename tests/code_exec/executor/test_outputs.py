@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor, Display, Result, Stream
+from ipybox import (
+    Clear,
+    CodeExecutionChunk,
+    CodeExecutionError,
+    CodeExecutionResult,
+    CodeExecutor,
+    Display,
+    Result,
+    Stream,
+)
 from ipybox.errors import ExecutionTimeoutError
 from tests.code_exec.cells import SLEEPS, begun
 from tests.servers import WAIT
@@ -68,7 +77,7 @@ display(Image({PNG!r}))
 while not pathlib.Path("shown").exists(): time.sleep(0.01)
 print("after")
 """
-    outputs: list[Stream | Display | None] = []
+    outputs: list[Stream | Display | Clear | None] = []
     async for item in executor.stream(code, WAIT, chunks=True):
         if isinstance(item, CodeExecutionChunk):
             outputs.append(item.output)
@@ -119,6 +128,29 @@ async def test_cleared_output_is_not_in_the_result(executor: CodeExecutor):
     code = "from IPython.display import clear_output\nprint('a')\ndisplay('b')\nclear_output()\nprint('c')"
 
     assert (await executor.execute(code)).outputs == (Stream("stdout", "c\n"),)
+
+
+async def test_a_consumer_that_shows_chunks_has_in_the_end_what_the_result_has(executor: CodeExecutor):
+    code = """
+from IPython.display import clear_output
+for percent in (0, 50, 100):
+    clear_output(wait=True)
+    print(f"{percent} %", flush=True)
+clear_output(wait=True)
+"""
+    shown: list[Stream | Display | Clear | None] = []
+    clearings = 0
+    async for item in executor.stream(code, chunks=True):
+        if isinstance(item, CodeExecutionChunk):
+            if item.output == Clear():
+                assert item.text == ""
+                clearings += 1
+                shown.clear()
+            else:
+                shown.append(item.output)
+        elif isinstance(item, CodeExecutionResult):
+            assert item.outputs == (Stream("stdout", "100 %\n"),) == tuple(shown)
+    assert clearings == 2
 
 
 async def test_malformed_messages_harm_nothing(executor: CodeExecutor):
