@@ -1,6 +1,7 @@
 """The IPython extension that sets up a kernel for code actions. It leaves nothing in the user's namespace."""
 
 import atexit
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -11,6 +12,7 @@ from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import import_from, packages_dir
 from ipybox.guest.streams import keep_order
+from ipybox.guest.tools.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
 
 #: Seconds to wait for the control thread at exit.
 EXIT_GRACE = 1.0
@@ -22,7 +24,7 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input."""
+    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input, approval of commands."""
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
     kernel: Any = getattr(shell, "kernel", None)
@@ -34,6 +36,10 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
     cast(Any, shell).ask_exit = sys.exit
     honour_semicolon(shell)
+    if (commands := os.environ.pop(SHELL_VARIABLE, None)) is not None:
+        from ipybox.guest.shell_commands import control_commands  # takes time that other kernels need not spend
+
+        control_commands(shell, escape_only=commands == REQUIRE_ESCAPE)
 
 
 def mark_calls(kernel: Any, *streams: Any) -> None:
