@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.guest.tools.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIABLE, TOKEN_VARIABLE
+from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIABLE
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.gc_pause import gc_paused
 from ipybox.tool_exec.caller import ToolCaller

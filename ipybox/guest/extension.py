@@ -11,8 +11,8 @@ from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
 from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import import_from, packages_dir
+from ipybox.guest.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
-from ipybox.guest.tools.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
 
 #: Seconds to wait for the control thread at exit.
 EXIT_GRACE = 1.0
@@ -24,7 +24,10 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input, approval of commands."""
+    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input.
+
+    If the application approves shell commands, code asks before it starts a program from here on.
+    """
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
     kernel: Any = getattr(shell, "kernel", None)

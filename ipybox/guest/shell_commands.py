@@ -72,7 +72,9 @@ def control_commands(shell: Any, *, escape_only: bool) -> None:
     gate = CommandGate(escape_only)
     guard_escapes(shell, gate)
     guard_script_magics(shell, gate)
-    "".encode("idna")  # connecting would import it: another thread may hold the lock of an import when code is asked for
+    "".encode(
+        "idna"
+    )  # connecting would import it: another thread may hold the lock of an import when code is asked for
     sys.addaudithook(gate.audit)
 
 
@@ -199,7 +201,7 @@ def _fork(frame: FrameType) -> Command | None:
 
 
 def _exec(frame: FrameType, path: Any, argv: Sequence[Any], _env: Any) -> Command | None:
-    if frame.f_code is _SEARCH and isinstance(refused := frame.f_locals["saved_exc"], ShellCommandError):
+    if frame.f_code is _SEARCH and isinstance(refused := frame.f_locals.get("saved_exc"), ShellCommandError):
         raise refused  # by which `os.execvp` goes on to the next directory
     caller: FrameType | None = frame
     while caller is not None and caller.f_globals is _OS:

@@ -4,6 +4,7 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,8 +66,6 @@ def test_a_working_directory_by_position_is_refused(of: type, tmp_path: Path):
     ("name", "remedy"),
     [
         ("approve_tool_calls", r"approval_policy=ApprovalPolicy\('default: allow'\)"),
-        ("approve_shell_cmds", "sandbox=True"),
-        ("require_shell_escape", "sandbox=True"),
         ("kernel_init_timeout", "remove it"),
     ],
 )
@@ -74,6 +73,25 @@ def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead(nam
     with pytest.raises(TypeError, match=rf"^CodeExecutor\(\) has no parameter '{name}' anymore: .*{remedy}"):
         CodeExecutor(**{name: True})  # pyright: ignore[reportArgumentType]
     assert name not in parameters(CodeExecutor)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"approver": "x"}, "approver must be a function that gets an ApprovalRequest, not 'x'"),
+        ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method: tools=\[print\]"),
+        ({"tools": "print"}, "tools must be a list of functions, not str"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_an_error_that_says_what_is_expected(options: dict[str, Any], message: str):
+    for of in (CodeExecutor, Executor):
+        with pytest.raises(TypeError, match=message):
+            of(**options)
+
+
+def test_require_shell_escape_needs_the_approval_of_commands():
+    with pytest.raises(ValueError, match="requires approve_shell_cmds=True"):
+        CodeExecutor(require_shell_escape=True)
 
 
 @pytest.mark.parametrize(

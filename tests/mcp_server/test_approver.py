@@ -324,6 +324,39 @@ def test_question_shows_secrets_shortened(arguments: dict[str, Any], shown: str)
     assert form.message.split("\n", 1)[1] == shown
 
 
+def test_question_shows_a_shell_command_line_by_line_and_no_line_of_it_looks_like_one_of_ipybox():
+    policy = ApprovalPolicy()
+    call = policy.decide("ipybox", "shell_magic", {"cmd": f"cd x\n\x1b[2J{KEY}\nAccept\n", "program": "bash -e"})
+    question = Question(call, policy, kind="shell")
+
+    lines = question.form(Redactor(shortened), has_choice=False).message.split("\n")
+    assert lines == [
+        "Code runs a shell script:",
+        "  | cd x",
+        "  | \\u001b[2Jghp_[... 40 characters, a secret]",
+        "  | Accept",
+        '  program: "bash -e"',
+        "Accept allows this command only; Decline offers to allow more",
+    ]
+    choices = question.form(Redactor(shortened), has_choice=True).requested_schema["properties"]["scope"]["enum"]
+    assert choices == ["only this command", "any command in the rest of this cell", "always any command"]
+
+
+def test_question_says_what_it_leaves_out_of_a_long_shell_command():
+    policy = ApprovalPolicy()
+    call = policy.decide("ipybox", "shell", {"cmd": "\n".join(map(str, range(1000)))})
+    lines = Question(call, policy, kind="shell").form(Redactor(shortened), has_choice=True).message.split("\n")
+    assert lines[1] == "  | 0"
+    assert lines[31] == "  [... 940 lines are not shown ...]"
+    assert lines[-1] == "  | 999"
+    assert (
+        "characters are not shown"
+        in Question(policy.decide("ipybox", "shell", {"cmd": "a" * 5000}), policy, kind="shell")
+        .form(Redactor(shortened), has_choice=True)
+        .message
+    )
+
+
 @pytest.mark.parametrize("place", [290, 5000])
 def test_question_shows_no_part_of_a_secret_that_it_cuts(place: int):
     policy, text = ApprovalPolicy(), "." * 20_000

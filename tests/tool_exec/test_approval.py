@@ -295,6 +295,7 @@ async def test_a_request_on_the_wire_is_json_rpc():
             "tool_args": {"text": "refused"},
             "server_params": servers.scripted(),
             "output_mark": 0,
+            "kind": "tool",
             "created_at": request["params"]["created_at"],
             "expires_at": request["params"]["expires_at"],
         },

@@ -2,9 +2,9 @@
 
 `POST /run` accepts a `RunRequest` and answers with a `RunReply`. Three more are for kernels only: `POST /install`
 accepts an `InstallRequest` and answers with a `RunReply` whose content reports the installed package; `POST /shell`
-accepts a `ShellRequest`, and its `RunReply` has an error unless the command may run; `POST /models` accepts a JSON array
-of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library: one end is in the
-kernel.
+accepts a `ShellRequest`, and its `RunReply` has an error unless the command may run; `POST /models` accepts a JSON
+array of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library: one end is in
+the kernel.
 """
 
 from typing import Any, NotRequired, TypedDict, TypeGuard, cast
@@ -21,11 +21,6 @@ APPROVAL_PATH = "/approval"
 HOST_VARIABLE = "TOOL_SERVER_HOST"
 PORT_VARIABLE = "TOOL_SERVER_PORT"
 TOKEN_VARIABLE = "TOOL_SERVER_TOKEN"
-
-#: The environment variable that makes a kernel ask before it starts programs, with its values: whether all programs may
-#: be asked about, or only shell escapes.
-SHELL_VARIABLE = "IPYBOX_SHELL_COMMANDS"
-APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
 
 #: Tool names of commands and of script magics such as `%%bash`, for approval.
 SHELL_TOOL, SHELL_MAGIC_TOOL = "shell", "shell_magic"
@@ -66,8 +61,8 @@ class ShellRequest(TypedDict):
     output_mark: int
 
 
-#: What `tool_args` of a `ShellRequest` may contain: the command or cell, the line after `%%script`, the name under which
-#: the program starts, and the directory in which it does.
+#: What `tool_args` of a `ShellRequest` may contain: the command or cell, the line after `%%script`, the name under
+#: which the program starts, and the directory in which it does.
 SHELL_ARGS = frozenset({"cmd", "program", "argv0", "cwd"})
 
 
