@@ -52,7 +52,7 @@ _POSIX_SPAWN = cast(Any, subprocess.Popen)._posix_spawn.__code__
 _SPAWN = cast(Any, os)._spawnvef.__code__
 _SEARCH = cast(Any, os)._execvpe.__code__
 _PTY_SPAWN = pty.spawn.__code__
-_OS: dict[str, Any] = vars(os)
+_OS = cast(object, vars(os))
 
 #: Whether the application has approved what the current task or thread starts.
 _approved: ContextVar[bool] = ContextVar("approved", default=False)

@@ -389,6 +389,7 @@ def test_a_request_is_no_answer():
                     "tool_args": {},
                     "server_params": None,
                     "output_mark": 0,
+                    "kind": "tool",
                     "created_at": "2026-01-01T00:00:00+00:00",
                     "expires_at": None,
                 },
