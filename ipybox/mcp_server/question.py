@@ -102,7 +102,7 @@ class Question:
         if self.kind == "tool":
             return f"Code calls the tool {name_of(self.decision.call)}"
         return (
-            "Code runs a shell script:" if self.decision.call.tool == SHELL_MAGIC_TOOL else "Code runs a shell command:"
+            "Code runs a shell script" if self.decision.call.tool == SHELL_MAGIC_TOOL else "Code runs a shell command"
         )
 
     def _choices(self) -> dict[Extent, str]:

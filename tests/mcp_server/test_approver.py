@@ -129,6 +129,20 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
     assert len(user.forms) == 6, "an answer that was not among the choices is good for one call"
 
 
+async def test_user_is_asked_about_a_shell_command(workspace: Path, mode: Mode):
+    user = User(accept(), ElicitResult(action="decline"), ElicitResult(action="decline"))
+    options = ["--approve", "ask", "--approve-shell-cmds", *mode.options]
+    async with client_of(workspace, *options, user=user, era="auto") as client:
+        assert await run(client, "!echo a") == "a"
+        assert "ShellCommandError: the shell command was rejected: the user declined it" in await run(
+            client, "%%bash\necho b"
+        )
+    assert [lines(form)[:2] for form in user.forms[:2]] == [
+        ["Code runs a shell command", "  | echo a"],
+        ["Code runs a shell script", "  | echo b"],
+    ]
+
+
 LOOP = """
 from registered import scripted
 print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for number in range(30)))
@@ -331,7 +345,7 @@ def test_question_shows_a_shell_command_line_by_line_and_no_line_of_it_looks_lik
 
     lines = question.form(Redactor(shortened), has_choice=False).message.split("\n")
     assert lines == [
-        "Code runs a shell script:",
+        "Code runs a shell script",
         "  | cd x",
         "  | \\u001b[2Jghp_[... 40 characters, a secret]",
         "  | Accept",
