@@ -72,9 +72,7 @@ def control_commands(shell: Any, *, escape_only: bool) -> None:
     gate = CommandGate(escape_only)
     guard_escapes(shell, gate)
     guard_script_magics(shell, gate)
-    "".encode(
-        "idna"
-    )  # connecting would import it: another thread may hold the lock of an import when code is asked for
+    "".encode("idna")  # connecting imports this codec the first time, where another thread may hold locks of imports
     sys.addaudithook(gate.audit)
 
 
