@@ -15,6 +15,7 @@
         ├── PolicyError            an approval policy can't be read, or is wrong
         ├── SandboxError           the sandbox can't be set up; nothing ran without it
         └── ToolRunnerError        a tool call failed, was rejected or was not answered
+            └── ShellCommandError  a shell command was not approved; also a PermissionError
     TimeoutError
     └── ExecutionTimeoutError      an execution timed out while its code was running
 
@@ -23,6 +24,7 @@ Messages may contain text from servers, code and files; `str()` escapes it for p
 This module imports only that from ipybox, so that both sides of the trust boundary can use it.
 """
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -156,3 +158,19 @@ class SandboxError(IpyboxError):
 
 class ToolRunnerError(IpyboxError):
     """A tool call failed, was rejected, or got no answer; the message says why."""
+
+
+class ShellCommandError(ToolRunnerError, PermissionError):
+    """A program was not started, because the application did not approve it; the message says why.
+
+    It is a `PermissionError`, as many libraries can do without a program that can't be started.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(errno.EPERM, message)
+
+    def __str__(self) -> str:
+        return printable(self.strerror or "", lines=True)
+
+    def __reduce__(self) -> tuple[type["ShellCommandError"], tuple[str]]:
+        return type(self), (self.strerror or "",)

@@ -137,11 +137,13 @@ def _executor_options(arguments: argparse.Namespace, store: TrustStore) -> dict[
 
     Raises:
         SandboxError: If the settings are wrong, or a requirement of the sandbox is missing.
-        ValueError: If a limit is too low.
+        ValueError: If a limit is too low, or an option needs another one.
     """
     if needless := needless_sandbox_options(arguments):
         raise SandboxError(needless)
     options = given_parameters(arguments, Receiver.EXECUTOR)
+    if options.get("require_shell_escape") and not options.get("approve_shell_cmds"):
+        raise ValueError("--require-shell-escape requires --approve-shell-cmds")
     if arguments.sandbox:
         options["sandbox_config"] = settings = cache(partial(_sandbox_settings, arguments, store))
         if not arguments.late_checks:

@@ -87,6 +87,21 @@ OPTIONS = (
         syntax={"type": approval, "metavar": "HOW"},
     ),
     Option(
+        name="approve_shell_cmds",
+        help="ask about programs that code starts (shell escapes, subprocess and the like), as --approve says about "
+        "tool calls; a convenience, which code can avoid: --sandbox limits what programs can do",
+        receiver=Receiver.EXECUTOR,
+        passed_on=True,
+        syntax={"action": "store_true", "default": None},
+    ),
+    Option(
+        name="require_shell_escape",
+        help="with --approve-shell-cmds: code can start programs only with shell escapes, such as !command",
+        receiver=Receiver.EXECUTOR,
+        passed_on=True,
+        syntax={"action": "store_true", "default": None},
+    ),
+    Option(
         name="audit",
         help="what .ipybox/audit.jsonl contains of cells and tool calls: code and arguments without secrets (full, the "
         "default), only their hashes (hash), or nothing (off)",

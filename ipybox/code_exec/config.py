@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
@@ -26,14 +26,10 @@ if TYPE_CHECKING:
 _Options = ParamSpec("_Options")
 _Instance = TypeVar("_Instance")
 
-_NO_SHELL_APPROVAL = "code could start programs in other ways: limit what they can reach with sandbox=True"
-
-#: Parameters that only ipybox 0.9 has, and what to do instead. None is ignored: two of them promised protection.
+#: Parameters that only ipybox 0.9 has, and what to do instead. None is ignored.
 _RETIRED = {
-    "approve_shell_cmds": _NO_SHELL_APPROVAL,
-    "approve_tool_calls": "without a policy, `execute` accepts all tool calls; for `stream`, pass approval_policy="
-    "ApprovalPolicy('default: allow')",
-    "require_shell_escape": _NO_SHELL_APPROVAL,
+    "approve_tool_calls": "without a policy and an approver, `execute` accepts all tool calls; pass approver=... to "
+    "decide on each. For `stream`, pass approval_policy=ApprovalPolicy('default: allow')",
 }
 
 
@@ -70,6 +66,11 @@ class ExecutorConfig:
             For `CodeExecutor.execute`, it is an asynchronous function that accepts or rejects an `ApprovalRequest`; for
             `Executor`, a plain function that returns whether to accept it. By default, these calls are accepted if
             there is no policy, and rejected if there is one. `CodeExecutor.stream` yields them instead.
+        approve_shell_cmds: Whether programs that code starts need a decision, as tool calls do: `!command`, `%%bash`,
+            `subprocess` and the like are calls of `ipybox.shell` or `ipybox.shell_magic`. A convenience: code can avoid
+            it, and only `sandbox` limits what programs can do. By default, they run without a question.
+        require_shell_escape: Whether code may start programs only with `!command`, `%%bash` and other magics, so that
+            `subprocess` and the like fail. Requires `approve_shell_cmds`.
         audit: The content of the audit log in the working directory: code and arguments of tool calls without secrets
             (`full`), or only their hashes (`hash`). No log is written with `off`, the default. Or the log itself, which
             can be shared.
@@ -83,8 +84,9 @@ class ExecutorConfig:
 
     Raises:
         PolicyError: If the policy can't be read or is wrong.
-        ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory, or
-            `kernel_init_timeout` is not positive.
+        TypeError: If the approver is not a function, or `tools` not a list.
+        ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
+            `require_shell_escape` is set without `approve_shell_cmds`, or `kernel_init_timeout` is not positive.
     """
 
     tool_server_host: str = "localhost"
@@ -107,15 +109,29 @@ class ExecutorConfig:
     allowed_domains: Sequence[str] = ()
     approval_policy: "ApprovalPolicy | Path | str | None" = None
     approver: "Callable[[ApprovalRequest], object] | None" = None
+    approve_shell_cmds: bool = False
+    require_shell_escape: bool = False
     audit: "AuditLog | Detail | Literal['off'] | None" = None
     variables: Mapping[str, str] | None = None
     tools: Sequence[Callable[..., Any]] = ()
     display_data: bool = False
 
     def __post_init__(self) -> None:
+        self._check_types()
         check_init_timeout(self.kernel_init_timeout)
+        if self.require_shell_escape and not self.approve_shell_cmds:
+            raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
         # These depend on the current directory and on files, so they are read when the executor is created.
         _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions
+
+    def _check_types(self) -> None:
+        approver: object = self.approver
+        if approver is not None and not callable(approver):
+            raise TypeError(f"approver must be a function that gets an ApprovalRequest, not {approver!r}")
+        tools = cast(object, self.tools)
+        if isinstance(tools, str) or not isinstance(tools, Sequence):
+            hint = f": tools=[{getattr(tools, '__name__', '...')}]" if callable(tools) else ""
+            raise TypeError(f"tools must be a list of functions, not {type(tools).__name__}{hint}")
 
     @cached_property
     def workspace(self) -> Path:

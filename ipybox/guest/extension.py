@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
 from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import import_from, packages_dir
-from ipybox.guest.protocol import DISPLAY_DATA_VARIABLE
+from ipybox.guest.protocol import DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
 
 #: Seconds to wait for the control thread at exit.
@@ -24,7 +24,10 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input, data of displays."""
+    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input, data of displays.
+
+    If the application approves shell commands, code asks before it starts a program from here on.
+    """
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
     kernel: Any = getattr(shell, "kernel", None)
@@ -40,6 +43,10 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         from ipybox.guest.display_data.formatters import add_data
 
         add_data(shell)
+    if (commands := os.environ.pop(SHELL_VARIABLE, None)) is not None:
+        from ipybox.guest.shell_commands import control_commands  # takes time that other kernels need not spend
+
+        control_commands(shell, escape_only=commands == REQUIRE_ESCAPE)
 
 
 def mark_calls(kernel: Any, *streams: Any) -> None:

@@ -25,5 +25,10 @@ DISPLAY_DATA_VARIABLE = "IPYBOX_DISPLAY_DATA"
 #: In the guest's own directory: the environment of kernels, which the gateway reads and removes.
 ENVIRONMENT_FILE = "environment.json"
 
+#: The environment variable that makes a kernel ask before it starts programs, with its values: whether all programs may
+#: be asked about, or only shell escapes.
+SHELL_VARIABLE = "IPYBOX_SHELL_COMMANDS"
+APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
+
 #: Limit of the descriptors that one message can carry; the platform closes the others.
 MAX_FDS = 8

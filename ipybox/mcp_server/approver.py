@@ -19,6 +19,7 @@ from ipybox.audit.redaction import Redactor, shortened
 from ipybox.mcp_server.question import Extent, Question, name_of, rules_option
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
+from ipybox.tool_exec.approval.protocol import RequestKind
 from ipybox.tool_exec.approval.request import ApprovalRequest
 
 #: Sends a form to the client, and returns its user's answer.
@@ -116,7 +117,7 @@ class CellApprover:
         if (tool, decision.reason) in self._allowed:
             await request.accept(by="user", because="its tool is allowed for the rest of the cell")
             return
-        outcome = await self._answer(decision, tool, ask)
+        outcome = await self._answer(decision, request.kind, ask)
         if outcome in ("decline", "cancel"):
             await request.reject(_refusal(outcome), by="user" if outcome == "decline" else "nobody")
             return
@@ -127,15 +128,18 @@ class CellApprover:
         self._approver.accepted.add(tool)
         await request.accept(by="user")
 
-    async def _answer(self, decision: PolicyDecision, tool: _Tool, ask: Ask) -> Extent | Literal["decline", "cancel"]:
+    async def _answer(
+        self, decision: PolicyDecision, kind: RequestKind, ask: Ask
+    ) -> Extent | Literal["decline", "cancel"]:
         """Returns the user's answer.
 
         Raises:
             TimeoutError: If the form expires.
         """
+        tool = (decision.call.server, decision.call.tool)
         approver, calls = self._approver, self._calls[tool]
         has_choice = calls > 1 or tool in approver.accepted
-        question = Question(decision, self._policy, calls, self._seconds(), approver.withdrawn)
+        question = Question(decision, self._policy, calls, self._seconds(), approver.withdrawn, kind)
         approver.withdrawn = None
         answer = await self._show(question, question.form(approver.redactor, has_choice=has_choice), ask)
         if answer.action == "accept":

@@ -15,7 +15,7 @@ from ipybox.audit.recorder import SessionRecorder
 from ipybox.audit.records import ToolCallRecord
 from ipybox.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.guest.tools.protocol import RunReply, RunRequest
-from ipybox.tool_exec.approval.protocol import NoDecision
+from ipybox.tool_exec.approval.protocol import NoDecision, RequestKind
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.server_connections import ServerConnections
@@ -70,15 +70,20 @@ async def run_tool(call: RunRequest, caller: ConnectedCaller, *, large: bool) ->
 
 
 async def approve_and_perform(
-    call: RunRequest, caller: ConnectedCaller, perform: Callable[[], Awaitable[RunReply]], *, large: bool = False
+    call: RunRequest,
+    caller: ConnectedCaller,
+    perform: Callable[[], Awaitable[RunReply]],
+    *,
+    kind: RequestKind = "tool",
+    large: bool = False,
 ) -> RunReply:
     """Asks for approval of a call, performs it, and returns the reply or the error that code in the kernel gets."""
     server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
-    name = f"{server_name}.{tool_name}"
+    what = "the shell command" if kind == "shell" else f"call of {server_name}.{tool_name}"
     async with caller.recorder.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:
-        refusal = await _rejection_reason(call, caller, recorded)
+        refusal = await _rejection_reason(call, caller, recorded, kind)
         if refusal is not None:
-            return RunReply(error=f"call of {name} was {refusal}")
+            return RunReply(error=f"{what} was {refusal}")
         try:
             reply = await perform()
         except (IpyboxError, ValueError, OSError) as exc:
@@ -93,10 +98,17 @@ async def approve_and_perform(
         return reply
 
 
-async def _rejection_reason(call: RunRequest, caller: ConnectedCaller, recorded: ToolCallRecord) -> str | None:
+async def _rejection_reason(
+    call: RunRequest, caller: ConnectedCaller, recorded: ToolCallRecord, kind: RequestKind
+) -> str | None:
     """Returns why a call was rejected, or None if it was accepted; records the decision."""
     decided = await caller.approvals.decide(
-        call["server_name"], call["tool_name"], call["tool_args"], call["server_params"], call.get("output_mark", 0)
+        call["server_name"],
+        call["tool_name"],
+        call["tool_args"],
+        call["server_params"],
+        call.get("output_mark", 0),
+        kind=kind,
     )
     refusal = "not approved" if isinstance(decided, NoDecision) else "rejected"
     if decided.reason is not None:

@@ -1,4 +1,4 @@
-"""Handles the requests of code in kernels to the tool server: run a tool, install a package, infer models.
+"""Handles the requests of kernels to the tool server: run a tool, a shell command, install a package, infer models.
 
 `ToolServer` registers the handlers. It also passes tool calls of the application to `run_request`, without a seal.
 """
@@ -17,11 +17,13 @@ from ipybox.guest.tools.protocol import (
     MAX_PACKAGE_NAME,
     MODELS_PATH,
     RUN_PATH,
+    SHELL_PATH,
     ModelsReply,
     RunReply,
     RunRequest,
     is_install_request,
     is_run_request,
+    is_shell_request,
 )
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, RefusedError, finite, read_body
 from ipybox.tool_exec.dispatch import ConnectedCaller, approve_and_perform, denied, run_tool
@@ -35,8 +37,13 @@ logger = logging.getLogger(__name__)
 LARGE_REQUEST_BYTES = 1 << 16
 MAX_LARGE_BYTES = 4 * MAX_REQUEST_BYTES
 
-#: Server and tool name of package installations by code, for approval and the audit log.
-INSTALL_SERVER, INSTALL_TOOL = "ipybox", "install_package"
+#: Maximum bytes of a request about a shell command; a program gets less from Linux.
+MAX_SHELL_BYTES = 4 << 20
+
+#: Server name of what kernels ask for that is no tool of an MCP server, for approval and the audit log.
+IPYBOX_SERVER = "ipybox"
+
+INSTALL_TOOL = "install_package"
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -48,6 +55,7 @@ class KernelRequests:
         callers: Kernels by their tokens.
         seals: Verifies the parameters of MCP servers; None if kernels may choose them.
         install: Installs a package; see `ToolServer`.
+        shell_commands: Whether kernels ask about shell commands.
     """
 
     def __init__(
@@ -55,10 +63,12 @@ class KernelRequests:
         callers: Mapping[str, ConnectedCaller],
         seals: SealVerifier | None,
         install: Callable[[str], Awaitable[str]] | None,
+        shell_commands: bool,
     ):
         self._callers = callers
         self._seals = seals
         self._install_package = install
+        self._shell_commands = shell_commands
         self._large_requests = ByteBudget(MAX_LARGE_BYTES)
         self._large_body = asyncio.Lock()
         #: Samples are read, and models inferred, for one request at a time.
@@ -70,6 +80,7 @@ class KernelRequests:
         return {
             ("POST", RUN_PATH): self._run,
             ("POST", INSTALL_PATH): self._install,
+            ("POST", SHELL_PATH): self._shell,
             ("POST", MODELS_PATH): self._infer_models,
         }
 
@@ -98,7 +109,7 @@ class KernelRequests:
             return denied(caller, "code can't install packages here", HTTPStatus.NOT_FOUND)
         package_name = asked["package_name"]
         call = RunRequest(
-            server_name=INSTALL_SERVER,
+            server_name=IPYBOX_SERVER,
             server_params={},
             seal=None,
             tool_name=INSTALL_TOOL,
@@ -109,6 +120,32 @@ class KernelRequests:
             return RunReply(content=[{"type": "text", "text": await install(package_name)}])
 
         return web.json_response(await approve_and_perform(call, caller, perform))
+
+    async def _shell(self, request: web.Request) -> web.Response:
+        caller = self._caller_of(request)
+        try:
+            asked: object = json.loads(await read_body(request, MAX_SHELL_BYTES, what="the shell command has"))
+        except RefusedError as refused:
+            return denied(caller, str(refused), refused.status)
+        except (ValueError, RecursionError):
+            asked = None
+        if not is_shell_request(asked):
+            return denied(caller, "not a shell command: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
+        if not self._shell_commands:
+            return denied(caller, "shell commands are not approved here", HTTPStatus.NOT_FOUND)
+        call = RunRequest(
+            server_name=IPYBOX_SERVER,
+            server_params={},
+            seal=None,
+            tool_name=asked["tool_name"],
+            tool_args=asked["tool_args"],
+            output_mark=asked["output_mark"],
+        )
+
+        async def perform() -> RunReply:
+            return RunReply(content=[])  # the kernel runs it
+
+        return web.json_response(await approve_and_perform(call, caller, perform, kind="shell"))
 
     async def _infer_models(self, request: web.Request) -> web.Response:
         caller = self._caller_of(request)

@@ -77,6 +77,7 @@ class ToolServer:
         install: Installs a package for code in a kernel, after approval as a call of the tool `ipybox.install_package`,
             and returns what was installed. If None, code can't install packages.
         functions: The functions of the application, as tools of a server named `app`.
+        shell_commands: Whether kernels ask for approval of shell commands, as calls of `ipybox.shell`.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ToolServer:
         variables: Mapping[str, str] | None = None,
         install: Callable[[str], Awaitable[str]] | None = None,
         functions: "FunctionTools | None" = None,
+        shell_commands: bool = False,
     ):
         self.host = host
         self.port = port
@@ -119,7 +121,7 @@ class ToolServer:
             self._log_handler.setFormatter(PrintableFormatter())
         self._log_level = log_level
         seals = None if sealed_workspace is None else SealVerifier(sealed_workspace)
-        self._kernel_requests = KernelRequests(self._callers, seals, install)
+        self._kernel_requests = KernelRequests(self._callers, seals, install, shell_commands)
         self._approver_attached = AsyncExitStack()
         self._kernel_api: web.AppRunner | None = None
         self._application_api: web.AppRunner | None = None

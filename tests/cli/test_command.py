@@ -41,6 +41,12 @@ def test_allowed_directory_that_is_none_is_an_error(tmp_path: Path):
     assert done.stdout == ""
 
 
+def test_require_shell_escape_without_approval_of_commands_is_an_error(tmp_path: Path):
+    done = run("--workspace", str(tmp_path), "--require-shell-escape")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "ipybox: --require-shell-escape requires --approve-shell-cmds\n"
+
+
 def test_options_of_the_contract_exist():
     options = set(re.findall(r"--[a-z-]+", parser().format_help()))
     assert options >= {

@@ -4,6 +4,7 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,18 +63,30 @@ def test_a_working_directory_by_position_is_refused(of: type, tmp_path: Path):
         of("localhost", None, "localhost", None, None, tmp_path)
 
 
+def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
+    message = r"^CodeExecutor\(\) has no parameter 'approve_tool_calls' anymore: .*ApprovalPolicy\('default: allow'\)"
+    with pytest.raises(TypeError, match=message):
+        CodeExecutor(approve_tool_calls=True)  # pyright: ignore[reportCallIssue]
+    assert "approve_tool_calls" not in parameters(CodeExecutor)
+
+
 @pytest.mark.parametrize(
-    ("name", "remedy"),
+    ("options", "message"),
     [
-        ("approve_tool_calls", r"approval_policy=ApprovalPolicy\('default: allow'\)"),
-        ("approve_shell_cmds", "sandbox=True"),
-        ("require_shell_escape", "sandbox=True"),
+        ({"approver": "x"}, "approver must be a function that gets an ApprovalRequest, not 'x'"),
+        ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method: tools=\[print\]"),
+        ({"tools": "print"}, "tools must be a list of functions, not str"),
     ],
 )
-def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead(name: str, remedy: str):
-    with pytest.raises(TypeError, match=rf"^CodeExecutor\(\) has no parameter '{name}' anymore: .*{remedy}"):
-        CodeExecutor(**{name: True})  # pyright: ignore[reportArgumentType]
-    assert name not in parameters(CodeExecutor)
+def test_an_option_of_the_wrong_type_is_an_error_that_says_what_is_expected(options: dict[str, Any], message: str):
+    for of in (CodeExecutor, Executor):
+        with pytest.raises(TypeError, match=message):
+            of(**options)
+
+
+def test_require_shell_escape_needs_the_approval_of_commands():
+    with pytest.raises(ValueError, match="requires approve_shell_cmds=True"):
+        CodeExecutor(require_shell_escape=True)
 
 
 @pytest.mark.parametrize(

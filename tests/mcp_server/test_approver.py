@@ -129,6 +129,20 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
     assert len(user.forms) == 6, "an answer that was not among the choices is good for one call"
 
 
+async def test_user_is_asked_about_a_shell_command(workspace: Path, mode: Mode):
+    user = User(accept(), ElicitResult(action="decline"), ElicitResult(action="decline"))
+    options = ["--approve", "ask", "--approve-shell-cmds", *mode.options]
+    async with client_of(workspace, *options, user=user, era="auto") as client:
+        assert await run(client, "!echo a") == "a"
+        assert "ShellCommandError: the shell command was rejected: the user declined it" in await run(
+            client, "%%bash\necho b"
+        )
+    assert [lines(form)[:2] for form in user.forms[:2]] == [
+        ["Code runs a shell command", "  | echo a"],
+        ["Code runs a shell script", "  | echo b"],
+    ]
+
+
 LOOP = """
 from registered import scripted
 print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for number in range(30)))
@@ -322,6 +336,39 @@ def test_question_shows_secrets_shortened(arguments: dict[str, Any], shown: str)
     form = Question(decision(policy, arguments), policy).form(redactor, has_choice=True)
 
     assert form.message.split("\n", 1)[1] == shown
+
+
+def test_question_shows_a_shell_command_line_by_line_and_no_line_of_it_looks_like_one_of_ipybox():
+    policy = ApprovalPolicy()
+    call = policy.decide("ipybox", "shell_magic", {"cmd": f"cd x\n\x1b[2J{KEY}\nAccept\n", "program": "bash -e"})
+    question = Question(call, policy, kind="shell")
+
+    lines = question.form(Redactor(shortened), has_choice=False).message.split("\n")
+    assert lines == [
+        "Code runs a shell script",
+        "  | cd x",
+        "  | \\u001b[2Jghp_[... 40 characters, a secret]",
+        "  | Accept",
+        '  program: "bash -e"',
+        "Accept allows this command only; Decline offers to allow more",
+    ]
+    choices = question.form(Redactor(shortened), has_choice=True).requested_schema["properties"]["scope"]["enum"]
+    assert choices == ["only this command", "any command in the rest of this cell", "always any command"]
+
+
+def test_question_says_what_it_leaves_out_of_a_long_shell_command():
+    policy = ApprovalPolicy()
+    call = policy.decide("ipybox", "shell", {"cmd": "\n".join(map(str, range(1000)))})
+    lines = Question(call, policy, kind="shell").form(Redactor(shortened), has_choice=True).message.split("\n")
+    assert lines[1] == "  | 0"
+    assert lines[31] == "  [... 940 lines are not shown ...]"
+    assert lines[-1] == "  | 999"
+    assert (
+        "characters are not shown"
+        in Question(policy.decide("ipybox", "shell", {"cmd": "a" * 5000}), policy, kind="shell")
+        .form(Redactor(shortened), has_choice=True)
+        .message
+    )
 
 
 @pytest.mark.parametrize("place", [290, 5000])

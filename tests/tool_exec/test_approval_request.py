@@ -150,6 +150,34 @@ async def test_call_fails_if_its_approver_raises_or_is_cancelled(asking: Asking,
         assert (await call()).accepted
 
 
+@pytest.mark.parametrize("answer", [True, False])
+async def test_call_fails_immediately_if_its_approver_returns_an_answer_instead_of_deciding(
+    asking: Asking, answer: bool
+):
+    async def returns(request: ApprovalRequest) -> bool:
+        return answer
+
+    async with asking(returns) as call:
+        decided = await call()
+
+    assert isinstance(decided, NoDecision)
+    assert f"the approver returned {answer}, which decides nothing: call `await request.accept()`" in str(
+        decided.reason
+    )
+
+
+async def test_response_is_whether_the_call_was_accepted_and_a_request_has_a_kind(asking: Asking):
+    async def accept(request: ApprovalRequest) -> bool:
+        assert request.kind == "tool"
+        response = asyncio.create_task(request.response())
+        counts = await request.accept()
+        assert await response is True
+        return counts
+
+    async with asking(accept) as call:
+        assert await call()
+
+
 async def test_approver_that_fails_after_its_decision_changes_nothing(asking: Asking, caplog: pytest.LogCaptureFixture):
     ended = asyncio.Event()
 

@@ -1,15 +1,17 @@
 """The messages between the tool server and its clients, typed for both ends.
 
-`POST /run` accepts a `RunRequest` and answers with a `RunReply`. Two more are for kernels only: `POST /install` accepts
-an `InstallRequest` and answers with a `RunReply` whose content reports the installed package; `POST /models` accepts a
-JSON array of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library: one end is
-in the kernel.
+`POST /run` accepts a `RunRequest` and answers with a `RunReply`. Three more are for kernels only: `POST /install`
+accepts an `InstallRequest` and answers with a `RunReply` whose content reports the installed package; `POST /shell`
+accepts a `ShellRequest`, and its `RunReply` has an error unless the command may run; `POST /models` accepts a JSON
+array of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library: one end is in
+the kernel.
 """
 
 from typing import Any, NotRequired, TypedDict, TypeGuard, cast
 
 RUN_PATH = "/run"
 INSTALL_PATH = "/install"
+SHELL_PATH = "/shell"
 MODELS_PATH = "/models"
 RESET_PATH = "/reset"
 STATUS_PATH = "/status"
@@ -19,6 +21,9 @@ APPROVAL_PATH = "/approval"
 HOST_VARIABLE = "TOOL_SERVER_HOST"
 PORT_VARIABLE = "TOOL_SERVER_PORT"
 TOKEN_VARIABLE = "TOOL_SERVER_TOKEN"
+
+#: Tool names of commands and of script magics such as `%%bash`, for approval.
+SHELL_TOOL, SHELL_MAGIC_TOOL = "shell", "shell_magic"
 
 DEFAULT_PORT = 8900
 
@@ -45,6 +50,22 @@ class InstallRequest(TypedDict):
     package_name: str
 
 
+class ShellRequest(TypedDict):
+    """A program that code is about to start."""
+
+    #: `SHELL_TOOL` or `SHELL_MAGIC_TOOL`.
+    tool_name: str
+    #: `cmd` is the command, or the text of the cell; the others are there if they say more.
+    tool_args: dict[str, str]
+    #: As in a `RunRequest`.
+    output_mark: int
+
+
+#: What `tool_args` of a `ShellRequest` may contain: the command or cell, the line after `%%script`, the name under
+#: which the program starts, and the directory in which it does.
+SHELL_ARGS = frozenset({"cmd", "program", "argv0", "cwd"})
+
+
 class RunReply(TypedDict):
     """The outcome of a tool call: `structured` and `content` as in MCP's CallToolResult.
 
@@ -62,6 +83,21 @@ def is_install_request(value: object) -> TypeGuard[InstallRequest]:
         return False
     name = cast(dict[str, Any], value).get("package_name")
     return isinstance(name, str) and len(name) <= MAX_PACKAGE_NAME
+
+
+def is_shell_request(value: object) -> TypeGuard[ShellRequest]:
+    """Returns whether a decoded JSON value is a `ShellRequest`."""
+    if not isinstance(value, dict):
+        return False
+    request = cast(dict[str, Any], value)
+    tool_args = request.get("tool_args")
+    return (
+        request.get("tool_name") in (SHELL_TOOL, SHELL_MAGIC_TOOL)
+        and isinstance(tool_args, dict)
+        and {"cmd"} <= cast(dict[str, Any], tool_args).keys() <= SHELL_ARGS
+        and all(isinstance(text, str) for text in cast(dict[str, Any], tool_args).values())
+        and isinstance(request.get("output_mark"), int)
+    )
 
 
 class ModelsReply(TypedDict):

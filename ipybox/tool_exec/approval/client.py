@@ -122,6 +122,7 @@ class ApprovalClient:
             respond,
             params["server_params"],
             params["output_mark"],
+            kind=params["kind"],
             request_id=request_id,
             created_at=datetime.fromisoformat(params["created_at"]),
             expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),

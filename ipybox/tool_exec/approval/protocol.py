@@ -15,6 +15,9 @@ REJECTED = -32001
 #: What has become of a request.
 ApprovalState = Literal["pending", "accepted", "rejected", "expired", "cancelled"]
 
+#: What a request is about: a call of a tool, or a program that code is about to start.
+RequestKind = Literal["tool", "shell"]
+
 #: The decider in the audit log if the caller names no other.
 APPLICATION = "application"
 
@@ -76,6 +79,7 @@ class ApproveParams(TypedDict):
     tool_args: dict[str, Any]
     server_params: dict[str, Any] | None
     output_mark: int
+    kind: RequestKind
     created_at: str
     expires_at: str | None
 

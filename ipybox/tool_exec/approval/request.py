@@ -1,4 +1,4 @@
-"""An approval request: a tool call that needs a decision, and what has become of it."""
+"""An approval request: a tool call or shell command that needs a decision, and what has become of it."""
 
 import asyncio
 import json
@@ -19,6 +19,7 @@ from ipybox.tool_exec.approval.protocol import (
     NoDecision,
     Outcome,
     Rejection,
+    RequestKind,
     failed_decision,
 )
 
@@ -26,9 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 class ApprovalRequest:
-    """A tool call that the application accepts or rejects.
+    """A tool call, or a shell command, that the application accepts or rejects.
+
+    A shell command is the call of a tool `shell`, or `shell_magic` for the cell of a script magic such as `%%bash`, of
+    a server `ipybox`; its argument `cmd` is the command or the cell.
 
     Attributes:
+        kind: `tool` or `shell`.
         server_name: Name of the MCP server that has the tool.
         tool_name: Name of the tool.
         server_params: The parameters of the server, with unresolved `${VAR}` placeholders, if known.
@@ -53,10 +58,12 @@ class ApprovalRequest:
         server_params: dict[str, Any] | None = None,
         output_mark: int = 0,
         *,
+        kind: RequestKind = "tool",
         request_id: str | None = None,
         created_at: datetime | None = None,
         expires_at: datetime | None = None,
     ):
+        self.kind: RequestKind = kind
         self.server_name = server_name
         self.tool_name = tool_name
         self._tool_args = tool_args
@@ -111,6 +118,10 @@ class ApprovalRequest:
         assert self._decision is not None
         return self._decision
 
+    async def response(self) -> bool:
+        """Waits until the request ends, and returns whether the call was accepted; `decided` says more."""
+        return (await self.decided()).accepted
+
     async def fail(self, reason: str) -> None:
         """Rejects the call because its approver failed. No effect if the request was decided or has ended."""
         if self.state == "pending" and not self._answered:
@@ -151,13 +162,16 @@ class ApprovalRequest:
         return f"ApprovalRequest({self})"
 
 
+_HOW_TO_DECIDE = "call `await request.accept()` or `await request.reject()`"
+
 ApprovalCallback = Callable[[ApprovalRequest], Awaitable[object]]
 
 
 async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
     """Has an approver decide on a request; returns when both have ended.
 
-    An approver that raises or is cancelled makes the call fail. One that returns may decide later. If the request ends
+    An approver that raises or is cancelled makes the call fail, as does one that returns True or False instead of
+    deciding. One that returns nothing may decide later. If the request ends
     without a decision, the approver is cancelled; if another decision is made, it runs on.
     """
     asking = asyncio.create_task(_call(approver, request))
@@ -171,7 +185,9 @@ async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
 
 async def _call(approver: ApprovalCallback, request: ApprovalRequest) -> None:
     try:
-        await approver(request)
+        returned = await approver(request)
+        if isinstance(returned, bool) and request.state == "pending":
+            await request.fail(f"the approver returned {returned}, which decides nothing: {_HOW_TO_DECIDE}")
     except asyncio.CancelledError:
         await request.fail("the approver was cancelled")
         raise

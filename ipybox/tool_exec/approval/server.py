@@ -24,6 +24,7 @@ from ipybox.tool_exec.approval.protocol import (
     NoDecision,
     Outcome,
     Rejection,
+    RequestKind,
     approve_request,
     decided_notification,
     failed_decision,
@@ -152,6 +153,8 @@ class ApprovalChannel:
         tool_args: dict[str, Any],
         server_params: dict[str, Any] | None = None,
         output_mark: int = 0,
+        *,
+        kind: RequestKind = "tool",
     ) -> ApprovalDecision:
         """Returns the decision on a tool call with its decider; a `NoDecision` where `request` raises."""
         if not self.approval_required:
@@ -166,6 +169,7 @@ class ApprovalChannel:
             _take_effect,
             server_params,
             output_mark,
+            kind=kind,
             created_at=created_at,
             expires_at=None if seconds is None else created_at + timedelta(seconds=seconds),
         )
@@ -221,6 +225,7 @@ def _message(request: ApprovalRequest) -> ApproveRequest:
             "tool_args": request.tool_args,
             "server_params": request.server_params,
             "output_mark": request.output_mark,
+            "kind": request.kind,
             "created_at": request.created_at.isoformat(),
             "expires_at": None if request.expires_at is None else request.expires_at.isoformat(),
         },
