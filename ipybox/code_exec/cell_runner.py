@@ -150,6 +150,7 @@ class CellRunner:
         client = await self._ready_kernel(cell.deadline)
         self._approvals.approver = cell.approver
         self._kernel_id = client.kernel_id
+        await self._kernel.client_cells.until_none(cell.deadline)
         with self._kernel.gateway.cell(self._kernel_id, cell.deadline.expire):
             output = await client.run(cell.code, cell.deadline, cell.on_output)
         record.succeed(output.text)
