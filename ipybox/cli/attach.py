@@ -65,7 +65,7 @@ async def _bridge(url: str, token: str, ended: Any) -> None:
     """Prints how to connect, and serves ZeroMQ clients until the end."""
     from ipybox.kernel_mgr.attach.zmq_bridge import ZMQBridge
 
-    connection_file = Path(jupyter_runtime_dir()) / f"kernel-ipybox-{os.getpid()}.json"
+    connection_file = Path(jupyter_runtime_dir()) / f"ipybox-kernel-{os.getpid()}.json"
     with ScratchDirectory(sockets=True) as scratch:
         async with ZMQBridge(url, token, scratch.path, connection_file):
             print("Programs of this user can use the kernel until this command ends, by Ctrl-C:\n")

@@ -10,7 +10,7 @@ LEFT = "The person who was connected to this kernel has left: variables may have
 
 
 class Presence:
-    """Tells an agent once that a person has come, and once that nobody is there anymore.
+    """Tells an agent once that a person has come, and once that no person is there anymore.
 
     Args:
         notices: The notices of the session, which its next result has.

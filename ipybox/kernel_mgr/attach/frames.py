@@ -61,7 +61,7 @@ def decode_frame(text: str) -> ClientMessage:
             raise ValueError(f"the header has no valid {name}")
     channel = fields.get("channel") or "shell"
     if channel not in CHANNELS:
-        raise ValueError("the channel is none of a client's")
+        raise ValueError("clients have no channel of this name")
     return ClientMessage(channel, header, parent, content)
 
 

@@ -47,7 +47,7 @@ HEARTBEAT = 30.0
 MAX_CLIENT_MESSAGE = 16 << 20
 MAX_CLIENTS = 16
 
-#: Seconds that requests have to end when the port is closed.
+#: Seconds until requests are cancelled when the port is closed.
 SHUTDOWN_GRACE = 1.0
 
 #: What clients may send to the kernel. The rest is for the debugger, which opens a port, and to end the kernel.
@@ -84,7 +84,6 @@ class KernelRelay:
         cells: Notes the cells that clients send.
         confined: Whether the kernel runs in a sandbox. Clients then get text and images only.
         on_presence: Called with True when the first client connects, and with False when the last one has gone.
-        idle_timeout: Seconds without a client until it closes.
     """
 
     def __init__(
@@ -95,16 +94,15 @@ class KernelRelay:
         *,
         confined: bool,
         on_presence: Callable[[bool], None],
-        idle_timeout: float = IDLE_TIMEOUT,
     ):
         assert kernel.id is not None
         self._kernel = kernel
-        self._kernel_id = kernel.id
+        #: The id of the kernel.
+        self.kernel_id = kernel.id
         self._name = name
         self._cells = cells
         self._confined = confined
         self._on_presence = on_presence
-        self._idle_timeout = idle_timeout
         self._listener_id = f"attach-{uuid.uuid4().hex}"
         self._clients: set[web.WebSocketResponse] = set()
         self._runner: web.AppRunner | None = None
@@ -170,12 +168,12 @@ class KernelRelay:
                 self._tasks.start(site.stop())
 
     def _await_client(self) -> None:
-        reason = f"nobody was connected for {self._idle_timeout / 60:g} minutes"
-        self._idle = asyncio.get_running_loop().call_later(self._idle_timeout, self._end, reason)
+        reason = f"no client was connected for {IDLE_TIMEOUT / 60:g} minutes"
+        self._idle = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._end, reason)
 
     async def _serve(self, listener: socket.socket) -> None:
         app = web.Application(middlewares=[access_check(self.token)], client_max_size=1 << 20)
-        kernel, session = f"/api/kernels/{self._kernel_id}", f"/api/sessions/{self._kernel_id}"
+        kernel, session = f"/api/kernels/{self.kernel_id}", f"/api/sessions/{self.kernel_id}"
         routes: dict[tuple[str, str], Handler] = {
             ("GET", "/api"): self._answer(lambda: {"version": version("jupyter_server")}),
             ("GET", "/api/status"): self._answer(self._status),
@@ -214,7 +212,7 @@ class KernelRelay:
 
     def _model(self) -> dict[str, Any]:
         return {
-            "id": self._kernel_id,
+            "id": self.kernel_id,
             "name": "python3",
             "last_activity": _time(datetime.now(UTC)),
             "execution_state": "busy" if self._cells.any else "idle",
@@ -223,7 +221,7 @@ class KernelRelay:
 
     def _session(self) -> dict[str, Any]:
         path = {"path": f"ipybox-{self._name}", "name": f"ipybox-{self._name}"}
-        return {"id": self._kernel_id, **path, "type": "notebook", "kernel": self._model(), "notebook": path}
+        return {"id": self.kernel_id, **path, "type": "notebook", "kernel": self._model(), "notebook": path}
 
     def _specification(self) -> dict[str, Any]:
         spec = {

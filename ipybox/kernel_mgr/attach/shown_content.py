@@ -86,7 +86,7 @@ def _left_out(message: Message) -> dict[str, Any] | None:
     if message.type in _DISPLAYS:
         text = "[ipybox] A display of this size is not shown here."
         return {"data": {"text/plain": text}, "metadata": {}, "transient": {}, "execution_count": None}
-    return {"status": "error", "ename": "Left out", "evalue": "this is too large"} if _is_reply(message) else None
+    return {"status": "error", "ename": "TooLarge", "evalue": "the reply is too large to be shown"} if _is_reply(message) else None
 
 
 def _is_reply(message: Message) -> bool:
