@@ -86,11 +86,9 @@ def _left_out(message: Message) -> dict[str, Any] | None:
     if message.type in _DISPLAYS:
         text = "[ipybox] A display of this size is not shown here."
         return {"data": {"text/plain": text}, "metadata": {}, "transient": {}, "execution_count": None}
-    return {"status": "error", "ename": "TooLarge", "evalue": "the reply is too large to be shown"} if _is_reply(message) else None
-
-
-def _is_reply(message: Message) -> bool:
-    return message.type.endswith("_reply")
+    if message.type.endswith("_reply"):
+        return {"status": "error", "ename": "TooLarge", "evalue": "the reply is too large to be shown", "traceback": []}
+    return None
 
 
 def _shown_data(data: object) -> dict[str, Any]:

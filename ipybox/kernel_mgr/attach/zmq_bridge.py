@@ -63,7 +63,6 @@ class ZMQBridge:
         self._http = aiohttp.ClientSession(headers=self._headers)
         for channel, kind in (*((name, zmq.ROUTER) for name in CHANNELS), ("iopub", zmq.PUB), ("hb", zmq.REP)):
             sock = self._sockets[channel] = self._context.socket(kind)
-            sock.linger = 0
             sock.bind(f"ipc://{self._sockets_path}-{PORTS[channel]}")
         self._tasks.start(self._count_clients(self._sockets["shell"].get_monitor_socket()))
         self._tasks.start(self._answer_heartbeats())
