@@ -110,6 +110,10 @@ class KernelChannels:
         else:
             listener.lose()
 
+    def awaits(self, msg_id: str) -> bool:
+        """Returns whether there is a listener for a request with this id."""
+        return msg_id in self._listeners
+
     def forget(self, msg_id: str) -> None:
         """Ignores all further messages of a request."""
         self._listeners.pop(msg_id, None)

@@ -14,8 +14,6 @@ import socket
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 import aiohttp
@@ -26,6 +24,8 @@ from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.access import access_check, error
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame, text_of_message
+from ipybox.kernel_mgr.attach.instructions import instructions
+from ipybox.kernel_mgr.attach.models import KernelModels
 from ipybox.kernel_mgr.attach.shown_content import shown_content
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
@@ -68,7 +68,7 @@ REQUESTS = frozenset(
     }
 )
 
-REFUSAL = "the kernel belongs to ipybox, and only its `reset` replaces it: disconnect to leave it as it is"
+REFUSAL = "ipybox refuses this for the kernel of an agent, which only `reset` replaces: to leave, disconnect"
 
 Handler = Callable[[web.Request], Any]
 
@@ -99,7 +99,6 @@ class KernelRelay:
         self._kernel = kernel
         #: The id of the kernel.
         self.kernel_id = kernel.id
-        self._name = name
         self._cells = cells
         self._confined = confined
         self._on_presence = on_presence
@@ -108,7 +107,7 @@ class KernelRelay:
         self._runner: web.AppRunner | None = None
         self._tasks = TaskSet()
         self._idle: asyncio.TimerHandle | None = None
-        self._started = datetime.now(UTC)
+        self._models = KernelModels(self.kernel_id, name, lambda: cells.any, lambda: len(self._clients))
         self.token = new_token()
         self.port = 0
         #: Why clients can't connect anymore.
@@ -120,6 +119,10 @@ class KernelRelay:
     def url(self) -> str:
         """The address of the Jupyter server that clients see."""
         return f"http://{HOST}:{self.port}"
+
+    def instructions(self) -> str:
+        """Returns how Jupyter clients connect, as text for the person."""
+        return instructions(self.url, self.token)
 
     async def start(self) -> None:
         """Starts to listen.
@@ -174,21 +177,22 @@ class KernelRelay:
     async def _serve(self, listener: socket.socket) -> None:
         app = web.Application(middlewares=[access_check(self.token)], client_max_size=1 << 20)
         kernel, session = f"/api/kernels/{self.kernel_id}", f"/api/sessions/{self.kernel_id}"
+        models = self._models
         routes: dict[tuple[str, str], Handler] = {
-            ("GET", "/api"): self._answer(lambda: {"version": version("jupyter_server")}),
-            ("GET", "/api/status"): self._answer(self._status),
-            ("GET", "/api/me"): self._answer(self._identity),
-            ("GET", "/api/kernelspecs"): self._answer(self._specifications),
-            ("GET", "/api/kernelspecs/python3"): self._answer(self._specification),
-            ("GET", "/api/kernels"): self._answer(lambda: [self._model()]),
-            ("POST", "/api/kernels"): self._answer(self._model, status=201),
-            ("GET", kernel): self._answer(self._model),
+            ("GET", "/api"): self._answer(models.api),
+            ("GET", "/api/status"): self._answer(models.status),
+            ("GET", "/api/me"): self._answer(models.identity),
+            ("GET", "/api/kernelspecs"): self._answer(models.specifications),
+            ("GET", "/api/kernelspecs/python3"): self._answer(models.specification),
+            ("GET", "/api/kernels"): self._answer(lambda: [models.kernel()]),
+            ("POST", "/api/kernels"): self._answer(models.kernel, status=201),
+            ("GET", kernel): self._answer(models.kernel),
             ("POST", f"{kernel}/interrupt"): self._interrupt,
             ("GET", f"{kernel}/channels"): self._channels,
-            ("GET", "/api/sessions"): self._answer(lambda: [self._session()]),
-            ("POST", "/api/sessions"): self._answer(self._session, status=201),
-            ("GET", session): self._answer(self._session),
-            ("PATCH", session): self._answer(self._session),
+            ("GET", "/api/sessions"): self._answer(lambda: [models.session()]),
+            ("POST", "/api/sessions"): self._answer(models.session, status=201),
+            ("GET", session): self._answer(models.session),
+            ("PATCH", session): self._answer(models.session),
             ("POST", f"{kernel}/restart"): _refuse,
             ("DELETE", kernel): _refuse,
             ("DELETE", session): _refuse,
@@ -209,41 +213,6 @@ class KernelRelay:
             return web.json_response(model(), status=status)
 
         return answer
-
-    def _model(self) -> dict[str, Any]:
-        return {
-            "id": self.kernel_id,
-            "name": "python3",
-            "last_activity": _time(datetime.now(UTC)),
-            "execution_state": "busy" if self._cells.any else "idle",
-            "connections": len(self._clients),
-        }
-
-    def _session(self) -> dict[str, Any]:
-        path = {"path": f"ipybox-{self._name}", "name": f"ipybox-{self._name}"}
-        return {"id": self.kernel_id, **path, "type": "notebook", "kernel": self._model(), "notebook": path}
-
-    def _specification(self) -> dict[str, Any]:
-        spec = {
-            "argv": [],
-            "env": {},
-            "display_name": f"ipybox session {self._name}",
-            "language": "python",
-            "interrupt_mode": "signal",
-            "metadata": {},
-        }
-        return {"name": "python3", "spec": spec, "resources": {}}
-
-    def _specifications(self) -> dict[str, Any]:
-        return {"default": "python3", "kernelspecs": {"python3": self._specification()}}
-
-    def _status(self) -> dict[str, Any]:
-        now = _time(datetime.now(UTC))
-        return {"started": _time(self._started), "last_activity": now, "connections": len(self._clients), "kernels": 1}
-
-    def _identity(self) -> dict[str, Any]:
-        names = dict.fromkeys(("username", "name", "display_name", "initials"), "ipybox")
-        return {"identity": {**names, "avatar_url": None, "color": None}, "permissions": {}}
 
     async def _interrupt(self, _request: web.Request) -> web.Response:
         try:
@@ -303,7 +272,8 @@ class KernelRelay:
             except ValueError as exc:
                 logger.debug("ignored a frame of a client: %s", exc)
                 continue
-            if request.type not in REQUESTS:
+            # The outputs of a second request with the same id would count as those of the first one.
+            if request.type not in REQUESTS or self._kernel.channels.awaits(request.id):
                 await client.send_str(_refused(request))
                 continue
             data = messages.encode(request.channel, request.header, request.parent_header, request.content)
@@ -312,6 +282,7 @@ class KernelRelay:
             try:
                 await kernel.send_bytes(data)
             except BaseException:
+                self._kernel.channels.forget(request.id)
                 self._cells.end(request.id)
                 raise
 
@@ -359,7 +330,3 @@ async def _unknown(request: web.Request) -> web.Response:
     if request.method in ("GET", "HEAD"):
         return error(404, "this server has one kernel, and nothing else")
     return error(403, "this server only lets you use the kernel that runs")
-
-
-def _time(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
