@@ -75,9 +75,9 @@ class AttachSocket:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, TimeoutError):  # the command has ended
-                async with asyncio.timeout(REQUEST_TIMEOUT):
-                    request = await reader.readline()
                 try:
+                    async with asyncio.timeout(REQUEST_TIMEOUT):
+                        request = await reader.readline()
                     await self._let_in(_session_of(request), reader, writer)
                 except (IpyboxError, ValueError, RuntimeError) as exc:
                     await _send(writer, error=str(exc))

@@ -8,6 +8,7 @@ import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.code_exec.presence import CAME, LEFT
+from ipybox.errors import ExecutionCancelledError
 from ipybox.kernel_mgr.attach.relay import KernelRelay
 from tests.code_exec.cells import begun, text
 from tests.code_exec.person import person_at, requests
@@ -120,7 +121,7 @@ async def test_a_person_joins_while_the_agents_cell_runs_and_answers_prompts_of_
         async with person_at(relay) as person:
             cell = await person.execute("said = input('well?')", allow_stdin=True)
             executor.cancel()
-            with pytest.raises(TimeoutError):
+            with pytest.raises(ExecutionCancelledError):
                 await task
             prompt = await person.until("input_request", cell)
             assert prompt["content"]["prompt"] == "well?"
