@@ -91,20 +91,23 @@ class AttachSocket:
             raise ValueError(f"no session named {name!r} runs; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
             await _send(writer, url=relay.url, token=relay.token)
-            waits = [asyncio.create_task(reader.read(1)), asyncio.create_task(relay.ended.wait())]
+            command, kernel = asyncio.create_task(reader.read(1)), asyncio.create_task(relay.ended.wait())
             try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([command, kernel], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for wait in waits:
-                    wait.cancel()
-                await asyncio.gather(*waits, return_exceptions=True)
+                command.cancel()
+                kernel.cancel()
+                await asyncio.gather(command, kernel, return_exceptions=True)
             if relay.ended.is_set():
                 await _send(writer, ended=relay.end_reason)
 
 
 def _session_of(request: bytes) -> str:
-    fields: Any = json.loads(request)
-    return str(fields["session"] if isinstance(fields, dict) and "session" in fields else "")
+    match json.loads(request):
+        case {"session": str(name)}:
+            return name
+        case _:
+            raise ValueError("the request names no session")
 
 
 async def _send(writer: asyncio.StreamWriter, **fields: str) -> None:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pexpect
@@ -45,7 +45,7 @@ async def test_jupyter_console_shares_the_state_and_leaves_the_kernel(tmp_path: 
         connection_file = (await command.until(r"--existing (\S+)"))[1]
 
         def use_console() -> None:
-            console: Any = pexpect.spawn(
+            console = cast(Any, pexpect).spawn(
                 str(CLIENTS / "jupyter"), ["console", "--simple-prompt", "--existing", connection_file], timeout=START
             )
             console.expect(r"In \[\d*\]: ")

@@ -28,8 +28,14 @@ class Person:
         return msg_id
 
     async def execute(self, code: str, **options: Any) -> str:
-        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": True}
-        return await self.send("execute_request", **{**content, **options})
+        content: dict[str, Any] = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "allow_stdin": False,
+            "stop_on_error": True,
+        }
+        return await self.send("execute_request", "shell", **{**content, **options})
 
     async def until(self, msg_type: str, msg_id: str | None = None, **content: Any) -> dict[str, Any]:
         """Returns the next message of this type, about this request, with this content."""

@@ -52,10 +52,7 @@ def decode_frame(text: str) -> ClientMessage:
     if not isinstance(frame, dict):
         raise ValueError("not a JSON object")
     fields = cast(dict[str, Any], frame)
-    header, parent, content = (fields.get(name) or {} for name in ("header", "parent_header", "content"))
-    for value in (header, parent, content):
-        if not isinstance(value, dict):
-            raise ValueError("a part of the message is not a JSON object")
+    header, parent, content = (_object(fields.get(name)) for name in ("header", "parent_header", "content"))
     for name in ("msg_id", "msg_type"):
         if not isinstance(header.get(name), str) or not 0 < len(header[name]) <= _MAX_NAME:
             raise ValueError(f"the header has no valid {name}")
@@ -63,6 +60,12 @@ def decode_frame(text: str) -> ClientMessage:
     if channel not in CHANNELS:
         raise ValueError("clients have no channel of this name")
     return ClientMessage(channel, header, parent, content)
+
+
+def _object(value: object) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("a part of the message is not a JSON object")
+    return cast(dict[str, Any], value or {})
 
 
 def encode_frame(

@@ -50,7 +50,7 @@ class KernelModels:
 
     def specification(self) -> dict[str, Any]:
         """Returns the kernel's specification, whose name clients show."""
-        spec = {
+        spec: dict[str, Any] = {
             "argv": [],
             "env": {},
             "display_name": f"ipybox session {self._name}",

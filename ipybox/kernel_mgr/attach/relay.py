@@ -150,7 +150,7 @@ class KernelRelay:
         assert self._runner is not None
         await self._runner.cleanup()
 
-    def take(self, _message: Message) -> None:
+    def take(self, message: Message) -> None:
         """Ignores messages: as a listener, it waits only for the end of the kernel."""
 
     def lose(self) -> None:
@@ -318,7 +318,7 @@ def _refused(request: ClientMessage) -> str:
     """Returns the reply to a request that the kernel does not get."""
     msg_type = f"{request.type.removesuffix('_request')}_reply"
     header = {**request.header, "msg_id": uuid.uuid4().hex, "msg_type": msg_type}
-    content = {"status": "error", "ename": "Refused", "evalue": REFUSAL, "traceback": []}
+    content: dict[str, Any] = {"status": "error", "ename": "Refused", "evalue": REFUSAL, "traceback": []}
     return encode_frame(request.channel, header, request.header, content)
 
 
