@@ -12,7 +12,6 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ipybox.errors import IpyboxError
 from ipybox.mcp_server.kernel_sessions import KernelSessions

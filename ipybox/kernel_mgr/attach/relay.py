@@ -133,10 +133,12 @@ class KernelRelay:
         listener = listen(HOST, 0)
         try:
             self.port = listener.getsockname()[1]
-            self._token_file = publish_token("attach", self.port, self.token)
             await self._serve(listener)
+            self._token_file = publish_token("attach", self.port, self.token)
         except BaseException:
             listener.close()
+            if self._runner is not None:
+                await self._runner.cleanup()
             raise
         self._kernel.channels.listen(self._listener_id, self)
         self._await_client()
