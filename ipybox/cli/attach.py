@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from urllib.parse import urlsplit
 
 from jupyter_core.paths import jupyter_runtime_dir
 
+from ipybox.errors import IpyboxError
 from ipybox.kernel_mgr.attach.instructions import instructions
 from ipybox.mcp_server.attach_socket import socket_path
+from ipybox.support.listen import is_local
 from ipybox.support.printable import printable
 from ipybox.support.private_socket import connect_private
 from ipybox.support.tokens import find_token
@@ -33,10 +36,10 @@ async def attach(workspace: Path, target: str, server: int | None) -> None:
     """
     try:
         if target.startswith("http://"):
-            await _bridge(target.rstrip("/"), _published_token(target), asyncio.Event().wait())
+            await _bridge(target.rstrip("/"), _published_token(target), asyncio.Event().wait)
         else:
             await _attach_session(workspace, target, server)
-    except AttachError as exc:
+    except (AttachError, IpyboxError, OSError) as exc:
         sys.exit(f"ipybox: {exc}")
 
 
@@ -56,12 +59,12 @@ async def _attach_session(workspace: Path, name: str, server: int | None) -> Non
             reason = (await _line(reader)).get("ended", "the MCP server has ended")
             print(f"The session can't be used anymore: {printable(str(reason))}", flush=True)
 
-        await _bridge(str(answer["url"]), str(answer["token"]), ended())
+        await _bridge(str(answer["url"]), str(answer["token"]), ended)
     finally:
         writer.close()
 
 
-async def _bridge(url: str, token: str, ended: Any) -> None:
+async def _bridge(url: str, token: str, ended: Callable[[], Awaitable[object]]) -> None:
     """Prints how to connect, and serves ZeroMQ clients until the end."""
     from ipybox.kernel_mgr.attach.zmq_bridge import ZMQBridge
 
@@ -70,7 +73,7 @@ async def _bridge(url: str, token: str, ended: Any) -> None:
         async with ZMQBridge(url, token, scratch.path, connection_file):
             print("Programs of this user can use the kernel until this command ends, by Ctrl-C:\n")
             print(instructions(url, token, connection_file), flush=True)
-            await ended
+            await ended()
 
 
 def _server_socket(workspace: Path, server: int | None) -> Path:
@@ -112,7 +115,8 @@ async def _line(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 def _published_token(url: str) -> str:
     try:
-        port = urlsplit(url).port
+        address = urlsplit(url)
+        port = address.port if is_local(address.netloc) else None  # no other host gets the token
     except ValueError:
         port = None
     token = None if port is None else find_token("attach", port)
