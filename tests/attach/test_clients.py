@@ -7,7 +7,7 @@ import re
 import shlex
 import uuid
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,13 +48,21 @@ async def test_jupyter_console_shares_the_state_and_leaves_the_kernel(tmp_path: 
             console = cast(Any, pexpect).spawn(
                 str(CLIENTS / "jupyter"), ["console", "--simple-prompt", "--existing", connection_file], timeout=START
             )
+            try:
+                use(console)
+            finally:
+                console.close(force=True)
+
+        def use(console: Any) -> None:
             console.expect(r"In \[\d*\]: ")
             console.sendline("x += 1; print('it is', x)")
             console.expect("it is 42")
             console.expect(r"In \[\d*\]: ")
-            console.sendline("exit")
+            console.sendeof()
+            console.expect("Do you really want to exit")
+            console.sendline("y")
+            console.expect("keeping kernel alive")
             console.expect(pexpect.EOF)
-            console.close()
 
         await asyncio.to_thread(use_console)
         assert (await output(agent, "print(x)")).startswith("42")
@@ -103,14 +111,23 @@ async def lab(directory: Path, command: Command) -> AsyncGenerator[aiohttp.Clien
                 data = await process.stderr.readline()
                 assert data, log
                 log += data.decode()
-        drain = asyncio.create_task(process.stderr.read())
         async with aiohttp.ClientSession(found[0], headers={"Authorization": f"token {token}"}) as http:
+            await until_answered(http)
             yield http
     finally:
         if process.returncode is None:
             process.terminate()
-        await asyncio.wait_for(process.wait(), START)
-    await drain
+        await asyncio.wait_for(process.communicate(), START)
+
+
+async def until_answered(http: aiohttp.ClientSession) -> None:
+    """Returns when JupyterLab answers: it prints its address before it listens, and nothing after that."""
+    async with asyncio.timeout(START):
+        while True:
+            with suppress(aiohttp.ClientConnectionError):
+                async with http.get("/api"):
+                    return
+            await asyncio.sleep(0.1)
 
 
 async def run(websocket: aiohttp.ClientWebSocketResponse, code: str) -> str:
