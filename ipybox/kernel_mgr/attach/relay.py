@@ -60,7 +60,6 @@ REQUESTS = frozenset(
         "complete_request",
         "execute_request",
         "history_request",
-        "input_reply",
         "inspect_request",
         "interrupt_request",
         "is_complete_request",

@@ -40,7 +40,6 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "history_reply": ("status", "history"),
     "comm_info_reply": ("status", "comms"),
     "interrupt_reply": ("status",),
-    "input_request": ("prompt", "password"),
     "display_data": ("data", "transient"),
     "update_display_data": ("data", "transient"),
     "execute_result": ("data", "transient", "execution_count"),
