@@ -5,7 +5,8 @@
 
 Clients see a Jupyter server with a single kernel, which runs already. The relay answers their requests itself: only
 messages to the kernel, and interrupts, reach the gateway. A client that starts a kernel joins this one, because
-JupyterLab uses no kernel of a gateway that it did not start. No client can end or restart the kernel.
+JupyterLab uses no kernel of a gateway that it did not start. No client can restart the kernel, and one that ends it
+only leaves it.
 """
 
 import asyncio
@@ -195,8 +196,9 @@ class KernelRelay:
             ("GET", session): self._answer(models.session),
             ("PATCH", session): self._answer(models.session),
             ("POST", f"{kernel}/restart"): _refuse,
-            ("DELETE", kernel): _refuse,
-            ("DELETE", session): _refuse,
+            # JupyterLab "ends" its kernels when it stops, and if that fails, it never stops.
+            ("DELETE", kernel): _leave_running,
+            ("DELETE", session): _leave_running,
         }
         for (method, path), handler in routes.items():
             app.router.add_route(method, path, handler)
@@ -325,6 +327,10 @@ def _refused(request: ClientMessage) -> str:
 
 async def _refuse(_request: web.Request) -> web.Response:
     return error(403, REFUSAL)
+
+
+async def _leave_running(_request: web.Request) -> web.Response:
+    return web.Response(status=204)
 
 
 async def _unknown(request: web.Request) -> web.Response:
