@@ -18,7 +18,7 @@ def message(msg_type: str, content: dict[str, Any]) -> messages.Message:
 @pytest.mark.parametrize("msg_type", ["display_data", "update_display_data", "execute_result", "inspect_reply"])
 def test_no_form_that_a_front_end_executes_leaves_the_sandbox(msg_type: str):
     forms = {"text/html": "<script>", "image/svg+xml": "<svg>", "application/javascript": "x", "text/markdown": "x"}
-    content = {"data": forms | {"text/plain": "it", "image/png": "AA=="}, "metadata": {"text/html": {}}}
+    content: dict[str, Any] = {"data": forms | {"text/plain": "it", "image/png": "AA=="}, "metadata": {"text/html": {}}}
 
     shown = shown_content(message(msg_type, content), confined=True)
 
