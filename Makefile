@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all test-user test-python conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all attach test-user test-python conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -14,7 +14,7 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 # What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
-FIRST := not (slow or docker or claude or fuzz or soak)
+FIRST := not (slow or docker or claude or fuzz or soak or attach)
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 SPREAD := --numprocesses 2
 
@@ -26,11 +26,15 @@ test: $(VENV)/dev.stamp .npm/dev.stamp
 test-rest: SPREAD := --numprocesses 3
 test-rest: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) -m "not ($(FIRST))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not attach$(if $(MARKS), and ($(MARKS)))" $(ARGS)
 
 test-all: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not attach" $(ARGS)
+
+# JupyterLab and jupyter console, in an environment of their own, join a running session. Not part of CI.
+attach: $(VENV)/dev.stamp .npm/dev.stamp .venv-attach/stamp
+	$(PYTEST) tests/attach $(ARGS)
 
 # What CI has an ordinary user run: kernels in the sandbox, as those without one need less.
 test-user: $(VENV)/dev.stamp .npm/dev.stamp
@@ -92,7 +96,7 @@ docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/option_reference.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-newest .npm
+	rm -rf .venv .venv-newest .venv-attach .npm
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -107,6 +111,11 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
+	@touch $@
+
+.venv-attach/stamp:
+	$(PYTHON) -m venv .venv-attach
+	.venv-attach/bin/python -m pip install --quiet 'jupyterlab>=4.4,<5' 'jupyter_console>=6.6,<7'
 	@touch $@
 
 # The demo goes without node where there is none.

@@ -19,12 +19,14 @@ from ipybox.sandbox.preflight import diagnose
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
 #: `docker`, `claude`, `fuzz` and `soak` is part of `make test`, and so is a new module; `slow` are those that take
-#: longest and do not test a main promise by themselves.
+#: longest and do not test a main promise by themselves. `attach` is for `make attach` only.
 FOLDERS = {
+    "attach": ("attach",),
     "audit/test_executor.py": ("slow",),
     "audit/test_server.py": ("slow",),
     "benchmarks": ("slow",),
     "claude": ("claude",),
+    "cli/test_attach.py": ("slow",),
     "cli/test_clean.py": ("slow",),
     "code_exec/executor": ("python", "user"),
     "code_exec/test_lifecycle.py": ("slow",),

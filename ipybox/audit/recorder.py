@@ -37,7 +37,7 @@ class SessionRecorder:
         return SessionRecorder(self._audit, name)
 
     def session(self, action: str, **fields: object) -> None:
-        """Records that the session starts or stops, or gets a new kernel."""
+        """Records that the session starts or stops, gets a new kernel, or is joined by a person."""
         if self._audit is not None:
             self._audit.record("session", **self._ids(), action=action, **fields)
 

@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(f"ipybox: the workspace {workspace} is not a directory")
     if arguments.command == "trust":
         sys.exit(_trust(arguments, workspace))
+    if arguments.command == "attach":
+        sys.exit(_attach(arguments, workspace))
     if arguments.command == "clean":
         sys.exit(_clean(arguments, workspace))
     store = TrustStore(workspace, arguments.trusted or ())
@@ -117,6 +119,15 @@ def _trust(arguments: argparse.Namespace, workspace: Path) -> int:
         return trust_command.revoke(workspace, files)
     profile = arguments.sandbox_profile or "default"
     return trust_command.trust(workspace, files, profile=profile, yes="yes" in arguments)
+
+
+def _attach(arguments: argparse.Namespace, workspace: Path) -> int:
+    """Lets a person use a session until it ends or a signal comes, and returns the exit status."""
+    from ipybox.cli.attach import attach
+
+    target: str = arguments.target if "target" in arguments else "default"
+    server: int | None = arguments.server if "server" in arguments else None
+    return asyncio.run(until_signal(attach(workspace, target, server)))
 
 
 def _clean(arguments: argparse.Namespace, workspace: Path) -> int:

@@ -35,6 +35,14 @@ def _add_commands(arguments: argparse.ArgumentParser) -> None:
     tools = commands.add_parser("tools", help="list or search a workspace's tools, or show the interface of one")
     tools.add_argument("query", nargs="*", help="words to search for, a category, or a tool like github.list_commits")
     commands.add_parser("check", help="verify a workspace's saved code actions and output parsers, in a kernel")
+    attach = commands.add_parser(
+        "attach",
+        help="print how JupyterLab, VS Code or jupyter console use the kernel of a running session",
+        argument_default=argparse.SUPPRESS,
+    )
+    attach.add_argument("target", nargs="?", metavar="SESSION", help="name of the session (default: default)")
+    attach.add_argument("--workspace", type=Path, help="the workspace (default: .)")
+    attach.add_argument("--server", type=int, metavar="PID", help="the MCP server, if several run in the workspace")
     trust = commands.add_parser(
         "trust",
         help="show what files of a workspace allow beyond your own settings, and trust them",

@@ -147,6 +147,7 @@ class CellRunner:
         self._kernel.notices[:0] = dict.fromkeys(cell.reported)
 
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
+        await self._kernel.client_cells.until_none(cell.deadline)
         client = await self._ready_kernel(cell.deadline)
         self._approvals.approver = cell.approver
         self._kernel_id = client.kernel_id

@@ -7,7 +7,7 @@ cells). Applications and the MCP server use it.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -15,6 +15,7 @@ from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner
 from ipybox.code_exec.config import ExecutorConfig, accepts_options
 from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.errors import CodeExecutionError
@@ -26,6 +27,7 @@ from ipybox.support.tokens import new_token
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
+    from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
     from ipybox.workspace.transfer.file_transfer import FileTransfer, TransferReport
 
@@ -82,6 +84,7 @@ class CodeExecutor:
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
+        self._presence = Presence(self._kernel.notices, recorder)
 
     @property
     def name(self) -> str | None:
@@ -255,6 +258,38 @@ class CodeExecutor:
             raise
         finally:
             self._runner.put_back(cell)  # unless the consumer got the result or the error
+
+    @asynccontextmanager
+    async def attach(self, name: str = "default") -> AsyncGenerator["KernelRelay"]:
+        """Lets a person use the kernel from JupyterLab, VS Code or `jupyter console`, until the end of the context.
+
+        A port of the loopback interface accepts clients with a token (`docs/attach.md`). It is also closed when the
+        kernel ends, such as by `reset`, and after half an hour without a client. Results have a notice when the person
+        comes and goes. While a cell of the person runs, other cells wait.
+
+        Args:
+            name: The name that clients show.
+
+        Raises:
+            RuntimeError: If the executor is not running.
+            CodeExecutionError: If the kernel had died, and a new one can't be started.
+            OSError: If there is no free port.
+        """
+        from ipybox.kernel_mgr.attach.relay import KernelRelay
+
+        client = await self._kernel.ensure_kernel()
+        relay = KernelRelay(
+            client.remote_kernel,
+            name,
+            self._kernel.client_cells,
+            confined=self._config.sandbox,
+            on_presence=self._presence.note,
+        )
+        await relay.start()
+        try:
+            yield relay
+        finally:
+            await relay.close()
 
     async def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory; the result says what was copied.

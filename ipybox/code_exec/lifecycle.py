@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.errors import CodeExecutionError, GatewayError, SandboxError
+from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.caller import ToolCaller
 
@@ -54,6 +55,8 @@ class KernelLifecycle:
         #: The gateway that runs, or last ran, this executor's kernel.
         self.gateway = runtime.gateway
         self.client: KernelClient | None = None
+        #: The cells of people who are connected to the kernel.
+        self.client_cells = ClientCells()
         #: The kernel whose state the consumer expects. If another one runs, state was lost, which is not reported yet.
         self.expected_kernel_id = ""
         #: Notices of this session, added to its next result, whether it is a success, an error or a timeout.

@@ -8,6 +8,7 @@ import atexit
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from ipybox.support.daemon_thread import in_daemon_thread
 from ipybox.tool_exec.approval.request import ask
 
 if TYPE_CHECKING:
+    from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
     from ipybox.workspace.transfer.file_transfer import TransferReport
 
@@ -152,6 +154,16 @@ class Executor:
             return self._executor.cancel()
 
         return self._running().call(cancel)
+
+    @contextmanager
+    def attach(self, name: str = "default") -> Generator["KernelRelay"]:
+        """Lets a person use the kernel until the end of the context, as `CodeExecutor.attach`."""
+        portal, attached = self._running(), self._executor.attach(name)
+        relay = portal.call(attached.__aenter__)
+        try:
+            yield relay
+        finally:
+            portal.call(partial(attached.__aexit__, None, None, None))
 
     def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory, as `CodeExecutor.upload_file`."""

@@ -111,6 +111,11 @@ class KernelClient:
         return self._kernel.id
 
     @property
+    def remote_kernel(self) -> RemoteKernel:
+        """The kernel on its gateway, for clients of other people."""
+        return self._kernel
+
+    @property
     def gateway_lost(self) -> bool:
         """Whether the gateway did not answer, so that no request can succeed anymore."""
         return self._gateway.lost

@@ -103,6 +103,17 @@ class KernelChannels:
             raise KernelDiedError(self.death) from exc
         return msg_id
 
+    def listen(self, msg_id: str, listener: MessageListener) -> None:
+        """Passes the messages about a request of another client to `listener`, until it is forgotten."""
+        if self.alive:
+            self._listeners[msg_id] = listener
+        else:
+            listener.lose()
+
+    def awaits(self, msg_id: str) -> bool:
+        """Returns whether there is a listener for a request with this id."""
+        return msg_id in self._listeners
+
     def forget(self, msg_id: str) -> None:
         """Ignores all further messages of a request."""
         self._listeners.pop(msg_id, None)
@@ -121,7 +132,7 @@ class KernelChannels:
             while self._take(await websocket.receive()):
                 pass
         finally:
-            for listener in self._listeners.values():
+            for listener in tuple(self._listeners.values()):
                 listener.lose()
 
     def _take(self, frame: aiohttp.WSMessage) -> bool:

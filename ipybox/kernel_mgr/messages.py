@@ -73,14 +73,21 @@ def encode_request(msg_type: str, content: Mapping[str, Any], *, session: str, c
         "date": datetime.now(UTC).isoformat(),
         "version": PROTOCOL_VERSION,
     }
-    parts = [channel.encode(), _encode(header), b"{}", b"{}", _encode(content)]
+    return msg_id, encode(channel, header, {}, content)
+
+
+def encode(
+    channel: str, header: Mapping[str, Any], parent_header: Mapping[str, Any], content: Mapping[str, Any]
+) -> bytes:
+    """Returns the bytes of a message without metadata and buffers."""
+    parts = [channel.encode(), _encode(header), _encode(parent_header), b"{}", _encode(content)]
     position = _WORD * (len(parts) + 2)
     offsets = [position]
     for part in parts:
         position += len(part)
         offsets.append(position)
     head = b"".join(number.to_bytes(_WORD, "little") for number in (len(offsets), *offsets))
-    return msg_id, head + b"".join(parts)
+    return head + b"".join(parts)
 
 
 def decode(data: bytes) -> Message:

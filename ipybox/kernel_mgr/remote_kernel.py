@@ -72,19 +72,26 @@ class RemoteKernel:
         self.channels.death = "the kernel died"
         try:
             async with Deadline(self._init_timeout).limit():
-                websocket = await self.gateway.websocket(
-                    f"/api/kernels/{kernel_id}/channels",
-                    {"session_id": jupyter_session},
-                    protocol=messages.SUBPROTOCOL,
-                    heartbeat=self._heartbeat,
-                    max_message_bytes=MAX_MESSAGE_BYTES,
-                )
-                self.channels.open(websocket, jupyter_session)
+                self.channels.open(await self.connect(jupyter_session), jupyter_session)
                 await self._until_ready()
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
             await self.gateway.probe()
             await self.delete("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
+
+    async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:
+        """Returns a WebSocket with the kernel's channels, for a new Jupyter session.
+
+        Raises:
+            GatewayError, aiohttp.ClientError, OSError: If it can't be opened.
+        """
+        return await self.gateway.websocket(
+            f"/api/kernels/{self.id}/channels",
+            {"session_id": jupyter_session},
+            protocol=messages.SUBPROTOCOL,
+            heartbeat=self._heartbeat,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+        )
 
     async def request(self, msg_type: str, content: dict[str, Any], listener: MessageListener) -> str:
         """Sends a request whose replies and outputs go to `listener`, and returns its id.

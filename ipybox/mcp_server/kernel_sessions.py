@@ -52,6 +52,11 @@ class KernelSessions:
         """The names of the existing sessions, the default one first."""
         return [DEFAULT_SESSION, *(name for name in self._starts if name != DEFAULT_SESSION)]
 
+    @property
+    def running(self) -> list[str]:
+        """The names of the sessions that run or start."""
+        return list(self._starts)
+
     async def prepare(self) -> None:
         """Starts process and kernel of the default session in advance. If that fails, its start reports the error."""
         try:

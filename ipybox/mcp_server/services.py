@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
+from ipybox.mcp_server.attach_socket import AttachSocket
 from ipybox.mcp_server.choices import Approval, AuditOption
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.workspace.names import STATE_DIR
@@ -57,6 +58,7 @@ class WorkspaceServices:
         self.config = config
         self.register_timeout = register_timeout
         self.sessions = KernelSessions(self._new_executor, max_sessions)
+        self._attach_socket = AttachSocket(config.workspace, self.sessions)
         #: Runs cells whose tool calls may need an answer of the user; created with the policy, before any cell runs.
         self._elicitation: ElicitingRunner | None = None
         self._approve: Approval | Callable[[], ApprovalPolicy] = approve
@@ -86,6 +88,7 @@ class WorkspaceServices:
         """Stops all sessions and their processes."""
         if self._elicitation is not None:
             await self._elicitation.aclose()
+        await self._attach_socket.aclose()
         await self.sessions.stop()
         if self._audit is not None:
             self._audit.close()
@@ -133,6 +136,7 @@ class WorkspaceServices:
             self._elicitation = self._eliciting_runner(policy)
         # The timeout of a form applies instead: it starts when the user sees the form.
         config = replace(self.config, approval_policy=policy, approval_timeout=None, audit=audit)
+        self._attach_socket.start()
         return CodeExecutor.configured(config)
 
     def opened_audit(self) -> "AuditLog | None":

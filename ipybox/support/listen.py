@@ -1,7 +1,9 @@
-"""Opens listening sockets for the servers on a port, with errors that people understand."""
+"""Opens listening sockets for the servers on a port, with errors that people understand; which hosts are local."""
 
 import errno
 import socket
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -26,3 +28,15 @@ def listen(host: str, port: int) -> socket.socket:
     # each answer of two writes takes 40 ms: https://github.com/python/cpython/blob/3.11/Lib/asyncio/base_events.py
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def is_local(host: str) -> bool:
+    """Returns whether a `Host` header names this machine, as only its own programs do."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"

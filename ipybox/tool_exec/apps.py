@@ -5,13 +5,12 @@ import hmac
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from ipybox.guest.tools.protocol import RunReply
+from ipybox.support.listen import is_local
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES
 
 logger = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ def _guard(tokens: Collection[str]) -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if "Origin" in request.headers or not _is_local(request.host):
+        if "Origin" in request.headers or not is_local(request.host):
             return web.json_response(RunReply(error="requests of web pages are refused"), status=403)
         presented = request.headers.get("Authorization", "").encode(errors="replace")
         if not any(hmac.compare_digest(presented, f"token {token}".encode()) for token in tokens):
@@ -64,14 +63,3 @@ def _guard(tokens: Collection[str]) -> Middleware:
         return await handler(request)
 
     return guard
-
-
-def _is_local(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"

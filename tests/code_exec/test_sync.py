@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -244,6 +246,17 @@ def test_a_coroutine_function_is_no_approver(executor: Executor):
         Executor(approver=decide)
     with pytest.raises(TypeError, match="plain function: use CodeExecutor"):
         executor.run(CALL, approver=decide)
+
+
+def test_a_person_can_join_until_the_context_ends(executor: Executor):
+    with executor.attach() as relay:
+        request = urllib.request.Request(f"{relay.url}/api/kernels", headers={"Authorization": f"token {relay.token}"})
+        with urllib.request.urlopen(request, timeout=WAIT) as answer:
+            assert relay.kernel_id in answer.read().decode()
+        assert relay.token in relay.instructions()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(request, timeout=WAIT)
+    assert executor.run("1").notices == []
 
 
 def test_threads_execute_one_after_the_other(executor: Executor):

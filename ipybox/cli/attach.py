@@ -1,0 +1,125 @@
+"""`ipybox attach`: lets a person use the kernel of a running session from a Jupyter client."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jupyter_core.paths import jupyter_runtime_dir
+
+from ipybox.errors import IpyboxError
+from ipybox.kernel_mgr.attach.instructions import instructions
+from ipybox.mcp_server.attach_socket import socket_path
+from ipybox.support.listen import is_local
+from ipybox.support.printable import printable
+from ipybox.support.private_socket import connect_private
+from ipybox.support.tokens import find_token
+from ipybox.workspace.scratch import ScratchDirectory
+
+
+class AttachError(Exception):
+    """A session can't be joined; the message says why."""
+
+
+async def attach(workspace: Path, target: str, server: int | None) -> None:
+    """Prints how to connect, and returns when the session can't be used anymore.
+
+    Args:
+        workspace: The workspace of the session.
+        target: The name of the session, or the address of `CodeExecutor.attach`.
+        server: The process id of the MCP server, if the workspace has several.
+    """
+    try:
+        if target.startswith("http://"):
+            await _bridge(target.rstrip("/"), _published_token(target), asyncio.Event().wait)
+        else:
+            await _attach_session(workspace, target, server)
+    except (AttachError, IpyboxError, OSError) as exc:
+        sys.exit(f"ipybox: {exc}")
+
+
+async def _attach_session(workspace: Path, name: str, server: int | None) -> None:
+    path = _server_socket(workspace, server)
+    try:
+        reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
+    except OSError as exc:
+        raise AttachError(f"the MCP server does not answer: {exc}") from exc
+    try:
+        writer.write(json.dumps({"session": name}).encode() + b"\n")
+        answer = await _line(reader)
+        if "url" not in answer:
+            raise AttachError(str(answer.get("error", "the MCP server has ended")))
+
+        async def ended() -> None:
+            reason = (await _line(reader)).get("ended", "the MCP server has ended")
+            print(f"The session can't be used anymore: {printable(str(reason))}", flush=True)
+
+        await _bridge(str(answer["url"]), str(answer["token"]), ended)
+    finally:
+        writer.close()
+
+
+async def _bridge(url: str, token: str, ended: Callable[[], Awaitable[object]]) -> None:
+    """Prints how to connect, and serves ZeroMQ clients until the end."""
+    from ipybox.kernel_mgr.attach.zmq_bridge import ZMQBridge
+
+    connection_file = Path(jupyter_runtime_dir()) / f"ipybox-kernel-{os.getpid()}.json"
+    with ScratchDirectory(sockets=True) as scratch:
+        async with ZMQBridge(url, token, scratch.path, connection_file):
+            print("Programs of this user can use the kernel until this command ends, by Ctrl-C:\n")
+            print(instructions(url, token, connection_file), flush=True)
+            await ended()
+
+
+def _server_socket(workspace: Path, server: int | None) -> Path:
+    """Returns the socket of the server, or of the only one that runs."""
+    pattern = socket_path(workspace, "*")
+    running = sorted(path for path in pattern.parent.glob(pattern.name) if _listens(path))
+    if server is not None:
+        running = [path for path in running if path == socket_path(workspace, server)]
+    if not running:
+        raise AttachError(
+            f"no MCP server with a session runs in {workspace}: a session starts with its first cell; those of "
+            "`ipybox docker` can't be joined"
+        )
+    if len(running) > 1:
+        pids = ", ".join(path.stem.removeprefix("attach-") for path in running)
+        raise AttachError(f"several MCP servers run in {workspace}: give --server and one of the process ids {pids}")
+    return running[0]
+
+
+def _listens(path: Path) -> bool:
+    """Returns whether a server listens; removes the socket of one that was killed."""
+    try:
+        connect_private(path).close()
+    except ConnectionRefusedError:
+        with suppress(OSError):
+            path.unlink()
+        return False
+    except OSError:
+        return False
+    return True
+
+
+async def _line(reader: asyncio.StreamReader) -> dict[str, Any]:
+    try:
+        return json.loads(await reader.readline() or b"{}")
+    except (OSError, ValueError):
+        return {}
+
+
+def _published_token(url: str) -> str:
+    try:
+        address = urlsplit(url)
+        port = address.port if is_local(address.netloc) else None  # no other host gets the token
+    except ValueError:
+        port = None
+    token = None if port is None else find_token("attach", port)
+    if token is None:
+        raise AttachError(f"{url} is not an address that `CodeExecutor.attach` opened and did not close")
+    return token

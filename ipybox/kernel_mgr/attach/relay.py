@@ -1,0 +1,339 @@
+"""Lets Jupyter clients of a person use one running kernel, over a loopback port with a token.
+
+    JupyterLab, VS Code ── HTTP, WebSocket ── KernelRelay ── WebSocket ── kernel gateway ── kernel
+                           token                             private socket
+
+Clients see a Jupyter server with a single kernel, which runs already. The relay answers their requests itself: only
+messages to the kernel, and interrupts, reach the gateway. A client that starts a kernel joins this one, because
+JupyterLab uses no kernel of a gateway that it did not start. No client can restart the kernel, and one that ends it
+only leaves it.
+"""
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from ipybox.errors import GatewayError, KernelDiedError
+from ipybox.kernel_mgr import messages
+from ipybox.kernel_mgr.attach.access import access_check, error
+from ipybox.kernel_mgr.attach.client_cells import ClientCells
+from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame, text_of_message
+from ipybox.kernel_mgr.attach.instructions import instructions
+from ipybox.kernel_mgr.attach.models import KernelModels
+from ipybox.kernel_mgr.attach.shown_content import shown_content
+from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+from ipybox.support.listen import listen
+from ipybox.support.tasks import TaskSet
+from ipybox.support.tokens import new_token, publish_token
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+
+#: Seconds without a client after which the port is closed.
+IDLE_TIMEOUT = 30 * 60.0
+
+#: Seconds between pings that detect clients which are gone.
+HEARTBEAT = 30.0
+
+#: Bytes of the largest message of a client, and the number of concurrent clients.
+MAX_CLIENT_MESSAGE = 16 << 20
+MAX_CLIENTS = 16
+
+#: Seconds until requests are cancelled when the port is closed.
+SHUTDOWN_GRACE = 1.0
+
+#: What clients may send to the kernel. The rest is for the debugger, which opens a port, and to end the kernel.
+REQUESTS = frozenset(
+    {
+        "comm_close",
+        "comm_info_request",
+        "comm_msg",
+        "comm_open",
+        "complete_request",
+        "execute_request",
+        "history_request",
+        "inspect_request",
+        "interrupt_request",
+        "is_complete_request",
+        "kernel_info_request",
+    }
+)
+
+REFUSAL = "ipybox refuses this for the kernel of an agent, which only `reset` replaces: to leave, disconnect"
+
+Handler = Callable[[web.Request], Any]
+
+
+class KernelRelay:
+    """Serves one kernel on a loopback port, from `start` to `close`.
+
+    It also closes when the kernel ends, or after half an hour without a client.
+
+    Args:
+        kernel: The kernel.
+        name: The name that clients show.
+        cells: Notes the cells that clients send.
+        confined: Whether the kernel runs in a sandbox. Clients then get text and images only.
+        on_presence: Called with True when the first client connects, and with False when the last one has gone.
+    """
+
+    def __init__(
+        self,
+        kernel: RemoteKernel,
+        name: str,
+        cells: ClientCells,
+        *,
+        confined: bool,
+        on_presence: Callable[[bool], None],
+    ):
+        assert kernel.id is not None
+        self._kernel = kernel
+        #: The id of the kernel.
+        self.kernel_id = kernel.id
+        self._cells = cells
+        self._confined = confined
+        self._on_presence = on_presence
+        self._listener_id = f"attach-{uuid.uuid4().hex}"
+        self._clients: set[web.WebSocketResponse] = set()
+        self._runner: web.AppRunner | None = None
+        self._tasks = TaskSet()
+        self._idle: asyncio.TimerHandle | None = None
+        self._models = KernelModels(self.kernel_id, name, lambda: cells.any, lambda: len(self._clients))
+        self.token = new_token()
+        self.port = 0
+        #: Why clients can't connect anymore.
+        self.end_reason = "it was closed"
+        #: Set when clients can't connect anymore.
+        self.ended = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        """The address of the Jupyter server that clients see."""
+        return f"http://{HOST}:{self.port}"
+
+    def instructions(self) -> str:
+        """Returns how Jupyter clients connect, as text for the person."""
+        return instructions(self.url, self.token)
+
+    async def start(self) -> None:
+        """Starts to listen.
+
+        Raises:
+            OSError: If there is no free port, or the token can't be written.
+        """
+        listener = listen(HOST, 0)
+        try:
+            self.port = listener.getsockname()[1]
+            await self._serve(listener)
+            self._token_file = publish_token("attach", self.port, self.token)
+        except BaseException:
+            listener.close()
+            if self._runner is not None:
+                await self._runner.cleanup()
+            raise
+        self._kernel.channels.listen(self._listener_id, self)
+        self._await_client()
+
+    async def close(self) -> None:
+        """Disconnects all clients and closes the port."""
+        self._kernel.channels.forget(self._listener_id)
+        self._end("it was closed")
+        self._token_file.unlink(missing_ok=True)
+        await self._tasks.cancel()
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    def take(self, message: Message) -> None:
+        """Ignores messages: as a listener, it waits only for the end of the kernel."""
+
+    def lose(self) -> None:
+        """Notes that the kernel has ended."""
+        self._end(self._kernel.death().removesuffix(" while the code ran"))
+
+    def _end(self, reason: str) -> None:
+        if self.ended.is_set():
+            return
+        self.end_reason = reason
+        self.ended.set()
+        if self._idle is not None:
+            self._idle.cancel()
+        for client in tuple(self._clients):
+            self._tasks.start(_close(client))
+        if self._runner is not None:
+            for site in tuple(self._runner.sites):
+                self._tasks.start(site.stop())
+
+    def _await_client(self) -> None:
+        reason = f"no client was connected for {IDLE_TIMEOUT / 60:g} minutes"
+        self._idle = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._end, reason)
+
+    async def _serve(self, listener: socket.socket) -> None:
+        app = web.Application(middlewares=[access_check(self.token)], client_max_size=1 << 20)
+        kernel, session = f"/api/kernels/{self.kernel_id}", f"/api/sessions/{self.kernel_id}"
+        models = self._models
+        routes: dict[tuple[str, str], Handler] = {
+            ("GET", "/api"): self._answer(models.api),
+            ("GET", "/api/status"): self._answer(models.status),
+            ("GET", "/api/me"): self._answer(models.identity),
+            ("GET", "/api/kernelspecs"): self._answer(models.specifications),
+            ("GET", "/api/kernelspecs/python3"): self._answer(models.specification),
+            ("GET", "/api/kernels"): self._answer(lambda: [models.kernel()]),
+            ("POST", "/api/kernels"): self._answer(models.kernel, status=201),
+            ("GET", kernel): self._answer(models.kernel),
+            ("POST", f"{kernel}/interrupt"): self._interrupt,
+            ("GET", f"{kernel}/channels"): self._channels,
+            ("GET", "/api/sessions"): self._answer(lambda: [models.session()]),
+            ("POST", "/api/sessions"): self._answer(models.session, status=201),
+            ("GET", session): self._answer(models.session),
+            ("PATCH", session): self._answer(models.session),
+            ("POST", f"{kernel}/restart"): _refuse,
+            # JupyterLab "ends" its kernels when it stops, and if that fails, it never stops.
+            ("DELETE", kernel): _leave_running,
+            ("DELETE", session): _leave_running,
+        }
+        for (method, path), handler in routes.items():
+            app.router.add_route(method, path, handler)
+        app.router.add_route("*", "/{path:.*}", _unknown)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_GRACE, auto_decompress=False
+        )
+        await self._runner.setup()
+        await web.SockSite(self._runner, listener).start()
+
+    def _answer(self, model: Callable[[], object], status: int = 200) -> Handler:
+        async def answer(_request: web.Request) -> web.Response:
+            if self.ended.is_set():
+                return error(410, f"the kernel can't be used anymore: {self.end_reason}")
+            return web.json_response(model(), status=status)
+
+        return answer
+
+    async def _interrupt(self, _request: web.Request) -> web.Response:
+        try:
+            await self._kernel.interrupt()
+        except (GatewayError, aiohttp.ClientError, OSError) as exc:
+            return error(502, f"the kernel can't be interrupted: {exc}")
+        return web.Response(status=204)
+
+    async def _channels(self, request: web.Request) -> web.StreamResponse:
+        """Relays the messages of one client until it, or the kernel, has gone."""
+        if self.ended.is_set():
+            return error(410, f"the kernel can't be used anymore: {self.end_reason}")
+        if len(self._clients) >= MAX_CLIENTS:
+            return error(503, f"{MAX_CLIENTS} clients are connected already")
+        client = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_CLIENT_MESSAGE)
+        if not client.can_prepare(request):
+            return error(400, "this address is for WebSockets")
+        self._enter(client)
+        try:
+            # A new id, because the gateway disconnects another client with the same one.
+            kernel = await self._kernel.connect(uuid.uuid4().hex)
+            try:
+                await client.prepare(request)
+                await _until_one_ends(self._send_requests(client, kernel), self._send_outputs(kernel, client))
+            finally:
+                await kernel.close()
+                await client.close()
+        except (GatewayError, KernelDiedError, aiohttp.ClientError, OSError) as exc:
+            if not client.prepared:
+                return error(502, f"there is no connection to the kernel: {exc}")
+            logger.debug("a client's connection has ended: %s", exc)
+        finally:
+            self._leave(client)
+        return client
+
+    def _enter(self, client: web.WebSocketResponse) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        self._clients.add(client)
+        if len(self._clients) == 1:
+            self._on_presence(True)
+
+    def _leave(self, client: web.WebSocketResponse) -> None:
+        self._clients.discard(client)
+        if not self._clients:
+            self._on_presence(False)
+            if not self.ended.is_set():
+                self._await_client()
+
+    async def _send_requests(self, client: web.WebSocketResponse, kernel: aiohttp.ClientWebSocketResponse) -> None:
+        async for frame in client:
+            if frame.type is not aiohttp.WSMsgType.TEXT:
+                continue  # buffers of widgets, which this protocol does not pass on
+            try:
+                request = decode_frame(frame.data)
+            except ValueError as exc:
+                logger.debug("ignored a frame of a client: %s", exc)
+                continue
+            # The outputs of a second request with the same id would count as those of the first one.
+            if request.type not in REQUESTS or self._kernel.channels.awaits(request.id):
+                await client.send_str(_refused(request))
+                continue
+            data = messages.encode(request.channel, request.header, request.parent_header, request.content)
+            if request.type == "execute_request":
+                self._cells.begin(self._kernel.channels, request.id)
+            try:
+                await kernel.send_bytes(data)
+            except BaseException:
+                self._kernel.channels.forget(request.id)
+                self._cells.end(request.id)
+                raise
+
+    async def _send_outputs(self, kernel: aiohttp.ClientWebSocketResponse, client: web.WebSocketResponse) -> None:
+        async for frame in kernel:
+            if frame.type is not aiohttp.WSMsgType.BINARY:
+                continue
+            with suppress(ValueError):  # code can send any message itself
+                message = messages.decode(frame.data)
+                content = shown_content(message, confined=self._confined)
+                if content is not None:
+                    await client.send_str(text_of_message(message, content))
+
+
+async def _until_one_ends(*works: Any) -> None:
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _close(client: web.WebSocketResponse) -> None:
+    if client.prepared:
+        await client.close(code=aiohttp.WSCloseCode.GOING_AWAY)
+
+
+def _refused(request: ClientMessage) -> str:
+    """Returns the reply to a request that the kernel does not get."""
+    msg_type = f"{request.type.removesuffix('_request')}_reply"
+    header = {**request.header, "msg_id": uuid.uuid4().hex, "msg_type": msg_type}
+    content: dict[str, Any] = {"status": "error", "ename": "Refused", "evalue": REFUSAL, "traceback": []}
+    return encode_frame(request.channel, header, request.header, content)
+
+
+async def _refuse(_request: web.Request) -> web.Response:
+    return error(403, REFUSAL)
+
+
+async def _leave_running(_request: web.Request) -> web.Response:
+    return web.Response(status=204)
+
+
+async def _unknown(request: web.Request) -> web.Response:
+    if request.method in ("GET", "HEAD"):
+        return error(404, "this server has one kernel, and nothing else")
+    return error(403, "this server only lets you use the kernel that runs")

@@ -1,0 +1,120 @@
+"""What a person's client gets of a kernel's messages.
+
+A Jupyter front end runs the JavaScript of outputs with the rights of the person, outside of every sandbox. Code in the
+sandbox could therefore leave it as soon as the person looks. So a client gets of a confined kernel only what front ends
+show without running it: text and raster images.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ipybox.kernel_mgr.messages import Message
+
+#: Characters of JSON beyond which the output of one message is not shown.
+MAX_SHOWN_BYTES = 16 << 20
+
+_SHOWN_FORMS = ("text/plain", "image/png", "image/jpeg", "image/gif", "image/webp")
+
+_DISPLAYS = ("display_data", "execute_result", "update_display_data")
+
+#: Fields of the content by message type. Messages of other types, such as those of widgets, are not passed on.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "status": ("execution_state",),
+    "stream": ("name", "text"),
+    "error": ("ename", "evalue", "traceback"),
+    "clear_output": ("wait",),
+    "execute_input": ("code", "execution_count"),
+    "execute_reply": ("status", "execution_count", "ename", "evalue", "traceback", "payload"),
+    "kernel_info_reply": (
+        "status",
+        "protocol_version",
+        "implementation",
+        "implementation_version",
+        "language_info",
+        "banner",
+    ),
+    "complete_reply": ("status", "matches", "cursor_start", "cursor_end"),
+    "inspect_reply": ("status", "found", "data"),
+    "is_complete_reply": ("status", "indent"),
+    "history_reply": ("status", "history"),
+    "comm_info_reply": ("status", "comms"),
+    "interrupt_reply": ("status",),
+    "display_data": ("data", "transient"),
+    "update_display_data": ("data", "transient"),
+    "execute_result": ("data", "transient", "execution_count"),
+}
+
+#: Control characters, except line ends, tabs, backspaces and the start of an escape sequence that sets colors.
+_CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+
+
+def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
+    """Returns the content that a client gets of a message; None if it does not get the message.
+
+    Args:
+        message: A message of the kernel.
+        confined: Whether the kernel runs in a sandbox.
+    """
+    if message.costly or len(message.raw_content) > MAX_SHOWN_BYTES:
+        return _left_out(message)
+    content = dict(message.content)
+    if message.type == "kernel_info_reply":
+        content["debugger"] = False
+        content["supported_features"] = []
+    if not confined:
+        return content
+    fields = _FIELDS.get(message.type)
+    if fields is None:
+        return None
+    shown = {name: _plain(content[name]) for name in fields if name in content}
+    if "data" in shown:
+        shown["data"] = _shown_data(shown["data"])
+    if message.type in _DISPLAYS:
+        shown["metadata"] = {}
+    if "payload" in shown:
+        shown["payload"] = _shown_payload(shown["payload"])
+    if message.type == "kernel_info_reply":
+        shown["help_links"] = []
+    return shown
+
+
+def _left_out(message: Message) -> dict[str, Any] | None:
+    if message.type == "stream":
+        return {"name": "stderr", "text": "[ipybox] Output of this size is not shown here.\n"}
+    if message.type in _DISPLAYS:
+        text = "[ipybox] A display of this size is not shown here."
+        return {"data": {"text/plain": text}, "metadata": {}, "transient": {}, "execution_count": None}
+    if message.type.endswith("_reply"):
+        return {"status": "error", "ename": "TooLarge", "evalue": "the reply is too large to be shown", "traceback": []}
+    return None
+
+
+def _shown_data(data: object) -> dict[str, Any]:
+    forms = cast(dict[str, Any], data) if isinstance(data, dict) else {}
+    shown = {form: value for form, value in forms.items() if form in _SHOWN_FORMS and isinstance(value, str)}
+    if forms and not shown:
+        return {"text/plain": "[ipybox] The sandbox does not let this display through."}
+    return shown
+
+
+def _shown_payload(payload: object) -> list[dict[str, Any]]:
+    """Returns pages of help. Other payloads have the client edit a file, or end."""
+    entries = cast(list[object], payload) if isinstance(payload, list) else []
+    pages = [cast(dict[str, Any], entry) for entry in entries if isinstance(entry, dict)]
+    return [
+        {"source": "page", "data": _shown_data(page.get("data")), "start": 0}
+        for page in pages
+        if page.get("source") == "page"
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Returns a JSON value without control characters, except colors of a terminal."""
+    if isinstance(value, str):
+        return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, list):
+        return [_plain(item) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        return {_plain(name): _plain(item) for name, item in cast(dict[str, Any], value).items()}
+    return value

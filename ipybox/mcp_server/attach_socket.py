@@ -1,0 +1,114 @@
+"""The private socket of an MCP server, over which `ipybox attach` asks it to let a person join a session.
+
+The server opens it with its first session. It is in the state directory of the workspace, which only the same user can
+read, and which the sandbox hides. Over a connection, the command sends the name of a session as a line of JSON. The
+session can be joined until the connection ends, so that no port outlives the command.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from ipybox.errors import IpyboxError
+from ipybox.mcp_server.kernel_sessions import KernelSessions
+from ipybox.support.private_socket import bind_private
+from ipybox.support.state import workspace_state_dir
+from ipybox.support.tasks import TaskSet
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for the request to arrive.
+REQUEST_TIMEOUT = 10.0
+
+
+def socket_path(workspace: Path, pid: int | str) -> Path:
+    """Returns the path of the socket of a server process; `*` stands for each of them."""
+    return workspace_state_dir(workspace) / f"attach-{pid}.sock"
+
+
+class AttachSocket:
+    """Lets `ipybox attach` reach the sessions of this process, from `start` to `aclose`.
+
+    Args:
+        workspace: The workspace of the sessions.
+        sessions: The sessions.
+    """
+
+    def __init__(self, workspace: Path, sessions: KernelSessions):
+        self._workspace = workspace
+        self._sessions = sessions
+        self._tasks = TaskSet()
+        self._listener: socket.socket | None = None
+        self._path: Path | None = None
+
+    def start(self) -> None:
+        """Opens the socket, unless it is open. Without it, the server works, but no person can join."""
+        if self._listener is not None:
+            return
+        try:
+            self._path = socket_path(self._workspace, os.getpid())
+            self._listener = bind_private(self._path)
+        except OSError as exc:
+            logger.info("`ipybox attach` can't be used: %s", exc)
+            return
+        self._tasks.start(self._accept(self._listener))
+
+    async def aclose(self) -> None:
+        """Closes the socket and ends all connections."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        await self._tasks.cancel()
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(listener)
+            self._tasks.start(self._serve(*await asyncio.open_unix_connection(sock=connection)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError, TimeoutError):  # the command has ended
+                try:
+                    async with asyncio.timeout(REQUEST_TIMEOUT):
+                        request = await reader.readline()
+                    await self._let_in(_session_of(request), reader, writer)
+                except (IpyboxError, ValueError, RuntimeError) as exc:
+                    await _send(writer, error=str(exc))
+        finally:
+            writer.close()
+
+    async def _let_in(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Lets clients use a session until the command, or the kernel, has ended."""
+        running = self._sessions.running
+        if name not in running:
+            raise ValueError(f"no session named {name!r} runs; running sessions: {', '.join(running) or 'none'}")
+        async with self._sessions.use(name) as executor, executor.attach(name) as relay:
+            await _send(writer, url=relay.url, token=relay.token)
+            command, kernel = asyncio.create_task(reader.read(1)), asyncio.create_task(relay.ended.wait())
+            try:
+                await asyncio.wait([command, kernel], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                command.cancel()
+                kernel.cancel()
+                await asyncio.gather(command, kernel, return_exceptions=True)
+            if relay.ended.is_set():
+                await _send(writer, ended=relay.end_reason)
+
+
+def _session_of(request: bytes) -> str:
+    match json.loads(request):
+        case {"session": str(name)}:
+            return name
+        case _:
+            raise ValueError("the request names no session")
+
+
+async def _send(writer: asyncio.StreamWriter, **fields: str) -> None:
+    writer.write(json.dumps(fields).encode() + b"\n")
+    await writer.drain()

@@ -1,0 +1,26 @@
+"""Private sockets, in directories whose paths are too long for the address of a socket."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from ipybox.support.private_socket import bind_private, connect_private
+
+
+@pytest.mark.parametrize("length", [1, 150])
+def test_a_socket_in_place_of_a_stale_one_is_for_the_same_user_only(tmp_path: Path, length: int):
+    path = tmp_path / ("d" * length) / "s.sock"
+    path.parent.mkdir()
+    bind_private(path).close()
+    with pytest.raises(ConnectionRefusedError):
+        connect_private(path)
+    with bind_private(path) as listener, connect_private(path) as client:
+        assert path.stat().st_mode & 0o777 == 0o600
+        listener.setblocking(True)
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.sendall(b"x")
+            client.setblocking(True)
+            assert client.recv(1) == b"x"
+        assert listener.family == socket.AF_UNIX
