@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all test-user test-python conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python conformance fuzz soak servers coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -14,7 +14,7 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 # What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
-FIRST := not (slow or docker or claude or fuzz or soak)
+FIRST := not (slow or docker or claude or fuzz or soak or servers)
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 SPREAD := --numprocesses 2
 
@@ -26,11 +26,11 @@ test: $(VENV)/dev.stamp .npm/dev.stamp
 test-rest: SPREAD := --numprocesses 3
 test-rest: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) -m "not ($(FIRST))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not servers$(if $(MARKS), and ($(MARKS)))" $(ARGS)
 
 test-all: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not servers" $(ARGS)
 
 # What CI has an ordinary user run: kernels in the sandbox, as those without one need less.
 test-user: $(VENV)/dev.stamp .npm/dev.stamp
@@ -63,6 +63,10 @@ MINUTES ?= 10
 soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
 
+# Published MCP servers, of `tests/published/servers.toml`: generated, checked and called. It downloads 2 GB into .servers.
+servers: $(VENV)/dev.stamp .npm/dev.stamp .servers/installed.stamp
+	$(PYTEST) tests/published $(ARGS); status=$$?; cat .servers/report.md; exit $$status
+
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
@@ -92,7 +96,7 @@ docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/option_reference.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-newest .npm
+	rm -rf .venv .venv-newest .npm .servers
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -123,3 +127,7 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	@mkdir -p .npm
 	tests/install-npm.sh
 	@touch $@ .npm/demo.stamp
+
+.servers/installed.stamp: tests/published/servers.toml tests/published/install.py | $(VENV)/dev.stamp
+	$(BIN)/python -m tests.published.install
+	@touch $@
