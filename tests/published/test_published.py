@@ -8,13 +8,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from ipybox import generate_mcp_sources
-from ipybox.errors import IpyboxError
+from ipybox.errors import MCPServerError
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from tests.comparison import Server, call_directly, call_generated, repository, without
 from tests.published.calls import CALLS
@@ -27,9 +27,6 @@ pytestmark = pytest.mark.kernel
 
 SERVERS = published_servers()
 
-#: Servers that start at the same time, as some need seconds of CPU time.
-AT_ONCE = 2
-
 IMPORT_ALL = """
 import importlib, json, sys
 for name in json.loads(sys.argv[1]):
@@ -38,60 +35,65 @@ for name in json.loads(sys.argv[1]):
 """
 
 
-@dataclass(frozen=True)
 class Registrations:
-    """Two registrations of a server, whose processes have different hash seeds."""
+    """Registers servers in a workspace, each twice, by processes with different hash seeds.
 
-    first: ToolModules
-    second: ToolModules
+    Attributes:
+        workspace: Where their packages are.
+        calls: What came of the calls of each server.
+    """
 
+    def __init__(self, workspace: Path):
+        self.workspace = workspace
+        self.calls: dict[str, str] = {}
+        self._made: dict[str, tuple[ToolModules, ToolModules] | MCPServerError] = {}
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace for the packages of all servers."""
-    return tmp_path_factory.mktemp("project")
+    def directory(self, name: str) -> Path:
+        """Returns the directory that a server runs in."""
+        return self.workspace / "servers" / name
 
-
-@pytest.fixture(scope="module")
-def registered(project: Path) -> dict[str, Registrations | IpyboxError]:
-    """What came of the registrations of all servers."""
-    return asyncio.run(_register_all(project))
-
-
-@pytest.fixture(scope="module")
-def compared(registered: dict[str, Registrations | IpyboxError]) -> Iterator[dict[str, str]]:
-    """Takes what came of each server's calls, and writes the table that `make servers` prints."""
-    results: dict[str, str] = {}
-    yield results
-    lines = ["| server | version | tools | calls | result |", "| --- | --- | --- | --- | --- |"]
-    for name, server in SERVERS.items():
-        made = registered[name]
-        tools = len(made.first) if isinstance(made, Registrations) else 0
-        result = results.get(name, "generated" if tools else "not registered")
-        lines.append(f"| {server.package} | {server.version()} | {tools} | {len(CALLS.get(name, []))} | {result} |")
-    (INSTALLED / "report.md").write_text("\n".join(lines) + "\n")
-
-
-async def _register_all(project: Path) -> dict[str, Registrations | IpyboxError]:
-    free = asyncio.Semaphore(AT_ONCE)
-
-    async def register(name: str) -> Registrations | IpyboxError:
-        async with free:
+    async def of(self, name: str) -> tuple[ToolModules, ToolModules]:
+        """Returns what the two registrations of a server returned, or raises what they raised."""
+        if name not in self._made:
+            _fill(self.directory(name))
             try:
-                first, second = [await _register(name, project, seed) for seed in ("1", "2")]
-            except IpyboxError as error:
-                return error
-            return Registrations(first, second)
+                self._made[name] = (await self._register(name, "1"), await self._register(name, "2"))
+            except MCPServerError as error:
+                self._made[name] = error
+        made = self._made[name]
+        if isinstance(made, MCPServerError):
+            raise made
+        return made
 
-    return dict(zip(SERVERS, await asyncio.gather(*map(register, SERVERS)), strict=True))
+    async def modules(self) -> list[str]:
+        """Returns all modules of the servers that can be registered; a test of each fails for the others."""
+        modules: list[str] = []
+        for name in SERVERS:
+            with suppress(MCPServerError):
+                modules += [f"{name}.{module}" for module in (await self.of(name))[1]]
+        return modules
+
+    def table(self) -> str:
+        """Returns a table of the servers, in Markdown."""
+        lines = ["| server | version | tools | calls | result |", "| --- | --- | --- | --- | --- |"]
+        for name, made in self._made.items():
+            failed = isinstance(made, MCPServerError)
+            result = "does not start" if failed else self.calls.get(name, "no calls")
+            counts = f"{0 if failed else len(made[1])} | {len(CALLS.get(name, []))}"
+            lines.append(f"| {SERVERS[name].package} | {SERVERS[name].version()} | {counts} | {result} |")
+        return "\n".join([*lines, ""])
+
+    async def _register(self, name: str, seed: str) -> ToolModules:
+        params = SERVERS[name].params(self.directory(name), PYTHONHASHSEED=seed)
+        return await generate_mcp_sources(name, params, self.workspace / "mcptools")
 
 
-async def _register(name: str, project: Path, seed: str) -> ToolModules:
-    directory = project / "servers" / name
-    if not directory.exists():
-        _fill(directory)
-    params = SERVERS[name].params(directory, PYTHONHASHSEED=seed)
-    return await generate_mcp_sources(name, params, project / "mcptools")
+@pytest.fixture(scope="module")
+def registrations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registrations]:
+    """The registrations of all servers, each made when a test first asks for it. `make servers` prints the table."""
+    registrations = Registrations(tmp_path_factory.mktemp("project"))
+    yield registrations
+    (INSTALLED / "report.md").write_text(registrations.table())
 
 
 def _fill(directory: Path) -> None:
@@ -110,24 +112,40 @@ def _fill(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_second_registration_reports_no_change(registered: dict[str, Registrations | IpyboxError], name: str):
-    made = registered[name]
-    assert isinstance(made, Registrations), made
-    assert made.first, "no tools"
-    assert made.first.new
-    second = made.second
+async def test_second_registration_reports_no_change(registrations: Registrations, name: str):
+    first, second = await registrations.of(name)
+    assert first
+    assert first.new
+    assert second == first
     assert (second.new, second.unknown, second.added, second.removed, second.changed) == (False, "", (), (), ())
-    assert second == made.first
 
 
-def test_every_module_is_imported(registered: dict[str, Registrations | IpyboxError], project: Path):
-    modules = [f"{name}.{module}" for name, module in _modules(registered)]
-    command = [sys.executable, "-c", IMPORT_ALL, json.dumps(modules)]
-    imported = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
+@pytest.mark.parametrize("name", CALLS)
+async def test_calls_return_what_a_direct_client_gets(registrations: Registrations, tmp_path: Path, name: str):
+    modules = {tool: module for module, tool in (await registrations.of(name))[1].wire_names.items()}
+    registrations.calls[name] = "different"
+    directory = tmp_path / "direct"
+    _fill(directory)
+    direct = await call_directly(Server(SERVERS[name].params(directory), CALLS[name], directory))
+    expected = without_varying(name, without(directory, direct))
+    directory = registrations.directory(name)
+    server = Server(SERVERS[name].params(directory), CALLS[name], directory)
+    generated = await call_generated(server, registrations.workspace, name, modules, sandbox=False)
+    assert without_varying(name, without(directory, generated)) == expected
+    assert len(generated) == len(CALLS[name])
+    registrations.calls[name] = "equal"
+
+
+async def test_every_module_is_imported(registrations: Registrations):
+    command = [sys.executable, "-c", IMPORT_ALL, json.dumps(await registrations.modules())]
+    imported = await asyncio.to_thread(
+        subprocess.run, command, cwd=registrations.workspace, capture_output=True, text=True, timeout=300
+    )
     assert (imported.returncode, imported.stderr) == (0, "")
 
 
-def test_pyright_strict_finds_nothing(registered: dict[str, Registrations | IpyboxError], project: Path):
+async def test_pyright_strict_finds_nothing(registrations: Registrations):
+    modules = await registrations.modules()
     config = {
         "include": ["mcptools"],
         "typeCheckingMode": "strict",
@@ -136,45 +154,15 @@ def test_pyright_strict_finds_nothing(registered: dict[str, Registrations | Ipyb
         "venv": Path(sys.prefix).name,
         "extraPaths": [str(ROOT)],
     }
-    (project / "pyrightconfig.json").write_text(json.dumps(config))
-    pyright = ["node", str(NODE_MODULES / "pyright" / "index.js"), "--outputjson", "-p", str(project)]
-    checked = subprocess.run(pyright, capture_output=True, text=True, timeout=900, check=False)
+    (registrations.workspace / "pyrightconfig.json").write_text(json.dumps(config))
+    pyright = ["node", str(NODE_MODULES / "pyright" / "index.js"), "--outputjson", "-p", str(registrations.workspace)]
+    checked = await asyncio.to_thread(subprocess.run, pyright, capture_output=True, text=True, timeout=900)
     report = json.loads(checked.stdout)
     assert report["generalDiagnostics"] == []
-    packages = {name for name, _ in _modules(registered)}
-    assert report["summary"]["filesAnalyzed"] == len(_modules(registered)) + len(packages)
+    packages = {module.partition(".")[0] for module in modules}
+    assert report["summary"]["filesAnalyzed"] == len(modules) + len(packages)
 
 
 def test_there_are_enough_servers_and_calls():
     assert len(SERVERS) >= 30
     assert sum(map(len, CALLS.values())) >= 100
-
-
-@pytest.mark.parametrize("name", CALLS)
-async def test_calls_return_what_a_direct_client_gets(
-    registered: dict[str, Registrations | IpyboxError],
-    compared: dict[str, str],
-    project: Path,
-    tmp_path: Path,
-    name: str,
-):
-    made = registered[name]
-    assert isinstance(made, Registrations), made
-    modules = {tool: module for module, tool in made.second.wire_names.items()}
-    directory = tmp_path / "direct"
-    _fill(directory)
-    compared[name] = "differs"
-    direct = await call_directly(Server(SERVERS[name].params(directory), CALLS[name], directory))
-    directory = project / "servers" / name
-    server = Server(SERVERS[name].params(directory), CALLS[name], directory)
-    generated = await call_generated(server, project, name, modules, sandbox=False)
-    expected = without(tmp_path / "direct", direct)
-    assert without_varying(name, without(directory, generated)) == without_varying(name, expected)
-    assert len(generated) == len(CALLS[name])
-    compared[name] = "equal"
-
-
-def _modules(registered: dict[str, Registrations | IpyboxError]) -> list[tuple[str, str]]:
-    return [
-        (name, module) for name, made in registered.items() if isinstance(made, Registrations) for module in made.second
-    ]
