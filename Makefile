@@ -52,7 +52,7 @@ fuzz: $(VENV)/dev.stamp
 
 # Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
 coverage: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage $(ARGS)
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage -m "not servers" $(ARGS)
 
 # Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
 mutation: $(VENV)/mutation.stamp
@@ -63,7 +63,7 @@ MINUTES ?= 10
 soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
 
-# Published MCP servers, of `tests/published/servers.toml`: generated, checked and called. It downloads 2 GB into .servers.
+# Published MCP servers, of `tests/published/servers.toml`: generated, checked and called. They take 3 GB in .servers.
 servers: $(VENV)/dev.stamp .npm/dev.stamp .servers/installed.stamp
 	$(PYTEST) tests/published $(ARGS); status=$$?; cat .servers/report.md; exit $$status
 

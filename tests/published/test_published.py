@@ -23,7 +23,10 @@ from tests.published.varying import without_varying
 from tests.servers import NODE_MODULES, ROOT
 
 # In one mode: `tests/test_real_servers.py` compares calls in both.
-pytestmark = pytest.mark.kernel
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(not (INSTALLED / "installed.stamp").exists(), reason="`make servers` installs the servers"),
+]
 
 SERVERS = published_servers()
 
