@@ -9,6 +9,7 @@ from typing import Any
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 
 from ipybox import CodeExecutor
@@ -137,13 +138,24 @@ def _value(result: CallToolResult, *, structured: bool) -> Any:
 
 
 async def call_directly(server: Server) -> list[Any]:
-    """Returns what a plain client gets for the calls: structured content where a tool declares it, or else text."""
+    """Returns what a plain client gets for the calls: structured content where a tool declares it, or else text.
+
+    A call that fails has the value `{"error": text}`.
+    """
     async with _direct_client(server.params) as client:
         structured = {tool.name: tool.output_schema is not None for tool in (await client.list_tools()).tools}
-        results = [
-            (name, await client.call_tool(name, in_directory(args, server.directory))) for name, args in server.calls
+        return [
+            await _call(client, name, in_directory(args, server.directory), structured=structured[name])
+            for name, args in server.calls
         ]
-    return [_value(result, structured=structured[name]) for name, result in results]
+
+
+async def _call(client: Client, name: str, args: dict[str, Any], *, structured: bool) -> Any:
+    try:
+        result = await client.call_tool(name, args)
+    except MCPError as error:
+        return {"error": error.message}
+    return _value(result, structured=structured)
 
 
 async def call_generated(
