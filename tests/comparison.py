@@ -80,7 +80,7 @@ TIME_CALLS: list[Call] = [
 # What an agent's code does with a tool, with the arguments as data and the result on one line.
 RUN_CALLS = """
 import json, importlib
-from ipybox import ToolRunnerError
+from ipybox.errors import ToolRunnerError
 from pydantic import BaseModel
 for module, args in json.loads({calls!r}):
     tool = importlib.import_module(f"mcptools.{server}.{{module}}")
