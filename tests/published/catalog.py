@@ -54,8 +54,12 @@ class PublishedServer:
         place = NPM / "node_modules" / ".bin" if self.of_npm else PROGRAMS
         home = Path(f"{directory}.home")
         home.mkdir(exist_ok=True)
-        params = {"command": str(place / program), "args": args, "env": {**self.env, **env}, "cwd": "{dir}"}
-        params["env"] |= {"HOME": str(home)}
+        params = {
+            "command": str(place / program),
+            "args": args,
+            "env": {**self.env, **env, "HOME": str(home)},
+            "cwd": "{dir}",
+        }
         return in_directory(params, directory)
 
 
