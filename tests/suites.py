@@ -18,8 +18,8 @@ from ipybox.sandbox.findings import Finding, Install
 from ipybox.sandbox.preflight import diagnose
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
-#: `docker`, `claude`, `fuzz`, `soak` and `servers` is part of `make test`, and so is a new module; `slow` are those that
-#: take longest and do not test a main promise by themselves. Only `make servers` runs those of `servers`.
+#: `docker`, `claude`, `fuzz`, `soak` and `servers` is part of `make test`, and so is a new module; `slow` are those
+#: that take longest and do not test a main promise by themselves. Only `make servers` runs those of `servers`.
 FOLDERS = {
     "audit/test_executor.py": ("slow",),
     "audit/test_server.py": ("slow",),
