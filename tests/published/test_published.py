@@ -79,7 +79,8 @@ class Registrations:
     def table(self) -> str:
         """Returns a table of the servers, in Markdown."""
         lines = ["| server | version | tools | calls | result |", "| --- | --- | --- | --- | --- |"]
-        for name, made in self._made.items():
+        for name in filter(self._made.__contains__, SERVERS):
+            made = self._made[name]
             failed = isinstance(made, MCPServerError)
             result = "does not start" if failed else self.calls.get(name, "no calls")
             counts = f"{0 if failed else len(made[1])} | {len(CALLS.get(name, []))}"
