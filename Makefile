@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all attach test-user test-python conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python attach servers conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -14,7 +14,9 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 # What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
-FIRST := not (slow or docker or claude or fuzz or soak or attach)
+# The suites with environments of their own, each of which only its target runs.
+APART := attach or servers
+FIRST := not (slow or docker or claude or fuzz or soak or $(APART))
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 SPREAD := --numprocesses 2
 
@@ -26,11 +28,11 @@ test: $(VENV)/dev.stamp .npm/dev.stamp
 test-rest: SPREAD := --numprocesses 3
 test-rest: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not attach$(if $(MARKS), and ($(MARKS)))" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not ($(APART))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
 
 test-all: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) -m "not attach" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not ($(APART))" $(ARGS)
 
 # JupyterLab and jupyter console, in an environment of their own, join a running session. Not part of CI.
 attach: $(VENV)/dev.stamp .npm/dev.stamp .venv-attach/stamp
@@ -56,7 +58,7 @@ fuzz: $(VENV)/dev.stamp
 
 # Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
 coverage: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage $(ARGS)
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage -m "not servers" $(ARGS)
 
 # Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
 mutation: $(VENV)/mutation.stamp
@@ -66,6 +68,10 @@ mutation: $(VENV)/mutation.stamp
 MINUTES ?= 10
 soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
+
+# Published MCP servers, of `tests/published/servers.toml`: generated, checked and called. They take 3 GB in .servers.
+servers: $(VENV)/dev.stamp .npm/dev.stamp .servers/installed.stamp
+	$(PYTEST) tests/published $(ARGS); status=$$?; cat .servers/report.md; exit $$status
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .
@@ -96,7 +102,7 @@ docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/option_reference.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .npm
+	rm -rf .venv .venv-newest .venv-attach .npm .servers
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -132,3 +138,7 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	@mkdir -p .npm
 	tests/install-npm.sh
 	@touch $@ .npm/demo.stamp
+
+.servers/installed.stamp: tests/published/servers.toml tests/published/install.py | $(VENV)/dev.stamp
+	$(BIN)/python -m tests.published.install
+	@touch $@

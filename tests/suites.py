@@ -18,8 +18,9 @@ from ipybox.sandbox.findings import Finding, Install
 from ipybox.sandbox.preflight import diagnose
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
-#: `docker`, `claude`, `fuzz` and `soak` is part of `make test`, and so is a new module; `slow` are those that take
-#: longest and do not test a main promise by themselves. `attach` is for `make attach` only.
+#: `docker`, `claude`, `fuzz`, `soak`, `attach` and `servers` is part of `make test`, and so is a new module; `slow` are
+#: those that take longest and do not test a main promise by themselves. Only `make attach` and `make servers` run those
+#: of `attach` and `servers`.
 FOLDERS = {
     "attach": ("attach",),
     "audit/test_executor.py": ("slow",),
@@ -51,6 +52,7 @@ FOLDERS = {
     "mcp_server/test_http.py": ("slow",),
     "mcp_server/test_inspector.py": ("slow",),
     "mcp_server/test_kernel_sessions.py": ("slow",),
+    "published": ("servers",),
     "sandbox": ("user",),
     "sandbox/test_environment_in_home.py": ("user", "slow"),
     "sandbox/test_git_exclude.py": ("user", "slow"),
@@ -84,7 +86,7 @@ BOTH_MODES = ("sandbox/", "security/")
 FIXTURES = {"mode": ("kernel",), "confined": ("kernel", "sandbox"), "sandbox": ("sandbox",), "engine": ("docker",)}
 
 #: Marks that say what a test runs or is about. A test with none of them is a unit test.
-KINDS = ("kernel", "sandbox", "security", "docker", "claude", "fuzz", "soak")
+KINDS = ("kernel", "sandbox", "security", "docker", "claude", "fuzz", "soak", "servers")
 
 #: Tests that run in one process, one after the other. Those of each line share what takes long to make: an engine and
 #: images of Docker, with the plugins that run in it; a virtual environment of the README.
