@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all test-user test-python conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python clients conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -14,7 +14,7 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 # What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
-FIRST := not (slow or docker or claude or fuzz or soak)
+FIRST := not (slow or docker or claude or clients or fuzz or soak)
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 SPREAD := --numprocesses 2
 
@@ -26,11 +26,11 @@ test: $(VENV)/dev.stamp .npm/dev.stamp
 test-rest: SPREAD := --numprocesses 3
 test-rest: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) -m "not ($(FIRST))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not clients$(if $(MARKS), and ($(MARKS)))" $(ARGS)
 
 test-all: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not clients" $(ARGS)
 
 # What CI has an ordinary user run: kernels in the sandbox, as those without one need less.
 test-user: $(VENV)/dev.stamp .npm/dev.stamp
@@ -39,6 +39,10 @@ test-user: $(VENV)/dev.stamp .npm/dev.stamp
 # What CI runs with the newest Python.
 test-python: $(VENV)/dev.stamp .npm/dev.stamp
 	$(PYTEST) $(SPREAD) -m "python and not (sandbox or fuzz)" $(ARGS)
+
+# Other MCP clients, and the examples of docs/frameworks.md: no other target installs or runs them.
+clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp2/clients.stamp
+	$(PYTEST) tests/clients $(ARGS)
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp
@@ -52,7 +56,7 @@ fuzz: $(VENV)/dev.stamp
 
 # Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
 coverage: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage $(ARGS)
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage -m "not clients" $(ARGS)
 
 # Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
 mutation: $(VENV)/mutation.stamp
@@ -92,7 +96,7 @@ docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/option_reference.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-newest .npm
+	rm -rf .venv .venv-newest .venv-mcp1 .venv-mcp2 .npm
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -123,3 +127,14 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	@mkdir -p .npm
 	tests/install-npm.sh
 	@touch $@ .npm/demo.stamp
+
+.venv-mcp%/clients.stamp: tests/clients/requirements-mcp%.txt pyproject.toml
+	$(PYTHON) -m venv .venv-mcp$*
+	.venv-mcp$*/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+.npm/clients.stamp: tests/clients/package.json
+	@mkdir -p .npm/clients
+	cp $< .npm/clients/
+	npm install --prefix .npm/clients --no-package-lock --no-audit --no-fund --loglevel=error
+	@touch $@

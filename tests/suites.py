@@ -18,14 +18,15 @@ from ipybox.sandbox.findings import Finding, Install
 from ipybox.sandbox.preflight import diagnose
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
-#: `docker`, `claude`, `fuzz` and `soak` is part of `make test`, and so is a new module; `slow` are those that take
-#: longest and do not test a main promise by themselves.
+#: `docker`, `claude`, `clients`, `fuzz` and `soak` is part of `make test`, and so is a new module; `slow` are
+#: those that take longest and do not test a main promise by themselves. `clients` is for `make clients` alone.
 FOLDERS = {
     "audit/test_executor.py": ("slow",),
     "audit/test_server.py": ("slow",),
     "benchmarks": ("slow",),
     "claude": ("claude",),
     "cli/test_clean.py": ("slow",),
+    "clients": ("clients",),
     "code_exec/executor": ("python", "user"),
     "code_exec/test_lifecycle.py": ("slow",),
     "conformance": ("slow",),
@@ -82,7 +83,7 @@ BOTH_MODES = ("sandbox/", "security/")
 FIXTURES = {"mode": ("kernel",), "confined": ("kernel", "sandbox"), "sandbox": ("sandbox",), "engine": ("docker",)}
 
 #: Marks that say what a test runs or is about. A test with none of them is a unit test.
-KINDS = ("kernel", "sandbox", "security", "docker", "claude", "fuzz", "soak")
+KINDS = ("kernel", "sandbox", "security", "docker", "claude", "clients", "fuzz", "soak")
 
 #: Tests that run in one process, one after the other. Those of each line share what takes long to make: an engine and
 #: images of Docker, with the plugins that run in it; a virtual environment of the README.
