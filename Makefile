@@ -42,7 +42,7 @@ test-python: $(VENV)/dev.stamp .npm/dev.stamp
 
 # Other MCP clients, and the examples of docs/frameworks.md: no other target installs or runs them.
 clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp2/clients.stamp
-	$(PYTEST) tests/clients $(ARGS)
+	$(PYTEST) -rP tests/clients $(ARGS)
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp

@@ -37,7 +37,7 @@ def test_an_agent_keeps_state_and_gets_errors_images_and_decisions(framework: st
     assert error.startswith("before\n")
     assert error.endswith("ZeroDivisionError: division by zero")
     assert image == "(no output)"
-    assert seen["images"] == ["data:image/png;base64,iVBORw0KG"]
+    assert seen["images"] == ["data:image/png;base64,iVBORw0K"]
     assert paid == "paid 5"
     assert "it is too much" in rejected
     assert seen["answer"] == "It is done."

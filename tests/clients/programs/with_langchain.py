@@ -4,7 +4,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from battery import Answer, Connected, main
-from langchain_core.tools import BaseTool, ToolException
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from langchain_mcp_adapters.tools import load_mcp_tools
 
@@ -21,12 +22,13 @@ class LangChain:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Answer:
         """Calls a tool."""
-        try:
-            blocks: list[dict[str, Any]] = await self._tools[tool].ainvoke(arguments)
-        except ToolException as error:
-            return Answer(error=True, texts=[str(error)], images=[])
+        call = {"type": "tool_call", "id": "1", "name": tool, "args": arguments}
+        message: ToolMessage = await self._tools[tool].ainvoke(call)
+        if isinstance(message.content, str):
+            return Answer(error=message.status == "error", texts=[message.content], images=[])
+        blocks: list[Any] = message.content
         return Answer(
-            error=False,
+            error=message.status == "error",
             texts=[block["text"] for block in blocks if block["type"] == "text"],
             images=[(block["mime_type"], block["base64"]) for block in blocks if block["type"] == "image"],
         )
@@ -40,4 +42,5 @@ async def connect(server: dict[str, Any]) -> Connected:
         yield LangChain(await load_mcp_tools(session))
 
 
-main("langchain-mcp-adapters", connect)
+if __name__ == "__main__":
+    main("langchain-mcp-adapters", connect)
