@@ -14,6 +14,9 @@ from tests.servers import ROOT
 PROGRAMS = ROOT / "tests" / "clients" / "programs"
 NPM = ROOT / ".npm" / "clients"
 
+#: The programs whose packages need version 1 of MCP's SDK.
+OF_VERSION_1 = ("with_mcp1.py", "with_langchain.py", "with_langchain_per_call.py")
+
 #: Seconds for a program, on a busy machine.
 RUN_TIMEOUT = 180
 
@@ -44,10 +47,6 @@ def run_client(program: str, server: dict[str, Any], calls: list[dict[str, Any]]
         return json.loads(run(["node", program, given], NPM))
     venv = ".venv-mcp1" if program in OF_VERSION_1 else ".venv-mcp2"
     return json.loads(run([python_of(venv), program, given], PROGRAMS))
-
-
-#: The programs whose packages need version 1 of MCP's SDK.
-OF_VERSION_1 = ("with_mcp1.py", "with_langchain.py", "with_langchain_per_call.py")
 
 
 def python_of(venv: str) -> str:

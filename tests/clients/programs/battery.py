@@ -39,6 +39,10 @@ class Connection(Protocol):
         ...
 
 
+#: What the context managers of the programs yield.
+Connected = AsyncGenerator[Connection]
+
+
 def answer(content: Any, error: bool = False) -> Answer:
     """Returns the answer with these blocks, which are MCP's in most frameworks."""
     return Answer(
@@ -81,6 +85,3 @@ async def _answer(
 def _read_some(pipe: str) -> bytes:
     with open(pipe, "rb", buffering=0) as opened:
         return opened.read(64)
-
-
-Connected = AsyncGenerator[Connection]
