@@ -72,7 +72,7 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client_gets_what_all_clients_get(client: str, transport: Transport, tmp_path: Path, fifo: Fifo):
     pipe = str(fifo.path)
-    calls = [
+    calls: list[dict[str, Any]] = [
         cell("import time; x = 41"),
         cell("x + 1"),
         cell("1 / 0"),
