@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all test-user test-python attach servers conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -15,7 +15,7 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
 # The suites with environments of their own, each of which only its target runs.
-APART := attach or servers
+APART := attach or clients or servers
 FIRST := not (slow or docker or claude or fuzz or soak or $(APART))
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 SPREAD := --numprocesses 2
@@ -46,6 +46,10 @@ test-user: $(VENV)/dev.stamp .npm/dev.stamp
 test-python: $(VENV)/dev.stamp .npm/dev.stamp
 	$(PYTEST) $(SPREAD) -m "python and not (sandbox or fuzz)" $(ARGS)
 
+# Other MCP clients, and the examples of docs/frameworks.md: no other target installs or runs them.
+clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp2/clients.stamp
+	$(PYTEST) -rP tests/clients $(ARGS)
+
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp
 	$(PYTEST) tests/conformance $(ARGS)
@@ -58,7 +62,7 @@ fuzz: $(VENV)/dev.stamp
 
 # Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
 coverage: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage -m "not servers" $(ARGS)
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage -m "not ($(APART))" $(ARGS)
 
 # Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
 mutation: $(VENV)/mutation.stamp
@@ -102,7 +106,7 @@ docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/option_reference.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .npm .servers
+	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .npm .servers
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -141,4 +145,15 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 
 .servers/installed.stamp: tests/published/servers.toml tests/published/install.py | $(VENV)/dev.stamp
 	$(BIN)/python -m tests.published.install
+	@touch $@
+
+.venv-mcp%/clients.stamp: tests/clients/requirements-mcp%.txt pyproject.toml
+	$(PYTHON) -m venv .venv-mcp$*
+	.venv-mcp$*/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+.npm/clients.stamp: tests/clients/package.json
+	@mkdir -p .npm/clients
+	cp $< .npm/clients/
+	npm install --prefix .npm/clients --no-package-lock --no-audit --no-fund --loglevel=error
 	@touch $@
