@@ -11,11 +11,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
 
+# The suites with environments of their own, each of which only its target runs.
+APART := attach or clients or servers
+
 # What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
-# The suites with environments of their own, each of which only its target runs.
-APART := attach or clients or servers
 FIRST := not (slow or docker or claude or fuzz or soak or $(APART))
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 SPREAD := --numprocesses 2
