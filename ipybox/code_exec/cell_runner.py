@@ -4,7 +4,7 @@
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
@@ -133,7 +133,7 @@ class CellRunner:
                 except ExecutionTimeoutError as exc:
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
                     output = self._noticed(exc.output, cell)
-                    self._expect_restarted_kernel(cell)
+                    record.lost_state = self._expect_restarted_kernel(cell)
                     raise error(str(exc), output) from None
                 except TimeoutError as exc:
                     if cell.deadline.reason is not CANCELLED:
@@ -152,8 +152,9 @@ class CellRunner:
         self._kernel_id = client.kernel_id
         with self._kernel.gateway.cell(self._kernel_id, cell.deadline.expire):
             output = await client.run(cell.code, cell.deadline, cell.on_output)
-        record.succeed(output.text)
-        return self._noticed(output, cell)
+        result = replace(self._noticed(output, cell), cell=record.executed)
+        record.succeed(result)
+        return result
 
     async def _ready_kernel(self, deadline: Deadline) -> "KernelClient":
         """Returns a kernel that can run code; replaces a lost one, and adds a notice about the lost state.
@@ -171,18 +172,23 @@ class CellRunner:
             raise TimeoutError(f"{CANCELLED}: it had not begun")
         expected = self._kernel.expected_kernel_id
         if client.kernel_id != expected:
+            self._recorder.session("restart")
             reason = self._kernel.gateway.exceeded.get(expected)
             self._kernel.notices.append(STATE_LOST if reason is None else f"{STATE_LOST} It died because {reason}.")
             self._kernel.expected_kernel_id = client.kernel_id
         return client
 
-    def _expect_restarted_kernel(self, cell: Cell) -> None:
-        """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so."""
+    def _expect_restarted_kernel(self, cell: Cell) -> bool:
+        """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so.
+
+        Returns whether it did.
+        """
         client = self._kernel.client
-        if client is not None and client.alive:
-            if client.kernel_id != self._kernel.expected_kernel_id:
-                cell.reported.append(STATE_LOST)
-            self._kernel.expected_kernel_id = client.kernel_id
+        if client is None or not client.alive or client.kernel_id == self._kernel.expected_kernel_id:
+            return False
+        cell.reported.append(STATE_LOST)
+        self._kernel.expected_kernel_id = client.kernel_id
+        return True
 
     def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
         """Returns the output with all notices: the session's, those about the output, and explanations of denials.

@@ -26,6 +26,8 @@ from ipybox.support.tokens import new_token
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
     from ipybox.workspace.transfer.file_transfer import FileTransfer, TransferReport
 
@@ -72,7 +74,10 @@ class CodeExecutor:
     ) -> None:
         """Creates the parts of the executor, including recorder and runtime unless it shares those of another one."""
         self._config = config
-        self._recorder = recorder = recorder or SessionRecorder(config.opened_audit_log(), "default")
+        if recorder is None:
+            audit = config.opened_audit_log()
+            recorder = SessionRecorder(audit, "default", config.session_history(audit))
+        self._recorder = recorder
         approvals = ApprovalRouter(config.policy)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
         caller = ToolCaller(token=new_token(), approver=approvals.decide, recorder=recorder, on_text=tool_texts.append)
@@ -239,6 +244,18 @@ class CodeExecutor:
             raise
         finally:
             self._runner.put_back(cell)  # unless the consumer got the result or the error
+
+    def notebook(self) -> "NotebookNode":
+        """Returns the session so far as a Jupyter notebook: a cell for each execution that has ended.
+
+        It has the outputs, and as metadata `ipybox` the tool calls with their decisions. Secrets are removed from
+        code, tracebacks and arguments of tool calls as from the audit log, not from outputs. It is an
+        `nbformat.NotebookNode`, which `nbformat.write` saves. Can be called at any time, also after `stop`.
+
+        Raises:
+            RuntimeError: If `notebook_bytes` is 0.
+        """
+        return self._recorder.notebook()
 
     async def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory; the result says what was copied.
