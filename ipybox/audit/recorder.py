@@ -99,6 +99,7 @@ class SessionRecorder:
                 self._audit.record("cell", **ids, **self._audit.code(code), **ended)
             if history is not None and executed is not None:
                 history.end(executed, cell.result, cell_id=cell.id, **ended)
+            cell.result = None  # else an error refers to itself through its traceback
             if cell.lost_state:
                 self.session("restart")
 

@@ -29,6 +29,7 @@ NOT_DIRECT = {
     "approval_timeout",  # elicitation has its own
     "audit",  # an option of MCPServer
     "tools",  # functions of an application
+    "notebook_bytes",  # sessions of the MCP server keep nothing: `ipybox notebook` reads the audit log
 }
 
 

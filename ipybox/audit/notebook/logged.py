@@ -1,4 +1,4 @@
-"""Makes the notebook of a session from the audit log, also of one that is over.
+"""Makes the notebook of a session from the audit log, also of one that has ended.
 
 Without a sandbox, code can write the log, so it is untrusted: lines are bounded, fields are used only if they have the
 type that ipybox writes, and nothing is executed.
@@ -36,7 +36,7 @@ MAX_NAMED = 20
 _CELL_FIELDS = ("cell_id", "time", "outcome", "duration", "output_chars", "code_chars")
 _CALL_FIELDS = ("tool_call_id", "server_name", "tool_name", "outcome", "error_type", "error", "duration")
 
-_NO_OUTPUTS = "The audit log does not contain outputs, so the cells have none."
+_NO_OUTPUTS = "The audit log does not contain outputs, so this notebook has no outputs."
 _UNFINISHED = "A cell made tool calls, but its end is not in the audit log: ipybox was killed, or the cell still runs."
 
 Event = Mapping[str, Any]
@@ -84,7 +84,7 @@ class LoggedSessions:
         """Returns the session with an id, or the last one with a name.
 
         Raises:
-            ValueError: If there is none; the message names those that are there.
+            ValueError: If it is not in the log; the message names those that are there.
         """
         for session in reversed(self._sessions.values()):
             if wanted in (session.id, session.name):
@@ -183,7 +183,7 @@ class _Content:
                 pass
 
     def calls_between(self) -> list[Call] | None:
-        """Returns the tool calls of no cell; None if there are none."""
+        """Returns the tool calls of no cell; None without such calls."""
         return [*self._calls.get("", {}).values()] or None
 
     def all_entries(self) -> list[ExecutedCell | Note]:
