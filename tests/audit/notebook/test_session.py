@@ -1,6 +1,5 @@
 """A session as a notebook: what executors have kept, and what their audit log has."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, Executor
 from ipybox.errors import ExecutionTimeoutError
 from ipybox.kernel_mgr import timeouts
-from tests.code_exec.cells import SWALLOWS_INTERRUPTS
+from tests.code_exec.cells import SLEEPS, SWALLOWS_INTERRUPTS, begun
 from tests.conftest import Mode
 
 TABLE = "import pandas as pd, sys\nprint('table', file=sys.stderr)\npd.DataFrame({'a': [1, 2]})"
@@ -146,16 +145,15 @@ async def test_the_audit_log_shows_the_same_losses_of_state(tmp_path: Path, mode
             await executor.execute(SWALLOWS_INTERRUPTS, timeout=2)
         with pytest.raises(CodeExecutionError):
             await executor.execute("import os; os.kill(os.getpid(), 9)")
-        resetting = asyncio.create_task(executor.execute("import time; time.sleep(60)"))
-        while not executor.cancel():  # noqa: ASYNC110  there is no event for the start of a cell
-            await asyncio.sleep(0.01)
-        with pytest.raises(CodeExecutionError):
-            await resetting
+        running = await begun(executor, SLEEPS)
+        await executor.reset()
+        with pytest.raises(CodeExecutionError, match="reset while"):
+            await running
         kept = cells(executor.notebook())
     done = run("ipybox", "notebook", "default", "--output", "-", cwd=tmp_path)
     assert done.stderr == ""
     logged = json.loads(done.stdout)["cells"][1:]
-    assert [cell["cell_type"] for cell in kept] == ["code", "markdown", "code", "markdown", "code"]
+    assert [cell["cell_type"] for cell in kept] == ["code", "markdown"] * 3
     assert ["".join(cell["source"]) for cell in logged] == [cell["source"] for cell in kept]
 
 
