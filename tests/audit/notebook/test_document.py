@@ -18,6 +18,11 @@ def nested(levels: int) -> list[Any]:
     return value
 
 
+def joined(form: Any) -> Any:
+    """Returns a form as one text, where the format has a list of lines."""
+    return "".join(cast(list[str], form)) if isinstance(form, list) else form
+
+
 def valid(*outputs: Stream | Display, **fields: Any) -> dict[str, Any]:
     """Returns the only cell of a notebook, after it was written as UTF-8, and checked."""
     written = cast(Any, nbformat).writes(notebook([ExecutedCell(1, "\ud800", outputs=outputs, **fields)])).encode()
@@ -48,9 +53,8 @@ def test_any_form_of_a_display_becomes_a_valid_one(data: dict[str, Any], expecte
     if "application/vnd.x+json" in data:
         assert "more than 64 levels" in json.dumps(output["data"])
         return
-    texts = {mime: "".join(form) if isinstance(form, list) else form for mime, form in output["data"].items()}
-    wanted = {mime: "".join(form) if isinstance(form, list) else form for mime, form in expected.items()}
-    assert texts == wanted
+    wanted = {mime: joined(form) for mime, form in expected.items()}
+    assert {mime: joined(form) for mime, form in output["data"].items()} == wanted
 
 
 def test_each_output_has_its_type():

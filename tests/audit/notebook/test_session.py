@@ -110,7 +110,7 @@ async def test_a_session_becomes_a_notebook_while_it_runs_and_when_it_is_over(
     assert [cell["source"] for cell in logged[1:]] == [cell["source"] for cell in shown]
     assert logged[3]["metadata"]["ipybox"]["tool_calls"] == calls["metadata"]["ipybox"]["tool_calls"]
 
-    cast(Any, nbformat).write(nbformat.from_dict(executor.notebook()), tmp_path / "live.ipynb")
+    cast(Any, nbformat).write(executor.notebook(), tmp_path / "live.ipynb")
     for name in ("live", "default"):
         done = run("nbconvert", "--to", "html", f"{name}.ipynb", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
