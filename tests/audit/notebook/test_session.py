@@ -20,8 +20,8 @@ PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()"
 CALLS = """
 from mcptools.app import double
 print(double.run(double.Params(x=2, api_key="hunter2hunter2")).result)
-double.run(double.Params(x=7, api_key="${SECRET}"))
-""".replace("${SECRET}", "fr0m-the-env")
+double.run(double.Params(x=7, api_key="fr0m-the-env"))
+"""
 LOST = "**State was lost here.** "
 
 
@@ -93,8 +93,9 @@ async def test_a_session_becomes_a_notebook_while_it_runs_and_when_it_is_over(
     assert (second["outcome"], second["error"]) == ("rejected", "too large")
     assert "hunter2" not in json.dumps(shown)
     assert "fr0m-the-env" not in json.dumps(shown)
-    assert calls["source"].count("[redacted]") == 2
-    assert 'api_key="[redacted]"' in "\n".join(error["traceback"])
+    assert 'Params(x=2, api_key="[redacted]")' in calls["source"]
+    assert 'Params(x=7, api_key="${SERVICE_TOKEN}")' in calls["source"]
+    assert "${SERVICE_TOKEN}" in "\n".join(error["traceback"])
 
     (alone,) = cells(result.to_notebook())
     assert alone == table
