@@ -117,7 +117,7 @@ async def test_a_session_becomes_a_notebook_while_it_runs_and_when_it_is_over(
         assert done.returncode == 0, done.stderr
         page = (tmp_path / f"{name}.html").read_text()
         assert "State was lost here." in page
-        assert ("data:image/png;base64,iVBOR" in page) == ("ToolRunnerError" in page) == (name == "live")
+        assert ('src="data:image/png;base64,iVBOR' in page) == ("ToolRunnerError" in page) == (name == "live")
 
 
 async def test_it_shows_where_the_kernel_was_replaced_and_what_ended_without_an_exception(tmp_path: Path, mode: Mode):
