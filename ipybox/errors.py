@@ -31,8 +31,15 @@ from typing import TYPE_CHECKING
 from ipybox.support.printable import printable
 
 if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+    from ipybox.audit.notebook.cell import ExecutedCell
     from ipybox.kernel_mgr.execution_output import ExecutionOutput
     from ipybox.kernel_mgr.outputs import Display, Stream
+
+
+#: The error of an export of a cell that is not kept.
+NO_CELL = "the cell is not kept: create the executor with `notebook_bytes` above 0"
 
 
 class _Readable(Exception):
@@ -78,6 +85,8 @@ class _WithOutput(_Readable):
         self.output = output
         #: The exception that the code raised; None if it raised none, for example if it timed out or its kernel died.
         self.raised = raised
+        #: The cell as a notebook shows it; None if the executor does not keep cells (`notebook_bytes`).
+        self.cell: ExecutedCell | None = None
         for notice in self.notices:
             self.add_note(f"[ipybox] {notice}")
 
@@ -105,6 +114,16 @@ class _WithOutput(_Readable):
     def traceback(self) -> str | None:
         """The traceback of the exception that the code raised, with its frames; None if it raised none."""
         return None if self.raised is None else self.raised.traceback
+
+    def to_notebook(self) -> "NotebookNode":
+        """Returns a Jupyter notebook with the cell, its output and this error, see `CodeExecutor.notebook`.
+
+        Raises:
+            RuntimeError: If `notebook_bytes` of the executor is 0, or no executor ran the cell.
+        """
+        if self.cell is None:
+            raise RuntimeError(NO_CELL)
+        return self.cell.to_notebook()
 
     @property
     def notices(self) -> list[str]:

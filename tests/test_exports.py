@@ -103,7 +103,7 @@ def test_importing_ipybox_loads_nothing_heavy(tmp_path: Path):
     modules = loaded_after("import ipybox", tmp_path)
 
     assert "ipybox" in modules
-    assert under((*HOST_ONLY, "pydantic", "jupyter_client", "tornado", "asyncio"), modules) == set()
+    assert under((*HOST_ONLY, "pydantic", "jupyter_client", "tornado", "asyncio", "nbformat"), modules) == set()
 
 
 def test_modules_of_the_guest_load_nothing_of_the_host(tmp_path: Path):
@@ -136,7 +136,7 @@ def test_starting_an_executor_does_not_import_the_mcp_sdk(tmp_path: Path):
     modules = loaded_after(STARTS_AN_EXECUTOR, tmp_path)
 
     assert "ipybox.tool_exec.server" in modules
-    assert under(("mcp", "mcp_types", "ipybox.mcp_apigen", "ipybox.mcp_client"), modules) == set()
+    assert under(("mcp", "mcp_types", "nbformat", "ipybox.mcp_apigen", "ipybox.mcp_client"), modules) == set()
 
 
 def test_importing_what_generates_code_does_not_import_the_mcp_sdk(tmp_path: Path):

@@ -8,12 +8,12 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ipybox.audit.digests import digest, key_path
 from ipybox.audit.log import AuditLogFile
+from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE, MAX_OTHER, utc_now
 from ipybox.audit.redaction import Redactor, secrets_among
 from ipybox.errors import AuditError
 from ipybox.support.keys import load_or_create_key
@@ -24,11 +24,6 @@ logger = logging.getLogger(__name__)
 
 #: Whether code and arguments are written, without secrets, in addition to their hashes.
 Detail = Literal["full", "hash"]
-
-#: Characters of code and of a call's arguments that are written, and of names and other texts.
-MAX_CODE = 8000
-MAX_ARGUMENTS = 4000
-MAX_OTHER = 1000
 
 
 class AuditLog:
@@ -56,9 +51,10 @@ class AuditLog:
         self.file = file or AuditLogFile(workspace)
         self._key: bytes | None = None
         self._full = detail == "full"
-        self._redactor = Redactor()
+        #: Removes secrets from everything that is written.
+        self.redactor = Redactor()
         self.know({**os.environ, **read_env_file(workspace)})
-        self._redactor.know(secrets or {})
+        self.redactor.know(secrets or {})
         #: Lines that could not be written, and the reason, if it still holds.
         self._missing = 0
         self._failure: str | None = None
@@ -81,11 +77,11 @@ class AuditLog:
 
     def know(self, variables: Mapping[str, str]) -> None:
         """Removes the values that are secrets from everything written from now on."""
-        self._redactor.know(secrets_among(variables))
+        self.redactor.know(secrets_among(variables))
 
     def hide(self, values: Iterable[str]) -> None:
         """Removes these values, which have no variable, from everything written from now on."""
-        self._redactor.hide(values)
+        self.redactor.hide(values)
 
     def require(self) -> None:
         """Checks that the log can be written, as far as is known, before a new action.
@@ -102,8 +98,7 @@ class AuditLog:
         """Writes a line, without the fields that are None. It does not raise: see `require`."""
         if self._missing and event != "gap":
             self.record("gap", missing=self._missing)
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line: dict[str, object] = {"time": now, "event": event}
+        line: dict[str, object] = {"time": utc_now(), "event": event}
         line.update((name, value) for name, value in fields.items() if value is not None)
         # ASCII, because terminals interpret many other characters.
         data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
@@ -120,7 +115,7 @@ class AuditLog:
 
     def text(self, text: str | None) -> str | None:
         """Returns the form of a name, a message or the like in the log."""
-        return None if text is None else self._redactor.text(text, MAX_OTHER)
+        return None if text is None else self.redactor.text(text, MAX_OTHER)
 
     def error(self, text: str | None) -> str | None:
         """Returns the form of a tool's error text in the log: None if arguments are not written."""
@@ -129,7 +124,7 @@ class AuditLog:
     def code(self, code: str) -> dict[str, Any]:
         """Returns the fields for code."""
         hashed = {"code_hash": digest(code, self._key), "code_chars": len(code)}
-        return {"code": self._redactor.text(code, MAX_CODE), **hashed} if self._full else hashed
+        return {"code": self.redactor.text(code, MAX_CODE), **hashed} if self._full else hashed
 
     def arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields for a call's arguments. Can be called in a thread."""
@@ -137,11 +132,11 @@ class AuditLog:
             hashed = {"arguments_hash": digest(arguments, self._key)}
         except RecursionError:  # nested deeper than any tool accepts
             hashed = {}
-        return {"arguments": self._redactor.value(arguments, MAX_ARGUMENTS), **hashed} if self._full else hashed
+        return {"arguments": self.redactor.value(arguments, MAX_ARGUMENTS), **hashed} if self._full else hashed
 
     def value(self, value: Any) -> Any:
         """Returns the form of any other JSON value in the log."""
-        return self._redactor.value(value, MAX_ARGUMENTS)
+        return self.redactor.value(value, MAX_ARGUMENTS)
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
         """Removes the secrets behind the placeholders in a server's parameters from now on."""

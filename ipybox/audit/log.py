@@ -11,8 +11,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ipybox.errors import AuditError
 from ipybox.support.safe_directory import Directory, open_directory
@@ -137,6 +138,28 @@ class AuditLogFile:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+@contextmanager
+def open_logs(workspace: Path) -> Generator[list[BinaryIO]]:
+    """Opens the files of a workspace's log for reading, oldest first. What they contain is untrusted.
+
+    Raises:
+        FileNotFoundError: If there is no log.
+        OSError: If a file can't be read, or is something else, such as a link or a pipe.
+    """
+    newest = workspace / STATE_DIR / LOG_NAME
+    with ExitStack() as stack:
+        files: dict[int, BinaryIO] = {}
+        directory = stack.enter_context(open_directory(newest.parent, untrusted_root=workspace, create=False))
+        # Newest first: a file that becomes an older one now is opened twice, and not missed.
+        for name in (LOG_NAME, *map(_rotated, range(1, MAX_FULL + 1))):
+            with suppress(FileNotFoundError):
+                file = stack.enter_context(directory.open_file(name))
+                files.setdefault(os.fstat(file.fileno()).st_ino, file)
+        if not files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(newest))
+        yield [*reversed(files.values())]
 
 
 def _rotated(number: int) -> str:

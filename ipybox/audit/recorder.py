@@ -14,7 +14,10 @@ from ipybox.audit.records import ExecutionRecord, ToolCallRecord, new_id
 from ipybox.tool_exec.approval.protocol import ApprovalDecision
 
 if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
     from ipybox.audit.audit import AuditLog
+    from ipybox.audit.notebook.history import SessionHistory
 
 
 class SessionRecorder:
@@ -23,10 +26,17 @@ class SessionRecorder:
     Args:
         audit: The audit log; None to record no events.
         name: The name of the session.
+        history: Keeps the session for a notebook; None to keep nothing.
     """
 
-    def __init__(self, audit: "AuditLog | None" = None, name: str | None = None):
+    def __init__(
+        self,
+        audit: "AuditLog | None" = None,
+        name: str | None = None,
+        history: "SessionHistory | None" = None,
+    ):
         self._audit = audit
+        self._history = history
         self._id = new_id()
         #: The name of the session.
         self.name = name
@@ -34,12 +44,24 @@ class SessionRecorder:
 
     def named(self, name: str | None) -> "SessionRecorder":
         """Returns the recorder of another executor, with the same log."""
-        return SessionRecorder(self._audit, name)
+        return SessionRecorder(self._audit, name, self._history and self._history.for_sibling())
+
+    def notebook(self) -> "NotebookNode":
+        """Returns the session so far as a notebook.
+
+        Raises:
+            RuntimeError: If nothing is kept for it.
+        """
+        if self._history is None:
+            raise RuntimeError("the session is not kept: create the executor with `notebook_bytes` above 0")
+        return self._history.notebook(session_id=self._id, session_name=self._name)
 
     def session(self, action: str, **fields: object) -> None:
         """Records that the session starts or stops, gets a new kernel, or is joined by a person."""
         if self._audit is not None:
             self._audit.record("session", **self._ids(), action=action, **fields)
+        if self._history is not None:
+            self._history.session(action)
 
     def require(self) -> None:
         """Checks that earlier events were written, before a new action.
@@ -63,7 +85,9 @@ class SessionRecorder:
             AuditError: If it can't be recorded; it must not be executed then.
         """
         self.require()
-        cell = self._cell = ExecutionRecord(self._id)
+        history = self._history
+        executed = None if history is None else history.begin(code)
+        cell = self._cell = ExecutionRecord(self._id, executed)
         try:
             yield cell
         except BaseException as exc:
@@ -74,6 +98,11 @@ class SessionRecorder:
             self._cell = None
             if self._audit is not None:
                 self._audit.record("cell", **ids, **self._audit.code(code), **ended)
+            if history is not None and executed is not None:
+                history.end(executed, cell.result, cell_id=cell.id, **ended)
+            cell.result = None  # else an error refers to itself through its traceback
+            if cell.lost_state:
+                self.session("restart")
 
     @asynccontextmanager
     async def tool_call(
@@ -106,6 +135,8 @@ class SessionRecorder:
                         "tool_name": self._audit.text(tool_name),
                         **(await asyncio.to_thread(describe, arguments) if large else describe(arguments)),
                     }
+                if self._history is not None:
+                    call.shown = await self._history.call_fields(server_name, tool_name, arguments, large=large)
                 yield call
         except BaseException as exc:
             call.fail(type(exc).__name__, outcome="cancelled")
@@ -115,6 +146,8 @@ class SessionRecorder:
             if self._audit is not None:
                 error = self._audit.error(call.error)
                 self._audit.record("tool_call", **self._ids_of(call), **call.written, **ended, error=error)
+            if self._history is not None:
+                self._history.add_call(call.cell and call.cell.executed, call, ended)
 
     def decided(self, call: ToolCallRecord, decided: ApprovalDecision) -> None:
         """Records a decision on a tool call, before the call is made.
@@ -124,6 +157,7 @@ class SessionRecorder:
         """
         if not decided.accepted:
             call.fail("rejected", decided.reason, outcome="rejected")
+        call.decision = decided
         if call.span is not None:
             call.span.add_event("decision", {"accepted": decided.accepted, "by": decided.by})
         if self._audit is None:

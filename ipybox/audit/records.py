@@ -3,13 +3,24 @@
 import asyncio
 import time
 import uuid
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 from ipybox.audit import tracing
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 
+if TYPE_CHECKING:
+    from ipybox.audit.notebook.cell import ExecutedCell
+    from ipybox.kernel_mgr.execution_output import ExecutionOutput
+    from ipybox.tool_exec.approval.protocol import ApprovalDecision
+
 #: How an action ended.
 Outcome = Literal["ok", "error", "timeout", "cancelled", "rejected"]
+
+#: Characters of code and of a call's arguments that are written, and of names and other texts.
+MAX_CODE = 8000
+MAX_ARGUMENTS = 4000
+MAX_OTHER = 1000
 
 #: Characters of a tool's name in a span.
 MAX_NAME = 200
@@ -18,23 +29,31 @@ MAX_NAME = 200
 class ExecutionRecord:
     """One execution of a cell."""
 
-    def __init__(self, session_id: str):
+    def __init__(self, session_id: str, executed: "ExecutedCell | None" = None):
         self.id = new_id()
         self.outcome: Outcome = "ok"
+        #: The cell as a notebook shows it; None if it is not kept.
+        self.executed = executed
+        #: Its result or its error, once it has one.
+        self.result: ExecutionOutput | BaseException | None = None
+        #: Whether its end cost the kernel, and the state.
+        self.lost_state = False
         self._output_chars = 0
         self._over = False
         self.span = tracing.start_span("execute_cell", {"session.id": session_id, "ipybox.cell.id": self.id})
         self._started = time.monotonic()
 
-    def succeed(self, text: str | None) -> None:
+    def succeed(self, result: "ExecutionOutput") -> None:
         """Notes success and the output; later events don't change that."""
-        self._output_chars = len(text or "")
+        self._output_chars = len(result.text or "")
+        self.result = result
         self._over = True
 
     def fail(self, exc: BaseException) -> None:
         """Notes the outcome, from the exception of the execution."""
         if self._over:  # a consumer that leaves after the result
             return
+        self.result = exc
         match exc:
             case ExecutionCancelledError() | asyncio.CancelledError() | GeneratorExit():
                 self.outcome = "cancelled"
@@ -61,6 +80,9 @@ class ToolCallRecord:
         self.error: str | None = None
         #: Its fields: names and arguments.
         self.written: dict[str, Any] = {}
+        #: The same fields in a notebook.
+        self.shown: dict[str, Any] = {}
+        self.decision: ApprovalDecision | None = None
         self._error_type: str | None = None
         name = tool_name[:MAX_NAME]
         attributes = {
@@ -91,6 +113,11 @@ class ToolCallRecord:
 def new_id() -> str:
     """Returns an id of a session, a cell or a tool call."""
     return uuid.uuid4().hex[:16]
+
+
+def utc_now() -> str:
+    """Returns the time as the log has it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seconds_since(started: float) -> float:

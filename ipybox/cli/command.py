@@ -54,6 +54,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(_attach(arguments, workspace))
     if arguments.command == "clean":
         sys.exit(_clean(arguments, workspace))
+    if arguments.command == "notebook":
+        from ipybox.cli.notebook import notebook
+
+        given = vars(arguments)
+        sys.exit(notebook(workspace, given.get("session"), given.get("output")))
     store = TrustStore(workspace, arguments.trusted or ())
     try:
         options = _executor_options(arguments, store)

@@ -54,6 +54,16 @@ def _add_commands(arguments: argparse.ArgumentParser) -> None:
     trust.add_argument("--yes", action="store_true", help="trust without a question")
     trust.add_argument("--list", action="store_true", help="list trusted files")
     trust.add_argument("--revoke", action="store_true", help="no longer trust the files, or all files")
+    notebook = commands.add_parser(
+        "notebook",
+        help="write a session of the audit log as a Jupyter notebook",
+        argument_default=argparse.SUPPRESS,
+    )
+    notebook.add_argument(
+        "session", nargs="?", metavar="SESSION", help="name or id of the session (default: list the latest sessions)"
+    )
+    notebook.add_argument("--output", metavar="FILE", help="a new file, or - for stdout (default: SESSION.ipynb)")
+    notebook.add_argument("--workspace", type=Path, help="the workspace (default: .)")
     remove = commands.add_parser(
         "clean",
         help="show what ipybox keeps on this machine and in a workspace, and remove it",

@@ -133,8 +133,9 @@ class CellRunner:
                 except ExecutionTimeoutError as exc:
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
                     output = self._noticed(exc.output, cell)
-                    restarted = self._expect_restarted_kernel(cell) or output.kernel_restarted
-                    raise error(str(exc), replace(output, kernel_restarted=restarted)) from None
+                    record.lost_state = self._expect_restarted_kernel(cell)
+                    output = replace(output, kernel_restarted=record.lost_state or output.kernel_restarted)
+                    raise error(str(exc), output) from None
                 except TimeoutError as exc:
                     if cell.deadline.reason is not CANCELLED:
                         raise
@@ -153,8 +154,9 @@ class CellRunner:
         self._kernel_id = client.kernel_id
         with self._kernel.gateway.cell(self._kernel_id, cell.deadline.expire):
             output = await client.run(cell.code, cell.deadline, cell.on_output)
-        record.succeed(output.text)
-        return self._noticed(output, cell)
+        result = replace(self._noticed(output, cell), cell=record.executed)
+        record.succeed(result)
+        return result
 
     async def _ready_kernel(self, deadline: Deadline) -> "KernelClient":
         """Returns a kernel that can run code; replaces a lost one, and adds a notice about the lost state.
@@ -172,13 +174,17 @@ class CellRunner:
             raise TimeoutError(f"{CANCELLED}: it had not begun")
         expected = self._kernel.expected_kernel_id
         if client.kernel_id != expected:
+            self._recorder.session("restart")
             reason = self._kernel.gateway.exceeded.get(expected)
             self._kernel.notices.append(STATE_LOST if reason is None else f"{STATE_LOST} It died because {reason}.")
             self._kernel.expected_kernel_id = client.kernel_id
         return client
 
     def _expect_restarted_kernel(self, cell: Cell) -> bool:
-        """Returns whether a timeout restarted the kernel. Its message says so: the loss then counts as reported."""
+        """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so.
+
+        Returns whether it did.
+        """
         client = self._kernel.client
         if client is None or not client.alive or client.kernel_id == self._kernel.expected_kernel_id:
             return False

@@ -5,6 +5,7 @@
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, wraps
@@ -19,6 +20,8 @@ from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
+    from ipybox.audit.notebook.history import SessionHistory
+    from ipybox.audit.redaction import Redactor
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
     from ipybox.tool_exec.functions.function_tools import FunctionTools
@@ -81,6 +84,8 @@ class ExecutorConfig:
             `mcptools/app/` in the working directory has a module for each. All parameters and results have types.
         display_data: Whether displays also have their data: DataFrames and Series of pandas as `Display.table`, figures
             of matplotlib as `Display.chart`. It makes output larger.
+        notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`. Beyond that, the
+            oldest outputs are dropped, which the notebook says. With 0, nothing is kept, and no notebook can be made.
 
     Raises:
         PolicyError: If the policy can't be read or is wrong.
@@ -115,6 +120,7 @@ class ExecutorConfig:
     variables: Mapping[str, str] | None = None
     tools: Sequence[Callable[..., Any]] = ()
     display_data: bool = False
+    notebook_bytes: int = 16 << 20
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -220,6 +226,22 @@ class ExecutorConfig:
         functions = FunctionTools(self.tools)
         check_package(self.workspace)
         return functions
+
+    def session_history(self, audit: "AuditLog | None") -> "SessionHistory | None":
+        """Returns what keeps a session for its notebook, without the secrets that are known; None to keep nothing."""
+        if self.notebook_bytes <= 0:
+            return None
+        from ipybox.audit.notebook.history import SessionHistory
+
+        return SessionHistory(self.notebook_bytes, lambda: self._redactor if audit is None else audit.redactor)
+
+    @cached_property
+    def _redactor(self) -> "Redactor":
+        from ipybox.audit.redaction import Redactor, secrets_among
+
+        redactor = Redactor()
+        redactor.know(secrets_among({**os.environ, **self.placeholder_values, **(self.kernel_env or {})}))
+        return redactor
 
     def opened_audit_log(self) -> "AuditLog | None":
         """Returns the opened audit log; None if auditing is off.

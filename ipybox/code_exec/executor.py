@@ -27,6 +27,8 @@ from ipybox.support.tokens import new_token
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
     from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
     from ipybox.workspace.transfer.file_transfer import FileTransfer, TransferReport
@@ -77,7 +79,10 @@ class CodeExecutor:
         self._config = config
         #: The executors that share the runtime and were started, in this order.
         self._started = list[CodeExecutor]() if started is None else started
-        self._recorder = recorder = recorder or SessionRecorder(config.opened_audit_log(), "default")
+        if recorder is None:
+            audit = config.opened_audit_log()
+            recorder = SessionRecorder(audit, "default", config.session_history(audit))
+        self._recorder = recorder
         approvals = ApprovalRouter(config.policy)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
         caller = ToolCaller(token=new_token(), approver=approvals.decide, recorder=recorder, on_text=tool_texts.append)
@@ -290,6 +295,18 @@ class CodeExecutor:
             yield relay
         finally:
             await relay.close()
+
+    def notebook(self) -> "NotebookNode":
+        """Returns the session so far as a Jupyter notebook: a cell for each execution that has ended.
+
+        It has the outputs, and as metadata `ipybox` the tool calls with their decisions. Secrets are removed from
+        code, tracebacks and arguments of tool calls as from the audit log, not from outputs. It is an
+        `nbformat.NotebookNode`, which `nbformat.write` saves. Can be called at any time, also after `stop`.
+
+        Raises:
+            RuntimeError: If `notebook_bytes` is 0.
+        """
+        return self._recorder.notebook()
 
     async def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory; the result says what was copied.

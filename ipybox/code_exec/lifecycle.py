@@ -129,7 +129,6 @@ class KernelLifecycle:
                 if self.client.alive:
                     return
             logger.warning("the kernel has died: starting a new one")
-            self._recorder.session("restart")
             try:
                 await self._renew_kernel()
             except (GatewayError, SandboxError, OSError) as exc:

@@ -2,15 +2,37 @@
 
 import reprlib
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from ipybox.errors import NO_CELL
 from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.kernel_mgr.outputs import Clear, Display, Stream
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+    from ipybox.audit.notebook.cell import ExecutedCell
 
 
 @dataclass(frozen=True)
 class CodeExecutionResult(ExecutionOutput):
-    """The result of a successful execution: the output of the code."""
+    """The result of a successful execution: the output of the code.
+
+    Attributes:
+        cell: The cell as a notebook shows it; None if the executor does not keep cells (`notebook_bytes`).
+    """
+
+    cell: "ExecutedCell | None" = field(default=None, repr=False, compare=False)
+
+    def to_notebook(self) -> "NotebookNode":
+        """Returns a Jupyter notebook with the cell and its output, in the form that `CodeExecutor.notebook` has.
+
+        Raises:
+            RuntimeError: If `notebook_bytes` of the executor is 0.
+        """
+        if self.cell is None:
+            raise RuntimeError(NO_CELL)
+        return self.cell.to_notebook()
 
 
 @dataclass(frozen=True, repr=False)

@@ -192,5 +192,5 @@ def _write_package(functions: "FunctionTools", workspace: Path) -> None:
 def _load_components() -> None:
     """Imports the modules that a start needs after the gateway process; not the MCP SDK, which no start needs."""
     with gc_paused():
-        for module in ("kernel_mgr.client", "tool_exec.server"):
+        for module in ("kernel_mgr.client", "tool_exec.server", "audit.redaction"):
             import_module(f"ipybox.{module}")

@@ -21,6 +21,8 @@ from ipybox.support.daemon_thread import in_daemon_thread
 from ipybox.tool_exec.approval.request import ask
 
 if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
     from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
     from ipybox.workspace.transfer.file_transfer import TransferReport
@@ -164,6 +166,16 @@ class Executor:
             yield relay
         finally:
             portal.call(partial(attached.__aexit__, None, None, None))
+
+    def notebook(self) -> "NotebookNode":
+        """Returns the session so far as a Jupyter notebook, as `CodeExecutor.notebook`."""
+        if self._portal is None:
+            return self._executor.notebook()
+
+        async def notebook() -> "NotebookNode":
+            return self._executor.notebook()
+
+        return self._portal.call(notebook)
 
     def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory, as `CodeExecutor.upload_file`."""

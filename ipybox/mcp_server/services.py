@@ -135,7 +135,7 @@ class WorkspaceServices:
         if policy is not None:
             self._elicitation = self._eliciting_runner(policy)
         # The timeout of a form applies instead: it starts when the user sees the form.
-        config = replace(self.config, approval_policy=policy, approval_timeout=None, audit=audit)
+        config = replace(self.config, approval_policy=policy, approval_timeout=None, audit=audit, notebook_bytes=0)
         self._attach_socket.start()
         return CodeExecutor.configured(config)
 

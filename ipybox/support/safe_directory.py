@@ -14,6 +14,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 #: Levels that `Directory.remove` descends: each costs a descriptor, and code can nest directories without limit.
 REMOVABLE_DEPTH = 32
@@ -136,19 +137,29 @@ class Directory:
         Raises:
             OSError: If it is something else, such as a link or a pipe, or has more bytes than `limit`.
         """
-        path = self._path(name)
-        with _naming(path):
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
-            try:
-                if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise OSError(errno.EINVAL, "not a regular file")
-                with open(fd, "rb", closefd=False) as file:
-                    content = file.read(limit + 1)
-            finally:
-                os.close(fd)
+        with self.open_file(name) as file, _naming(self._path(name)):
+            content = file.read(limit + 1)
             if len(content) > limit:
                 raise OSError(errno.EFBIG, f"larger than {limit} bytes")
         return content
+
+    @contextmanager
+    def open_file(self, name: str) -> Generator[BinaryIO]:
+        """Opens a regular file for reading, without blocking.
+
+        Raises:
+            OSError: If it is something else, such as a link or a pipe.
+        """
+        with _naming(self._path(name)):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
+        try:
+            with _naming(self._path(name)):
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
+            with open(fd, "rb", closefd=False) as file:
+                yield file
+        finally:
+            os.close(fd)
 
     def names(self) -> list[str]:
         """Returns all names in the directory."""

@@ -31,6 +31,7 @@ NOT_DIRECT = {
     "audit",  # an option of MCPServer
     "tools",  # functions of an application
     "display_data",  # only applications read it
+    "notebook_bytes",  # sessions of the MCP server keep nothing: `ipybox notebook` reads the audit log
 }
 
 

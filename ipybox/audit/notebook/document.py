@@ -1,0 +1,130 @@
+"""Turns the cells of a session into a notebook of format 4.5, which any JSON that code sent leaves valid.
+
+https://nbformat.readthedocs.io/en/latest/format_description.html
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, cast
+
+import nbformat
+
+from ipybox.audit.notebook.cell import CellError, ExecutedCell, Note
+from ipybox.kernel_mgr.outputs import Display, Result, Stream
+from ipybox.support.printable import printable
+
+#: Levels of a JSON value; deeper ones can't be processed by all readers of notebooks.
+MAX_DEPTH = 64
+
+#: The key of ipybox's metadata.
+NAMESPACE = "ipybox"
+
+# The types under which the schema of the format allows JSON values; others have texts.
+_JSON_TYPE = re.compile(r"^application/(.*\+)?json$")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def notebook(
+    entries: Sequence[ExecutedCell | Note],
+    *,
+    title: str | None = None,
+    notes: Sequence[str] = (),
+    metadata: Mapping[str, Any] | None = None,
+) -> nbformat.NotebookNode:
+    """Returns a notebook. It is not signed, so JupyterLab does not run the HTML and JavaScript in it.
+
+    Args:
+        entries: The cells and notes, in order.
+        title: The heading of the first cell, in Markdown.
+        notes: Sentences for the first cell, in Markdown.
+        metadata: More about the session.
+    """
+    lines = [*([f"# {title}"] if title else []), *(f"- {note}" for note in notes)]
+    shown = [*([Note("\n\n".join(lines[:1]) + "\n" + "\n".join(lines[1:]))] if lines else []), *entries]
+    document = {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "metadata": {
+            "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"},
+            "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
+            NAMESPACE: _json({"version": version("ipybox"), **_given(metadata or {})}),
+        },
+        "cells": [_cell(number, entry) for number, entry in enumerate(shown, 1)],
+    }
+    return cast(nbformat.NotebookNode, nbformat.from_dict(document))  # pyright: ignore[reportUnknownMemberType]
+
+
+def code_span(text: str) -> str:
+    """Returns a text in Markdown that shows it as it is, whatever it contains."""
+    return f"`{printable(text).replace('`', chr(39))}`"
+
+
+def _cell(number: int, entry: ExecutedCell | Note) -> dict[str, Any]:
+    cell: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}}
+    if isinstance(entry, Note):
+        known, cell = entry.metadata, cell | {"cell_type": "markdown", "source": entry.text}
+    else:
+        known = _given({**entry.metadata, "tool_calls": entry.tool_calls or None})
+        cell |= {
+            "cell_type": "code",
+            "source": _text(entry.code),
+            "execution_count": entry.number,
+            "outputs": [*(_output(each, entry.number) for each in entry.outputs), *_error(entry.error)],
+        }
+    if known:
+        cell["metadata"] = {NAMESPACE: _json(known)}
+    return cell
+
+
+def _output(output: Stream | Display, number: int) -> dict[str, Any]:
+    if isinstance(output, Stream):
+        return {"output_type": "stream", "name": output.name, "text": _text(output.text)}
+    data = {_text(mime): _form(mime, value) for mime, value in output.data.items()}
+    display = {"data": data, "metadata": _json(dict(output.metadata))}
+    if isinstance(output, Result):
+        # The kernel does not count cells: it keeps no history.
+        return {"output_type": "execute_result", "execution_count": number, **display}
+    return {"output_type": "display_data", **display}
+
+
+def _error(error: CellError | None) -> list[dict[str, Any]]:
+    if error is None:
+        return []
+    lines = _text(error.traceback).split("\n")
+    return [{"output_type": "error", "ename": _text(error.name), "evalue": _text(error.value), "traceback": lines}]
+
+
+def _form(mime: str, value: object) -> object:
+    """Returns a form of a display: a JSON value where the format allows one, otherwise a text."""
+    if _JSON_TYPE.search(_text(mime)):
+        return _json(value)
+    return _text(value) if isinstance(value, str) else json.dumps(_json(value), ensure_ascii=False)
+
+
+def _json(value: object, depth: int = 0) -> Any:
+    """Returns a value as JSON has it: without NaN, lone surrogates, and levels that are too deep."""
+    match value:
+        case str():
+            return _text(value)
+        case float() if not math.isfinite(value):
+            return None
+        case dict() | list() if depth == MAX_DEPTH:
+            return f"[... more than {MAX_DEPTH} levels ...]"
+        case dict():
+            items = cast(dict[str, object], value)
+            return {_text(name): _json(item, depth + 1) for name, item in items.items()}
+        case list():
+            return [_json(item, depth + 1) for item in cast(list[object], value)]
+        case _:
+            return value
+
+
+def _text(text: str) -> str:
+    return text if text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _given(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if value is not None}

@@ -1,0 +1,71 @@
+"""The limits of what executors keep for notebooks."""
+
+from typing import Any
+
+from ipybox.audit.notebook.history import MAX_CALLS, SessionHistory
+from ipybox.audit.records import ToolCallRecord
+from ipybox.audit.redaction import Redactor
+from ipybox.kernel_mgr.execution_output import ExecutionOutput
+from ipybox.kernel_mgr.outputs import Display, Stream
+
+KB = 1 << 10
+
+
+def run(history: SessionHistory, *outputs: Stream | Display) -> None:
+    cell = history.begin("pass")
+    history.end(cell, ExecutionOutput(None, [], outputs=outputs), outcome="ok")
+
+
+def sizes(history: SessionHistory) -> tuple[str, list[int]]:
+    """Returns the text of the notebook's first cell, and the number of outputs of each cell."""
+    first, *rest = history.notebook()["cells"]
+    return first["source"], [len(cell["outputs"]) for cell in rest]
+
+
+def test_outputs_of_the_oldest_cells_are_dropped_first():
+    history = SessionHistory(100 * KB, Redactor)
+    for number in range(8):
+        run(history, Stream("stdout", f"{number}" * 30 * KB))
+    run(history, Display({"application/json": [{"a": 1}] * 50}))
+
+    said, outputs = sizes(history)
+    assert outputs == [*[0] * 6, 1, 1, 1]
+    assert "The outputs of the first 6 cells that had some are not in this notebook." in said
+    assert "`notebook_bytes`" in said
+    dropped = [cell["metadata"]["ipybox"].get("outputs_dropped") for cell in history.notebook()["cells"][1:]]
+    assert dropped == [*[True] * 6, None, None, None]
+
+
+def test_an_output_that_is_larger_than_the_limit_is_dropped_with_all_before_it():
+    history = SessionHistory(100 * KB, Redactor)
+    run(history, Stream("stdout", "x"))
+    run(history, Display({"application/json": [[] for _ in range(1_000_000)]}))
+    run(history, Stream("stdout", "x"))
+
+    assert sizes(history)[1] == [0, 0, 1]
+
+
+def test_the_oldest_cells_are_dropped_if_their_code_is_too_long():
+    history = SessionHistory(20 * KB, Redactor)
+    for number in range(100):
+        cell = history.begin(f"{number}" * KB)
+        history.end(cell, None)
+
+    first, *rest = history.notebook()["cells"]
+    assert 5 < len(rest) < 20
+    assert f"The first {100 - len(rest)} cells are not in this notebook." in first["source"]
+    assert rest[-1]["execution_count"] == 100
+
+
+async def test_the_calls_of_a_cell_are_bounded():
+    history = SessionHistory(100 * KB, Redactor)
+    cell = history.begin("pass")
+    for _ in range(MAX_CALLS + 2):
+        call = ToolCallRecord("server", "tool", None)
+        call.shown = await history.call_fields("server", "tool", {"text": "x" * 10_000}, large=False)
+        history.add_call(cell, call, {"outcome": "ok"})
+    history.end(cell, None)
+
+    metadata: Any = cell.metadata
+    assert (len(cell.tool_calls), metadata["tool_calls_dropped"]) == (MAX_CALLS, 2)
+    assert len(str(cell.tool_calls[0])) < 5000

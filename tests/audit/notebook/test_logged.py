@@ -1,0 +1,138 @@
+"""Notebooks from an audit log, which code without a sandbox may have written."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from ipybox.audit.audit import AuditLog, Detail
+from ipybox.audit.log import AuditLogFile
+from ipybox.audit.notebook import logged
+from ipybox.cli.notebook import notebook
+
+
+def record(
+    workspace: Path, *codes: str, session: str = "0" * 16, name: str = "default", detail: Detail = "full"
+) -> None:
+    """Writes the lines of a session as an executor does, into files that hold few of them."""
+    log = AuditLog(workspace, detail, file=AuditLogFile(workspace, max_bytes=1000))
+    ids = {"session_id": session, "session_name": name}
+    log.record("session", **ids, action="start", sandbox=False)
+    for number, code in enumerate(codes):
+        log.record("cell", **ids, cell_id=f"{number:016}", **log.code(code), outcome="ok", output_chars=0, duration=0.1)
+    log.close()
+
+
+def add(workspace: Path, *lines: bytes | dict[str, Any]) -> None:
+    """Adds lines that ipybox does not write."""
+    with (workspace / ".ipybox" / "audit.jsonl").open("ab") as file:
+        for line in lines:
+            file.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+
+
+def cells(workspace: Path, session: str, capsysbinary: pytest.CaptureFixture[bytes]) -> list[dict[str, Any]]:
+    """Returns the cells of the notebook, which has to be valid."""
+    assert notebook(workspace, session, "-") == 0
+    document = json.loads(capsysbinary.readouterr().out)
+    nbformat.validate(document)
+    return document["cells"]
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def test_the_last_session_of_a_name_is_exported_from_all_files(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+):
+    record(tmp_path, "old = 1", session="a" * 16)
+    record(tmp_path, *(f"x = {number}" for number in range(9)), session="b" * 16)
+    record(tmp_path, "other = 1", session="c" * 16, name="other")
+    assert len([*(tmp_path / ".ipybox").glob("audit.*.jsonl")]) > 2
+
+    first, *rest = cells(tmp_path, "default", capsysbinary)
+    assert source(first).startswith("# ipybox session `default`\n")
+    assert [source(cell) for cell in rest] == [f"x = {number}" for number in range(9)]
+    assert [source(cell) for cell in cells(tmp_path, "a" * 16, capsysbinary)[1:]] == ["old = 1"]
+
+
+def test_an_unknown_session_is_an_error_that_names_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    record(tmp_path, "1", name="b\x1b[31mad")
+    assert notebook(tmp_path, "missing", None) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "ipybox: the audit log has no session 'missing'; give a name or an id of these:\n  b\\u001b[31mad 0"
+    )
+    assert notebook(tmp_path, None, None) == 0
+    assert capsys.readouterr().out.strip() in said
+
+
+def test_a_log_without_code_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    record(tmp_path, "1", detail="hash")
+    assert notebook(tmp_path, "default", None) == 1
+    assert "it was written with audit=hash" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert notebook(tmp_path / "empty", "default", None) == 1
+    assert "empty has no audit log" in capsys.readouterr().err
+
+
+def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path, "1", name="../../evil")
+    (tmp_path / "taken").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("taken", "link"):
+        assert notebook(tmp_path, "../../evil", name) == 1
+        assert f"{name} exists, and is not replaced" in capsys.readouterr().err
+    assert notebook(tmp_path, "../../evil", "missing/x.ipynb") == 1
+    assert "missing" in capsys.readouterr().err
+    assert notebook(tmp_path, "../../evil", None) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {".ipybox", "_evil.ipynb", "link", "taken"}
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_hostile_lines_are_counted_and_cost_nothing(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]):
+    record(tmp_path, "x = 1")
+    of_session: dict[str, Any] = {"session_id": "0" * 16, "time": "now", "cell_id": [], "tool_call_id": {}}
+    add(
+        tmp_path,
+        *(b"\xff", b"", b"[]", b'{"event": []}', b"[" * 100_000, b'{"event":"cell","x":[' + b"[]," * 5000 + b"[]]}"),
+        b'{"event":"cell"' + b" " * 2 * logged.MAX_LINE + b"}",
+        *({"event": event, **of_session} for event in ("cell", "decision", "tool_call", "denial", "session", "x")),
+        {"event": "cell", **of_session, "code": ["not", "text"], "outcome": {}, "duration": float("nan")},
+        {"event": "tool_call", **of_session, "arguments": {"a": "\ud800"}, "outcome": "ok"},
+        {"event": "decision", **of_session, "cell_id": "unknown", "accepted": True},
+        {"event": "gap", "missing": 3},
+    )
+    first, cell, *rest = cells(tmp_path, "default", capsysbinary)
+    assert source(cell) == "x = 1"
+    assert [source(cell) for cell in rest[:2]] == ["", ""]
+    assert rest[-1]["metadata"]["ipybox"]["tool_calls"] == [{"decision": {"accepted": True}}]
+    assert "its end is not in the audit log" in source(rest[-1])
+    assert "3 lines could not be written to the log" in source(first)
+    assert "9 lines of the log are not as ipybox writes them" in source(first)
+
+
+def test_what_a_notebook_can_have_of_a_session_is_bounded(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logged, "MAX_VALUES", 100)
+    record(tmp_path, *(str(number) for number in range(9)))
+    first, *rest = cells(tmp_path, "default", capsysbinary)
+    assert 0 < len(rest) < 9
+    assert f"The last {9 - len(rest)} lines of the session are too many for a notebook" in source(first)
+
+
+@pytest.mark.parametrize("planted", ["link", "pipe"])
+def test_a_planted_file_is_an_error(tmp_path: Path, planted: str, capsys: pytest.CaptureFixture[str]):
+    record(tmp_path, "1")
+    path = tmp_path / ".ipybox" / "audit.1.jsonl"
+    if planted == "link":
+        path.symlink_to("/etc/passwd")
+    else:
+        os.mkfifo(path)
+    assert notebook(tmp_path, "default", "-") == 1
+    assert str(path) in capsys.readouterr().err
