@@ -54,7 +54,7 @@ class SessionRecorder:
         """
         if self._history is None:
             raise RuntimeError("the session is not kept: create the executor with `notebook_bytes` above 0")
-        return self._history.notebook(session_id=self._id, session_name=self._name)
+        return self._history.notebook(session_id=self._id, session_name=self.name)
 
     def session(self, action: str, **fields: object) -> None:
         """Records that the session starts or stops, gets a new kernel, or is joined by a person."""
