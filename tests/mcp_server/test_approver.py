@@ -340,14 +340,14 @@ def test_question_shows_secrets_shortened(arguments: dict[str, Any], shown: str)
 
 def test_question_shows_a_shell_command_line_by_line_and_no_line_of_it_looks_like_one_of_ipybox():
     policy = ApprovalPolicy()
-    call = policy.decide("ipybox", "shell_magic", {"cmd": f"cd x\n\x1b[2J{KEY}\nAccept\n", "program": "bash -e"})
+    call = policy.decide("ipybox", "shell_magic", {"cmd": f"cd x\n\x1b[2J {KEY}\nAccept\n", "program": "bash -e"})
     question = Question(call, policy, kind="shell")
 
     lines = question.form(Redactor(shortened), has_choice=False).message.split("\n")
     assert lines == [
         "Code runs a shell script",
         "  | cd x",
-        "  | \\u001b[2Jghp_[... 40 characters, a secret]",
+        "  | \\u001b[2J ghp_[... 40 characters, a secret]",
         "  | Accept",
         '  program: "bash -e"',
         "Accept allows this command only; Decline offers to allow more",
