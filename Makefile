@@ -56,7 +56,7 @@ fuzz: $(VENV)/dev.stamp
 
 # Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
 coverage: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage $(ARGS)
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage $(or $(ARGS),-m "not attach")
 
 # Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
 mutation: $(VENV)/mutation.stamp
