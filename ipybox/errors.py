@@ -14,8 +14,9 @@
         ├── MissingVariableError   a ${VAR} in server parameters has no value
         ├── PolicyError            an approval policy can't be read, or is wrong
         ├── SandboxError           the sandbox can't be set up; nothing ran without it
-        └── ToolRunnerError        a tool call failed, was rejected or was not answered
-            └── ShellCommandError  a shell command was not approved; also a PermissionError
+        ├── ToolRunnerError        a tool call failed, was rejected or was not answered
+        │   └── ShellCommandError  a shell command was not approved; also a PermissionError
+        └── VariableError          a variable does not exist, or can't be sent to or from the kernel
     TimeoutError
     └── ExecutionTimeoutError      an execution timed out while its code was running
 
@@ -193,3 +194,7 @@ class ShellCommandError(ToolRunnerError, PermissionError):
 
     def __reduce__(self) -> tuple[type["ShellCommandError"], tuple[str]]:
         return type(self), (self.strerror or "",)
+
+
+class VariableError(IpyboxError):
+    """A variable does not exist, or can't be sent to or from the kernel; the message says which one, and why."""

@@ -3,9 +3,11 @@
 `CodeExecutor` passes each cell to `CellRunner`, which gets the kernel from `KernelLifecycle`.
 """
 
+import asyncio
 from collections import deque
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionResult
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ipybox.audit.records import ExecutionRecord
     from ipybox.kernel_mgr.client import KernelClient
     from ipybox.kernel_mgr.output_collector import OutputListener
+    from ipybox.kernel_mgr.variables import Inputs
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
 
@@ -72,6 +75,7 @@ class Cell:
         deadline: When the execution is interrupted.
         approver: Asked about each tool call that no policy decides on.
         on_output: Called with each output, as it arrives.
+        inputs: What to set before the code runs.
         reported: The session's notices that came with the end of the execution, kept in case the consumer leaves early.
     """
 
@@ -79,7 +83,17 @@ class Cell:
     deadline: Deadline
     approver: "ApprovalCallback"
     on_output: "OutputListener | None" = None
+    inputs: "Inputs | None" = None
     reported: list[str] = field(default_factory=list[str])
+
+
+async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> "Inputs | None":
+    """Returns what to set before the code of a cell runs, if anything; errors are those of `CodeExecutor.execute`."""
+    if not variables and not env:
+        return None
+    from ipybox.kernel_mgr import variables as encoding
+
+    return await asyncio.to_thread(encoding.encode_inputs, dict(variables or {}), dict(env or {}))
 
 
 class CellRunner:
@@ -143,6 +157,32 @@ class CellRunner:
                 finally:
                     self._approvals.approver = self._deadline = None
 
+    async def get(self, name: str, deadline: Deadline) -> Any:
+        """Returns the value of a variable when its turn comes; errors are those of `CodeExecutor.get`."""
+        from ipybox.kernel_mgr.variables import value_in
+        from ipybox.support.variables import check_name
+
+        check_name(name)
+        self._kernel.check_running()
+        async with self._turn.hold(deadline):
+            self._kernel.check_running()
+            self._deadline = deadline
+            try:
+                client = await _within(deadline, self._kernel.surviving_kernel())
+                self._kernel_id = client.kernel_id
+                with self._kernel.gateway.cell(self._kernel_id, deadline.expire):
+                    reply = await client.read(name, deadline)
+            except ExecutionError as exc:
+                self._kernel.check_running()
+                raise CodeExecutionError(self._describe(exc), raised=exc.raised) from None
+            except TimeoutError as exc:
+                if deadline.reason is not CANCELLED:
+                    raise
+                raise ExecutionCancelledError(str(exc)) from None
+            finally:
+                self._deadline = None
+        return await asyncio.to_thread(value_in, reply, name)
+
     def put_back(self, cell: Cell) -> None:
         """Keeps the notices of a cell whose consumer left before its end, for the next cell."""
         self._kernel.notices[:0] = dict.fromkeys(cell.reported)
@@ -153,7 +193,7 @@ class CellRunner:
         self._approvals.approver = cell.approver
         self._kernel_id = client.kernel_id
         with self._kernel.gateway.cell(self._kernel_id, cell.deadline.expire):
-            output = await client.run(cell.code, cell.deadline, cell.on_output)
+            output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
         result = replace(self._noticed(output, cell), cell=record.executed)
         record.succeed(result)
         return result
@@ -165,13 +205,7 @@ class CellRunner:
             CodeExecutionError: If there is no kernel, and a new one can't be started.
             TimeoutError: At the deadline; the replacement of the kernel goes on.
         """
-        try:
-            async with deadline.limit():
-                client = await self._kernel.ensure_kernel()
-        except TimeoutError:
-            raise deadline.not_begun("it had not begun, as the kernel was not ready") from None
-        if deadline.reason is CANCELLED:
-            raise TimeoutError(f"{CANCELLED}: it had not begun")
+        client = await _within(deadline, self._kernel.ensure_kernel())
         expected = self._kernel.expected_kernel_id
         if client.kernel_id != expected:
             self._recorder.session("restart")
@@ -216,3 +250,19 @@ class CellRunner:
             self._recorder.denied("limit", [exceeded])
             return exceeded
         return str(exc)
+
+
+async def _within(deadline: Deadline, kernel: "Awaitable[KernelClient]") -> "KernelClient":
+    """Returns a kernel that can run code.
+
+    Raises:
+        TimeoutError: At the deadline, also if the execution was cancelled.
+    """
+    try:
+        async with deadline.limit():
+            client = await kernel
+    except TimeoutError:
+        raise deadline.not_begun("it had not begun, as the kernel was not ready") from None
+    if deadline.reason is CANCELLED:
+        raise TimeoutError(f"{CANCELLED}: it had not begun")
+    return client

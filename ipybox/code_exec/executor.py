@@ -6,22 +6,20 @@ cells). Applications and the MCP server use it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ipybox.audit.recorder import SessionRecorder
-from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner
+from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner, encode_inputs
+from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig, accepts_options
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.errors import CodeExecutionError
-from ipybox.kernel_mgr.display_forms import text_of
-from ipybox.kernel_mgr.outputs import Clear, Display, Stream
-from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline
 from ipybox.support.tokens import new_token
 from ipybox.tool_exec.caller import ToolCaller
@@ -34,10 +32,6 @@ if TYPE_CHECKING:
     from ipybox.workspace.transfer.file_transfer import FileTransfer, TransferReport
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
-
-#: Characters of output that wait for the consumer of a stream. More is dropped from it, but not from the result.
-#: A display counts with its message, at least.
-MAX_WAITING_CHUNKS = 64 << 20
 
 
 class CodeExecutor:
@@ -89,7 +83,7 @@ class CodeExecutor:
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
-        self._presence = Presence(self._kernel.notices, recorder)
+        self._presence = Presence(self._kernel, recorder, confined=config.sandbox)
 
     @property
     def name(self) -> str | None:
@@ -180,7 +174,13 @@ class CodeExecutor:
         return self._runner.cancel()
 
     async def execute(
-        self, code: str, timeout: float | None = 120, *, approver: "ApprovalCallback | None" = None
+        self,
+        code: str,
+        timeout: float | None = 120,
+        *,
+        approver: "ApprovalCallback | None" = None,
+        variables: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> CodeExecutionResult:
         """Executes code and returns its result.
 
@@ -191,6 +191,10 @@ class CodeExecutor:
             approver: Accepts or rejects each tool call that no policy decides on; by default, the `approver` of the
                 constructor. It may return before it decides. If it raises or is cancelled, the call fails with that
                 reason. It is cancelled if the request ends without a decision.
+            variables: Sets these variables before the code runs, all or none. JSON values arrive as they are, with NaN
+                and ints of up to 4,300 digits; a tuple arrives as a list. DataFrames of pandas or polars and tables of
+                pyarrow need pyarrow, here and in the kernel. All together take at most 64 MiB.
+            env: Environment variables that the kernel has while the code runs. Then the earlier ones are restored.
 
         Raises:
             AuditError: If the audit log can't be written; the code did not run.
@@ -200,13 +204,21 @@ class CodeExecutor:
             TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
                 running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
-            ValueError: If the timeout is not positive.
+            ValueError: If the timeout is not positive, or a name in `variables` or `env` is not possible.
+            VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
-        return await self._runner.run(Cell(code, Deadline(timeout), approver or self.default_approver))
+        deadline = Deadline(timeout)
+        inputs = await encode_inputs(variables, env)
+        return await self._runner.run(Cell(code, deadline, approver or self.default_approver, inputs=inputs))
 
-    # Longer than 50 lines for its docstring; the parts share `events` and `cell`.
-    async def stream(
-        self, code: str, timeout: float | None = 120, chunks: bool = False
+    def stream(
+        self,
+        code: str,
+        timeout: float | None = 120,
+        chunks: bool = False,
+        *,
+        variables: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
         """Executes code; yields each tool call that no policy decides on for approval, and last the result.
 
@@ -221,6 +233,8 @@ class CodeExecutor:
                 execution; None for no limit.
             chunks: Whether to also yield output as it arrives: text, displays, and `Clear`. If the consumer falls
                 more than 64 Mi characters behind, chunks are dropped, each time with a notice.
+            variables: As for `execute`.
+            env: As for `execute`.
 
         Raises:
             AuditError: If the audit log can't be written; the code did not run.
@@ -230,42 +244,11 @@ class CodeExecutor:
             TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
                 running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
-            ValueError: If the timeout is not positive.
+            ValueError, VariableError: As `execute`.
         """
-        self._kernel.check_running()
-        events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display | Clear]
-        events = BoundedQueue(MAX_WAITING_CHUNKS)
+        return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env)
 
-        async def ask(request: "ApprovalRequest") -> None:
-            if chunks and self._kernel.client is not None:
-                await self._kernel.client.until_put_out(request.output_mark)
-            events.put(request)
-
-        cell = Cell(code, Deadline(timeout), ask, events.put_or_drop if chunks else None)
-
-        async def run() -> None:
-            events.put(await self._runner.run(cell))
-
-        try:
-            async with aclosing(events.produced_by(run())) as produced:
-                async for event in produced:
-                    if dropped := events.take_dropped():
-                        yield CodeExecutionChunk(
-                            f"\n[ipybox] {dropped:,} characters were left out here.\n", notice=True
-                        )
-                    if isinstance(event, CodeExecutionResult):
-                        cell.reported.clear()
-                    if isinstance(event, Stream | Display | Clear):
-                        event = CodeExecutionChunk(text_of(event), output=event)
-                    yield event
-        except Exception:  # whatever it is, it has the notices of the cell
-            cell.reported.clear()
-            raise
-        finally:
-            self._runner.put_back(cell)  # unless the consumer got the result or the error
-
-    @asynccontextmanager
-    async def attach(self, name: str = "default") -> AsyncGenerator["KernelRelay"]:
+    def attach(self, name: str = "default") -> AbstractAsyncContextManager["KernelRelay"]:
         """Lets a person use the kernel from JupyterLab, VS Code or `jupyter console`, until the end of the context.
 
         A port of the loopback interface accepts clients with a token (`docs/attach.md`). It is also closed when the
@@ -280,21 +263,7 @@ class CodeExecutor:
             CodeExecutionError: If the kernel had died, and a new one can't be started.
             OSError: If there is no free port.
         """
-        from ipybox.kernel_mgr.attach.relay import KernelRelay
-
-        client = await self._kernel.ensure_kernel()
-        relay = KernelRelay(
-            client.remote_kernel,
-            name,
-            self._kernel.client_cells,
-            confined=self._config.sandbox,
-            on_presence=self._presence.note,
-        )
-        await relay.start()
-        try:
-            yield relay
-        finally:
-            await relay.close()
+        return self._presence.attached(name)
 
     def notebook(self) -> "NotebookNode":
         """Returns the session so far as a Jupyter notebook: a cell for each execution that has ended.
@@ -307,6 +276,27 @@ class CodeExecutor:
             RuntimeError: If `notebook_bytes` is 0.
         """
         return self._recorder.notebook()
+
+    async def get(self, name: str, timeout: float | None = 120) -> Any:
+        """Returns the value of a variable of the kernel, which keeps no trace of that.
+
+        It waits for its turn, and `cancel` ends it, as an execution. It never starts a new kernel. What can be got is
+        what `execute` can set. A DataFrame becomes a pyarrow.Table if its library is missing here. The kernel is not
+        trusted: nothing is unpickled, and the data is limited and validated, see `ipybox.support.variables`.
+
+        Args:
+            name: The name of the variable, not an expression.
+            timeout: As for `execute`.
+
+        Raises:
+            CodeExecutionError: If the kernel has died or was restarted, so its variables are lost.
+            ExecutionCancelledError: If it was cancelled by `cancel`.
+            RuntimeError: If the executor is not running.
+            TimeoutError: If it timed out; the message says what happened to the kernel.
+            ValueError: If the name can't be that of a variable, or the timeout is not positive.
+            VariableError: If there is no such variable, or its value can't be sent.
+        """
+        return await self._runner.get(name, Deadline(timeout))
 
     async def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory; the result says what was copied.

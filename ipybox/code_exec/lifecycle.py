@@ -121,6 +121,21 @@ class KernelLifecycle:
         assert self.client is not None
         return self.client
 
+    async def surviving_kernel(self) -> "KernelClient":
+        """Returns the client of the kernel that has the state of earlier executions, and starts no other one.
+
+        Raises:
+            CodeExecutionError: If that kernel died or was restarted.
+            RuntimeError: If the executor is not running.
+        """
+        async with self._lock:  # a reset in progress starts a kernel
+            self.check_running()
+            if self.client is not None:
+                await self.client.recovered()
+                if self.client.alive and self.client.kernel_id == self.expected_kernel_id:
+                    return self.client
+        raise CodeExecutionError("the kernel had died or was restarted: its variables are lost")
+
     async def _revive(self) -> None:
         async with self._lock:  # a reset in progress starts a kernel
             self.check_running()

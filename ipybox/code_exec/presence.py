@@ -1,28 +1,55 @@
-"""Notices for an agent, and events of the audit log, about people who are connected to its kernel."""
+"""People who are connected to an agent's kernel: their relays, notices for the agent, events of the audit log."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+
+from ipybox.code_exec.lifecycle import KernelLifecycle
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
+    from ipybox.kernel_mgr.attach.relay import KernelRelay
 
 CAME = "A person is connected to this kernel: variables may change between cells."
 LEFT = "The person who was connected to this kernel has left: variables may have changed."
 
 
 class Presence:
-    """Tells an agent once that a person has come, and once that no person is there anymore.
+    """Lets people use a kernel; tells the agent once that one has come, and once that the last one has left.
 
     Args:
-        notices: The notices of the session, which its next result has.
+        kernel: The kernel, and the notices of its session, which the next result has.
         recorder: Records what the session does.
+        confined: Whether the kernel runs in a sandbox.
     """
 
-    def __init__(self, notices: list[str], recorder: "SessionRecorder"):
-        self._notices = notices
+    def __init__(self, kernel: KernelLifecycle, recorder: "SessionRecorder", *, confined: bool):
+        self._kernel = kernel
+        self._notices = kernel.notices
         self._recorder = recorder
+        self._confined = confined
         self._relays = 0
 
-    def note(self, present: bool) -> None:
+    @asynccontextmanager
+    async def attached(self, name: str) -> AsyncGenerator["KernelRelay"]:
+        """Opens a port for a person, until the end of the context; errors are those of `CodeExecutor.attach`."""
+        from ipybox.kernel_mgr.attach.relay import KernelRelay
+
+        client = await self._kernel.ensure_kernel()
+        relay = KernelRelay(
+            client.remote_kernel,
+            name,
+            self._kernel.client_cells,
+            confined=self._confined,
+            on_presence=self._note,
+        )
+        await relay.start()
+        try:
+            yield relay
+        finally:
+            await relay.close()
+
+    def _note(self, present: bool) -> None:
         """Notes that the first client of a relay has come, or its last one has gone."""
         self._relays += 1 if present else -1
         if present and self._relays == 1:

@@ -7,12 +7,12 @@ import asyncio
 import atexit
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ipybox.code_exec.config import ExecutorConfig, accepts_options
 from ipybox.code_exec.executor import CodeExecutor
@@ -92,6 +92,8 @@ class Executor:
         timeout: float | None = 120,
         *,
         approver: "Callable[[ApprovalRequest], object] | None" = None,
+        variables: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> CodeExecutionResult:
         """Executes code and returns its result, as `CodeExecutor.execute`.
 
@@ -103,14 +105,17 @@ class Executor:
                 rejected if it returns False or None. It runs in a thread of its own, so it may ask a person. By
                 default, the `approver` of the constructor. If it raises, the call fails with that reason. If the
                 request expires first, what it returns has no effect.
+            variables: Variables to set before the code runs, as for `CodeExecutor.execute`.
+            env: Environment variables while the code runs, as for `CodeExecutor.execute`.
 
         Raises:
             RuntimeError: If the executor is not running.
             TypeError: If the approver is an asynchronous function.
-            AuditError, CodeExecutionError, TimeoutError, ValueError: As `CodeExecutor.execute`.
+            AuditError, CodeExecutionError, TimeoutError, ValueError, VariableError: As `CodeExecutor.execute`.
         """
         decide = None if approver is None else _decide_by(approver)
-        return self._running().call(lambda: self._executor.execute(code, timeout, approver=decide))
+        execute = partial(self._executor.execute, code, timeout, approver=decide, variables=variables, env=env)
+        return self._running().call(execute)
 
     def stream(
         self,
@@ -118,6 +123,8 @@ class Executor:
         timeout: float | None = 120,
         *,
         approver: "Callable[[ApprovalRequest], object] | None" = None,
+        variables: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Generator[CodeExecutionChunk | CodeExecutionResult, None, None]:
         """Executes code; yields its output as it arrives, and last the result.
 
@@ -127,15 +134,17 @@ class Executor:
             code: The code of one cell.
             timeout: Seconds until the execution is interrupted; None for no limit.
             approver: As for `run`.
+            variables: As for `run`.
+            env: As for `run`.
 
         Raises:
             RuntimeError: If the executor is not running.
             TypeError: If the approver is an asynchronous function.
-            AuditError, CodeExecutionError, TimeoutError, ValueError: As `CodeExecutor.stream`.
+            AuditError, CodeExecutionError, TimeoutError, ValueError, VariableError: As `CodeExecutor.stream`.
         """
         portal = self._running()
         decide = self._executor.default_approver if approver is None else _decide_by(approver)
-        items = self._executor.stream(code, timeout, chunks=True)
+        items = self._executor.stream(code, timeout, chunks=True, variables=variables, env=env)
         try:
             while (item := portal.call(lambda: anext(items, None))) is not None:
                 if isinstance(item, CodeExecutionChunk | CodeExecutionResult):
@@ -144,6 +153,10 @@ class Executor:
                     portal.call(partial(ask, decide, item))
         finally:
             portal.call(items.aclose)
+
+    def get(self, name: str, timeout: float | None = 120) -> Any:
+        """Returns the value of a variable of the kernel, as `CodeExecutor.get`."""
+        return self._running().call(lambda: self._executor.get(name, timeout))
 
     def reset(self) -> None:
         """Replaces the kernel by a new one, as `CodeExecutor.reset`."""

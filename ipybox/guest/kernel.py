@@ -15,12 +15,14 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from ipybox.guest.forks import end_child
 from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.process import die_with_parent
+from ipybox.guest.protocol import ENVIRONMENT, INPUTS, READ, VARIABLES
 from ipybox.guest.rlimits import limit_process
 from ipybox.support.gc_pause import gc_paused
 
@@ -78,13 +80,16 @@ class GuestKernel(IPythonKernel):
     """
 
     shell_class = Type(ZMQInteractiveShell)
+    #: What to set before the code of the current request runs, and the data of its variables.
+    _inputs: tuple[dict[str, Any], list[Any]] | None = None
 
     async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Executes a cell and returns its reply."""
         shell: Any = self.shell
         shell.start_execution()
+        execute = partial(cast(Any, super()).do_execute, code, silent, *args, **kwargs)
         try:
-            return await cast(Any, super()).do_execute(code, silent, *args, **kwargs)
+            return await (execute() if self._inputs is None else self._execute_with_inputs(execute))
         except BaseException as error:
             reply = {"execution_count": shell.execution_count, "payload": shell.payload_manager.read_payload()}
             shell.payload_manager.clear_payload()
@@ -92,15 +97,42 @@ class GuestKernel(IPythonKernel):
         finally:
             shell.streams.restore()
 
+    async def _execute_with_inputs(self, execute: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        from ipybox.errors import VariableError
+        from ipybox.guest.variables import environment, error_content, set_variables
+
+        assert self._inputs is not None
+        (inputs, buffers), self._inputs = self._inputs, None
+        try:
+            set_variables(self.shell, inputs[VARIABLES], buffers)
+        except VariableError as error:
+            return error_content(error)
+        del buffers  # else their memory is in use until the cell ends
+        with environment(inputs[ENVIRONMENT]):
+            return await execute()
+
     def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Any:
         return interrupts_end(future)
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Executes a cell and sends its reply."""
+        """Executes a cell, or reads a variable, and sends the reply."""
         try:
+            if READ in parent["content"]:
+                self._read_variable(stream, ident, parent)
+                return
+            inputs = parent["content"].pop(INPUTS, None)
+            self._inputs = None if inputs is None else (inputs, parent.pop("buffers"))
             await cast(Any, super()).execute_request(stream, ident, parent)
         except BaseException as error:
             cast(Any, self.session).send(stream, "execute_reply", error_content(error), parent, ident=ident)
+
+    def _read_variable(self, stream: Any, ident: Any, parent: Any) -> None:
+        from ipybox.guest.variables import read_reply
+
+        kernel: Any = self
+        kernel._publish_execute_input("", parent, kernel.execution_count)  # from here on, an interrupt has an effect
+        content, buffers = read_reply(kernel.shell, parent["content"][READ])
+        kernel.session.send(stream, "execute_reply", content, parent, ident=ident, buffers=buffers)
 
     async def dispatch_shell(self, msg: Any, /, *args: Any, **kwargs: Any) -> None:
         """Handles a request; whatever happens, the last message is that the kernel is idle."""

@@ -32,3 +32,20 @@ APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
 
 #: Limit of the descriptors that one message can carry; the platform closes the others.
 MAX_FDS = 8
+
+#: A field of an `execute_request`: what to set before its code runs, with the fields `VARIABLES` and `ENVIRONMENT`.
+INPUTS = "ipybox_inputs"
+
+#: The variables to set, a list of objects with the fields `name` and `encoding`; the message's buffers are their data.
+VARIABLES = "variables"
+
+#: The environment variables that the kernel has while the code runs.
+ENVIRONMENT = "environment"
+
+#: A field of an `execute_request` that reads a variable instead of running code: its name. The reply has the field
+#: `ENCODING`, and the data as its buffer.
+READ = "ipybox_read"
+ENCODING = "ipybox_encoding"
+
+#: A field of an `execute_reply`: why a variable could not be set or read. No code has run.
+VARIABLE_ERROR = "ipybox_variable_error"

@@ -5,20 +5,20 @@ Each `CodeExecutor` uses one client. `RemoteKernel` manages the kernel itself; `
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 
-from ipybox.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
+from ipybox.errors import ExecutionError, ExecutionTimeoutError, GatewayError
+from ipybox.guest.protocol import READ
 from ipybox.kernel_mgr import messages, timeouts
-from ipybox.kernel_mgr.display_files import DisplayFiles, SavedFiles
+from ipybox.kernel_mgr.display_files import DisplayDirectory
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.execution import Execution
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
+from ipybox.kernel_mgr.execution_output import ExecutionResult
 from ipybox.kernel_mgr.gateway_client import is_shortage
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
 from ipybox.kernel_mgr.outputs import Clear, Display, Stream
@@ -28,14 +28,12 @@ from ipybox.support.deadline import Deadline, DeadlineLock
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.tasks import TaskSet
 
+if TYPE_CHECKING:
+    from ipybox.kernel_mgr.variables import Inputs
+
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ExecutionResult(ExecutionOutput):
-    """The output of a cell that succeeded."""
 
 
 class KernelClient:
@@ -81,11 +79,7 @@ class KernelClient:
         )
         self._gateway = self._kernel.gateway
         self._channels = self._kernel.channels
-        self._images_dir = images_dir or Path("images")
-        self._untrusted_root = untrusted_root
-        in_workspace = workspace and self._images_dir.resolve().is_relative_to(workspace.resolve())
-        #: The directory that must exist before the directory for images is created.
-        self._images_base = workspace if in_workspace else None
+        self._displays = DisplayDirectory(images_dir or Path("images"), untrusted_root, workspace)
         self._turn = DeadlineLock()
         self._tasks = TaskSet()
         #: Held while the kernel is created, replaced or deleted, each of which runs to its end.
@@ -153,9 +147,8 @@ class KernelClient:
             except (aiohttp.ClientConnectionError, OSError) as exc:
                 if attempt == retries:
                     self._gateway.lost = not is_shortage(exc)
-                    raise RuntimeError(
-                        f"can't reach the kernel gateway at {self._gateway.endpoint.url}: {exc}"
-                    ) from exc
+                    message = f"can't reach the kernel gateway at {self._gateway.endpoint.url}: {exc}"
+                    raise RuntimeError(message) from exc
             await asyncio.sleep(retry_interval)
         raise ValueError(f"retries={retries} is too low: it must be 0 or more")
 
@@ -220,7 +213,13 @@ class KernelClient:
             async for item in produced:
                 yield item
 
-    async def run(self, code: str, deadline: Deadline, on_output: OutputListener | None = None) -> ExecutionResult:
+    async def run(
+        self,
+        code: str,
+        deadline: Deadline,
+        on_output: OutputListener | None = None,
+        inputs: "Inputs | None" = None,
+    ) -> ExecutionResult:
         """Executes code like `execute`, but does not wait for its turn: the caller must run one execution at a time.
 
         If the caller is cancelled, the kernel is interrupted first.
@@ -229,15 +228,36 @@ class KernelClient:
             code: The code of one cell.
             deadline: When the execution is interrupted.
             on_output: Called with each output as it arrives, see `OutputListener`.
+            inputs: What to set before the code runs. If that fails, a `VariableError` is raised, and no code runs.
         """
+        execution = Execution(on_output)
+        request = messages.execute_request(code, **(inputs.fields() if inputs else {}))
+        await self._execute(execution, request, deadline, inputs.buffers() if inputs else ())
+        output = await self._output(execution)
+        execution.check(output, self._kernel.death)
+        return output
+
+    async def read(self, name: str, deadline: Deadline) -> messages.Message:
+        """Returns the kernel's reply with a variable. Like `run`, it does not wait for its turn.
+
+        Raises:
+            VariableError: If there is no such variable, or it can't be sent.
+            ExecutionError, TimeoutError: As `execute`.
+        """
+        execution = Execution()
+        await self._execute(execution, messages.execute_request("", **{READ: name}), deadline)
+        return execution.check(None, self._kernel.death)
+
+    async def _execute(
+        self, execution: Execution, request: dict[str, Any], deadline: Deadline, buffers: Sequence[bytes] = ()
+    ) -> None:
+        """Sends a request and waits until its execution has ended; interrupts it at the deadline."""
         try:
             async with deadline.limit():
                 await self.recovered()
         except TimeoutError:
             raise deadline.not_begun("an earlier one that was given up is still running") from None
-        execution = Execution(on_output)
-        request = messages.execute_request(code)
-        execution.msg_id = await self._kernel.request("execute_request", request, execution)
+        execution.msg_id = await self._kernel.request("execute_request", request, execution, buffers)
         try:
             async with deadline.limit():
                 await execution.ended.wait()
@@ -249,25 +269,12 @@ class KernelClient:
             await self._recover(execution)
             raise
         self._channels.forget(execution.msg_id)
-        output = await self._output(execution)
-        if not execution.over:
-            raise KernelDiedError(self._kernel.death(), output)
-        if execution.failure is not None:
-            raise ExecutionError(execution.failure, output, execution.raised)
-        return output
 
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
         collected = execution.outputs
-        files = DisplayFiles(collected.displays())
-        notices = [*collected.notices(), *files.notices()]
-        try:
-            saved = await asyncio.to_thread(
-                files.save, self._images_dir, untrusted_root=self._untrusted_root, base=self._images_base
-            )
-        except OSError as exc:
-            notices.append(f"What the cell displayed can't be saved in {self._images_dir}: {exc}")
-            saved = SavedFiles()
+        saved, notices = await self._displays.save(collected.displays())
+        notices = [*collected.notices(), *notices]
         return ExecutionResult(
             collected.text(), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
         )

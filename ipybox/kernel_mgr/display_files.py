@@ -1,5 +1,6 @@
 """Saves the images and other forms of displays as files, within limits, because code can display anything."""
 
+import asyncio
 import binascii
 import os
 import secrets
@@ -39,6 +40,34 @@ class SavedFiles:
     def add(self, number: int, path: Path) -> None:
         """Adds a file of a display."""
         self.of[number] = (*self.of.get(number, ()), path)
+
+
+class DisplayDirectory:
+    """The directory for the files of displays, which is created when the first one is saved.
+
+    Args:
+        path: Its path.
+        untrusted_root: A directory that code can write: links there are not followed.
+        workspace: If the directory lies in it, it is not created after the workspace was deleted.
+    """
+
+    def __init__(self, path: Path, untrusted_root: Path | None, workspace: Path | None):
+        self._path = path
+        self._untrusted_root = untrusted_root
+        in_workspace = workspace and path.resolve().is_relative_to(workspace.resolve())
+        self._base = workspace if in_workspace else None
+
+    async def save(self, displays: Sequence[Display]) -> tuple[SavedFiles, list[str]]:
+        """Saves the displays of one cell, and returns the files, and notices about what was not saved."""
+        files = DisplayFiles(displays)
+        notices = files.notices()
+        try:
+            saved = await asyncio.to_thread(
+                files.save, self._path, untrusted_root=self._untrusted_root, base=self._base
+            )
+        except OSError as exc:
+            return SavedFiles(), [*notices, f"What the cell displayed can't be saved in {self._path}: {exc}"]
+        return saved, notices
 
 
 class DisplayFiles:

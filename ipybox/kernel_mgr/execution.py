@@ -6,9 +6,12 @@ https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-i
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
-from ipybox.errors import RaisedException
+from ipybox.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
+from ipybox.guest.protocol import VARIABLE_ERROR
+from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector, OutputListener
 from ipybox.kernel_mgr.plain_text import plain
@@ -75,6 +78,26 @@ class Execution:
             return None
         name, value = (text if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
         return RaisedException(plain(name) or "Error", plain(value), plain(_traceback(content)))
+
+    def check(self, output: ExecutionOutput | None, death: Callable[[], str]) -> Message:
+        """Returns the reply of an execution that has ended without an error.
+
+        Args:
+            output: Its output, for the error.
+            death: Returns why the kernel ended.
+
+        Raises:
+            ExecutionError: If the code raised.
+            KernelDiedError: If the kernel ended first.
+            VariableError: If a variable could not be set or read.
+        """
+        if not self.over or self._reply is None:
+            raise KernelDiedError(death(), output)
+        if isinstance(problem := (self._error or {}).get(VARIABLE_ERROR), str):
+            raise VariableError(problem)
+        if self.failure is not None:
+            raise ExecutionError(self.failure, output, self.raised)
+        return self._reply
 
     @property
     def _error(self) -> dict[str, Any] | None:

@@ -33,3 +33,8 @@ class ExecutionOutput:
     notices: list[str] = field(default_factory=list[str])
     outputs: tuple[Stream | Display, ...] = field(default=(), repr=False, compare=False)
     kernel_restarted: bool = field(default=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class ExecutionResult(ExecutionOutput):
+    """The output of a cell that `KernelClient` executed."""

@@ -6,6 +6,7 @@ One task reads the WebSocket and passes each message to the listener of the requ
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -86,7 +87,9 @@ class KernelChannels:
                 self._reader = None
         return True
 
-    async def request(self, msg_type: str, content: dict[str, Any], listener: MessageListener) -> str:
+    async def request(
+        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
+    ) -> str:
         """Sends a request on the shell channel, whose replies and outputs go to `listener`, and returns its id.
 
         Raises:
@@ -94,7 +97,9 @@ class KernelChannels:
         """
         if not self.alive or self._websocket is None:
             raise KernelDiedError(self.death)
-        msg_id, data = messages.encode_request(msg_type, content, session=self._jupyter_session, channel="shell")
+        msg_id, data = messages.encode_request(
+            msg_type, content, session=self._jupyter_session, channel="shell", buffers=buffers
+        )
         self._listeners[msg_id] = listener
         try:
             await self._websocket.send_bytes(data)

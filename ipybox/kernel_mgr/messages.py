@@ -8,7 +8,7 @@ https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.h
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -30,12 +30,13 @@ MAX_HEADER_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Message:
-    """A message from the kernel; its content is decoded on first use."""
+    """A message from the kernel; its content is decoded on first use, and its buffers are not."""
 
     channel: str
     header: dict[str, Any]
     parent_header: dict[str, Any]
     raw_content: bytes
+    buffers: tuple[memoryview, ...] = ()
 
     @property
     def type(self) -> str:
@@ -62,7 +63,9 @@ class Message:
             return {}
 
 
-def encode_request(msg_type: str, content: Mapping[str, Any], *, session: str, channel: str) -> tuple[str, bytes]:
+def encode_request(
+    msg_type: str, content: Mapping[str, Any], *, session: str, channel: str, buffers: Sequence[bytes] = ()
+) -> tuple[str, bytes]:
     """Returns the id of a new request and its bytes."""
     msg_id = uuid.uuid4().hex
     header = {
@@ -73,14 +76,18 @@ def encode_request(msg_type: str, content: Mapping[str, Any], *, session: str, c
         "date": datetime.now(UTC).isoformat(),
         "version": PROTOCOL_VERSION,
     }
-    return msg_id, encode(channel, header, {}, content)
+    return msg_id, encode(channel, header, {}, content, buffers)
 
 
 def encode(
-    channel: str, header: Mapping[str, Any], parent_header: Mapping[str, Any], content: Mapping[str, Any]
+    channel: str,
+    header: Mapping[str, Any],
+    parent_header: Mapping[str, Any],
+    content: Mapping[str, Any],
+    buffers: Sequence[bytes] = (),
 ) -> bytes:
-    """Returns the bytes of a message without metadata and buffers."""
-    parts = [channel.encode(), _encode(header), _encode(parent_header), b"{}", _encode(content)]
+    """Returns the bytes of a message without metadata."""
+    parts = [channel.encode(), _encode(header), _encode(parent_header), b"{}", _encode(content), *buffers]
     position = _WORD * (len(parts) + 2)
     offsets = [position]
     for part in parts:
@@ -100,18 +107,23 @@ def decode(data: bytes) -> Message:
     count = int.from_bytes(words[:_WORD], "little")
     if not 6 <= count <= 1024 or len(data) < _WORD * (count + 1):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offset count")
-    # The parts after the content contain binary data, and are not read.
-    offsets = [int.from_bytes(words[_WORD * i : _WORD * (i + 1)], "little") for i in range(1, 7)]
+    offsets = [int.from_bytes(words[_WORD * i : _WORD * (i + 1)], "little") for i in range(1, count + 1)]
     if offsets != sorted(offsets) or offsets[-1] > len(data):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offsets")
     if offsets[3] - offsets[0] > MAX_HEADER_BYTES:
         raise ValueError(f"a message whose headers are larger than {MAX_HEADER_BYTES >> 10} KiB")
-    channel, header, parent_header, _, content = (data[a:b] for a, b in pairwise(offsets))
-    return Message(channel.decode(), _decode_object(header), _decode_object(parent_header), content)
+    channel, header, parent_header, _, content = (data[a:b] for a, b in pairwise(offsets[:6]))
+    buffers = tuple(words[a:b] for a, b in pairwise(offsets[5:]))
+    return Message(channel.decode(), _decode_object(header), _decode_object(parent_header), content, buffers)
 
 
-def execute_request(code: str) -> dict[str, Any]:
-    """Returns the content of a request to run `code`, with no input and without an entry in the history."""
+def execute_request(code: str, **fields: Any) -> dict[str, Any]:
+    """Returns the content of a request to run `code`, with no input and without an entry in the history.
+
+    Args:
+        code: The code.
+        fields: Fields that ipybox adds, see `ipybox.guest.protocol`.
+    """
     return {
         "code": code,
         "silent": False,
@@ -119,6 +131,7 @@ def execute_request(code: str) -> dict[str, Any]:
         "user_expressions": {},
         "allow_stdin": False,
         "stop_on_error": False,
+        **fields,
     }
 
 

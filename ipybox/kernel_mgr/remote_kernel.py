@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -93,7 +93,9 @@ class RemoteKernel:
             max_message_bytes=MAX_MESSAGE_BYTES,
         )
 
-    async def request(self, msg_type: str, content: dict[str, Any], listener: MessageListener) -> str:
+    async def request(
+        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
+    ) -> str:
         """Sends a request whose replies and outputs go to `listener`, and returns its id.
 
         Raises:
@@ -101,7 +103,7 @@ class RemoteKernel:
         """
         if self.gateway.lost:
             raise KernelDiedError(self.death())
-        return await self.channels.request(msg_type, content, listener)
+        return await self.channels.request(msg_type, content, listener, buffers)
 
     async def interrupt(self) -> None:
         """Interrupts the code that runs.

@@ -380,3 +380,10 @@ with Executor(tools=[sleep]) as executor:
         assert process.stdout is not None
         assert [process.stdout.readline(), process.stdout.readline()] == ["asleep\n", "timed out\n"]
         assert process.wait(WAIT) == 0
+
+
+def test_variables_go_in_and_out(executor: Executor):
+    result = executor.run("import os; y = given + 1; os.environ['A']", variables={"given": 1}, env={"A": "b"})
+    assert (result.text, executor.get("y", WAIT)) == ("'b'", 2)
+    *_, last = executor.stream("given, os.environ['A']", variables={"given": 2}, env={"A": "c"})
+    assert last.text == "(2, 'c')"

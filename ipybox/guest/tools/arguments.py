@@ -12,10 +12,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, cast
 
-#: Where an argument is: its name, then the keys and indexes within it.
-Place = tuple[str | int, ...]
+from ipybox.support.value_text import SEND_TEXT, Place, place_text, type_name
 
-_SEND_TEXT = "send text, such as value.decode() or base64.b64encode(value).decode()"
 # By the kind of a scalar's dtype. Durations are missing, because they have no unit as text.
 _NUMPY: dict[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": float, "M": str}
 
@@ -30,7 +28,7 @@ class ArgumentError(ValueError):
     """
 
     def __init__(self, place: Place, value: Any, problem: str):
-        super().__init__(f"{_text_of(place)} {problem}")
+        super().__init__(f"{place_text(place) if place else 'the arguments'} {problem}")
         self.place = place
         self.value = value
         self.problem = problem
@@ -66,7 +64,7 @@ def _json(value: Any, place: Place) -> Any:
         case list() | tuple() | set() | frozenset():
             return [_json(item, (*place, index)) for index, item in enumerate(cast("list[Any]", value))]
         case bytes() | bytearray() | memoryview():
-            raise _unsupported(value, place, _SEND_TEXT)
+            raise _unsupported(value, place, SEND_TEXT)
         case os.PathLike():
             return _json(os.fspath(cast("os.PathLike[Any]", value)), place)
         case _:
@@ -107,7 +105,7 @@ def _key(key: Any, place: Place) -> str:
         return json.dumps(key)
     name = _json(key, place)
     if not isinstance(name, str):
-        raise ArgumentError(place, key, f"has a key of type {_type_of(key)}: keys of JSON are text")
+        raise ArgumentError(place, key, f"has a key of type {type_name(key)}: keys of JSON are text")
     return name
 
 
@@ -127,18 +125,5 @@ def _number(value: float, place: Place) -> float:
 
 
 def _unsupported(value: Any, place: Place, hint: str = "") -> ArgumentError:
-    problem = f"is of type {_type_of(value)}, which JSON has no form for"
+    problem = f"is of type {type_name(value)}, which JSON has no form for"
     return ArgumentError(place, value, f"{problem}: {hint}" if hint else problem)
-
-
-def _type_of(value: Any) -> str:
-    kind = cast("type[Any]", type(value))
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _text_of(place: Place) -> str:
-    if not place:
-        return "the arguments"
-    first, *rest = place
-    steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in rest)
-    return f"{first}{''.join(steps)}"

@@ -1,0 +1,66 @@
+"""Runs one cell as a stream of events: approval requests, output as it arrives, and last the result.
+
+`CodeExecutor.stream` documents what applications get.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from ipybox.code_exec.cell_runner import Cell, CellRunner, encode_inputs
+from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
+from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.kernel_mgr.outputs import Clear, Display, Stream
+from ipybox.support.bounded_queue import BoundedQueue
+from ipybox.support.deadline import Deadline
+
+if TYPE_CHECKING:
+    from ipybox.tool_exec.approval.request import ApprovalRequest
+
+#: Characters of output that wait for the consumer of a stream. More is dropped from it, but not from the result.
+#: A display counts with its message, at least.
+MAX_WAITING_CHUNKS = 64 << 20
+
+
+async def stream_cell(
+    kernel: KernelLifecycle,
+    runner: CellRunner,
+    code: str,
+    timeout: float | None,
+    chunks: bool,
+    variables: Mapping[str, Any] | None,
+    env: Mapping[str, str] | None,
+) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
+    """Runs a cell and yields its events; arguments and errors are those of `CodeExecutor.stream`."""
+    kernel.check_running()
+    events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display | Clear]
+    events = BoundedQueue(MAX_WAITING_CHUNKS)
+
+    async def ask(request: "ApprovalRequest") -> None:
+        if chunks and kernel.client is not None:
+            await kernel.client.until_put_out(request.output_mark)
+        events.put(request)
+
+    deadline = Deadline(timeout)
+    inputs = await encode_inputs(variables, env)
+    cell = Cell(code, deadline, ask, events.put_or_drop if chunks else None, inputs)
+
+    async def run() -> None:
+        events.put(await runner.run(cell))
+
+    try:
+        async with aclosing(events.produced_by(run())) as produced:
+            async for event in produced:
+                if dropped := events.take_dropped():
+                    yield CodeExecutionChunk(f"\n[ipybox] {dropped:,} characters were left out here.\n", notice=True)
+                if isinstance(event, CodeExecutionResult):
+                    cell.reported.clear()
+                if isinstance(event, Stream | Display | Clear):
+                    event = CodeExecutionChunk(text_of(event), output=event)
+                yield event
+    except Exception:  # whatever it is, it has the notices of the cell
+        cell.reported.clear()
+        raise
+    finally:
+        runner.put_back(cell)  # unless the consumer got the result or the error

@@ -1,0 +1,66 @@
+"""Sets and reads variables of the user, and sets environment variables for one cell (`ipybox.guest.protocol`).
+
+The kernel imports this module for the first request that needs it.
+"""
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ipybox.errors import VariableError
+from ipybox.guest.protocol import ENCODING, VARIABLE_ERROR
+from ipybox.support.variables import EncodedVariable, decode, encode
+
+
+def set_variables(shell: Any, entries: Sequence[dict[str, str]], buffers: Sequence[Any]) -> None:
+    """Sets variables, all or none.
+
+    Raises:
+        VariableError: If one can't be set.
+    """
+    encoded = (
+        EncodedVariable(entry["name"], entry["encoding"], bytes(data))
+        for entry, data in zip(entries, buffers, strict=True)
+    )
+    shell.push({variable.name: decode(variable) for variable in encoded})
+
+
+def read_reply(shell: Any, name: str) -> tuple[dict[str, Any], list[bytes]]:
+    """Returns content and buffers of the reply to a request to read a variable."""
+    try:
+        if name not in shell.user_ns:
+            raise VariableError(f"there is no variable {name} in the kernel")
+        variable = encode(name, shell.user_ns[name])
+    except VariableError as error:
+        return error_content(error), []
+    return {"status": "ok", ENCODING: variable.encoding}, [variable.data]
+
+
+def error_content(error: VariableError) -> dict[str, Any]:
+    """Returns the fields of a reply that reports a variable that could not be set or read."""
+    text = str(error)
+    return {"status": "error", "ename": "VariableError", "evalue": text, "traceback": [], VARIABLE_ERROR: text}
+
+
+@contextmanager
+def environment(variables: dict[str, str]) -> Generator[None]:
+    """Sets environment variables, and restores them at the end, also if code has changed them."""
+    environ = os.environ  # code may replace it
+    before = {name: environ.get(name) for name in variables}
+
+    def restore() -> None:
+        for name, value in before.items():
+            if value is None:
+                environ.pop(name, None)
+            else:
+                environ[name] = value
+
+    try:  # an interrupt may come anywhere, also during the first restoration
+        try:
+            environ.update(variables)
+            yield
+        finally:
+            restore()
+    finally:
+        restore()

@@ -1,0 +1,88 @@
+"""The application's half of variables: what an execution sets before its code runs, and a variable that it reads.
+
+It is imported for the first execution that needs it. `ipybox.guest.variables` is the kernel's half.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ipybox.errors import VariableError
+from ipybox.guest.protocol import ENCODING, ENVIRONMENT, INPUTS, VARIABLES
+from ipybox.kernel_mgr.messages import Message
+from ipybox.support.sizes import format_bytes
+from ipybox.support.variables import EncodedVariable, check_name, check_size, decode, encode
+
+#: Maximum bytes of the environment variables of one execution. Programs that code starts have about this much room.
+MAX_ENVIRONMENT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an execution sets before its code runs.
+
+    Attributes:
+        variables: Variables of the user's namespace.
+        environment: Environment variables, for this execution only.
+    """
+
+    variables: list[EncodedVariable]
+    environment: Mapping[str, str]
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of the request."""
+        entries = [{"name": variable.name, "encoding": variable.encoding} for variable in self.variables]
+        return {INPUTS: {VARIABLES: entries, ENVIRONMENT: dict(self.environment)}}
+
+    def buffers(self) -> list[bytes]:
+        """Returns the buffers of the request."""
+        return [variable.data for variable in self.variables]
+
+
+def encode_inputs(variables: Mapping[str, Any], environment: Mapping[str, str]) -> Inputs:
+    """Returns the inputs of an execution, which can take long to encode.
+
+    Raises:
+        ValueError: If a name can't be that of a variable, or an environment variable is not possible.
+        VariableError: If a value can't be sent.
+    """
+    for name in variables:
+        check_name(name)
+    _check_environment(environment)
+    encoded = [encode(name, value) for name, value in variables.items()]
+    check_size(encoded)
+    return Inputs(encoded, environment)
+
+
+def value_in(reply: Message, name: str) -> Any:
+    """Returns the value of the variable in a reply of the kernel, which is not trusted.
+
+    Raises:
+        VariableError: If it is not valid, or a library for tables is missing.
+    """
+    encoding = reply.content.get(ENCODING)
+    if not isinstance(encoding, str) or len(reply.buffers) != 1:
+        raise VariableError(f"the kernel did not answer with the variable {name}: code may have replaced parts of it")
+    (data,) = reply.buffers
+    return decode(EncodedVariable(name, encoding, bytes(data)), any_table=True)
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    size = 0
+    for name, value in environment.items():
+        if not _possible(name) or not name or "=" in name:
+            raise ValueError(f"{name!r} can't be the name of an environment variable")
+        if not _possible(value):
+            raise ValueError(f"the environment variable {name} must be a str without null characters, not {value!r}")
+        size += len(name) + len(value)
+    if size > MAX_ENVIRONMENT_BYTES:
+        limit = format_bytes(MAX_ENVIRONMENT_BYTES)
+        raise ValueError(f"the environment variables are too large: {format_bytes(size)}; the limit is {limit}")
+
+
+def _possible(text: object) -> bool:
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

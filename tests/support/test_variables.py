@@ -1,0 +1,210 @@
+"""Variables on their way between application and kernel: what arrives exactly, and what is refused on either side."""
+
+import json
+from collections import OrderedDict
+from typing import Any
+
+import numpy
+import pandas  # pyright: ignore[reportMissingTypeStubs] - it has none
+import pyarrow  # pyright: ignore[reportMissingTypeStubs] - it has none
+import pytest
+
+from ipybox.errors import VariableError
+from ipybox.support import variables
+from ipybox.support.variables import EncodedVariable, check_name, decode, encode
+
+pa: Any = pyarrow
+pd: Any = pandas
+np: Any = numpy
+
+
+def sent(value: Any) -> Any:
+    return decode(encode("x", value))
+
+
+def nested(depth: int) -> list[Any]:
+    return [nested(depth - 1)] if depth else []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 10**4300 - 1, -0.0, 0.1, float("inf"), "", "ä\0\u2028", "\ud83d\ude00\udc80", nested(97)],
+    ids=lambda value: repr(value)[:20],
+)
+def test_json_values_arrive_exactly(value: Any):
+    arrived = sent({"a": [value]})["a"][0]
+
+    assert (repr(arrived), type(arrived)) == (repr(value), type(value))
+
+
+def test_what_has_no_type_in_json_arrives_as_the_type_that_it_extends():
+    value: Any = {
+        "t": (1, "a"),
+        "o": OrderedDict({"b": 1}),
+        "i": np.int64(3),
+        "f": np.float32(0.5),
+        "n": np.float64("nan"),
+    }
+
+    arrived = sent(value)
+
+    assert repr(arrived) == "{'t': [1, 'a'], 'o': {'b': 1}, 'i': 3, 'f': 0.5, 'n': nan}"
+    assert [type(item) for item in arrived.values()] == [list, dict, int, float, float]
+
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ([{"y": b"1"}], "x[0].y is of type bytes, which can't be sent: send text, such as value.decode()"),
+        ({"a b": {1: 2}}, "x['a b'] has a key of type int: keys must be str"),
+        ({1, 2}, "x is of type set, which can't be sent: send a list"),
+        (10**4300, "x is an int of more than 4,300 digits"),
+        (np.arange(2), "x is of type numpy.ndarray, which can't be sent: send value.tolist()"),
+        (pd.Series([1]), "x is of type pandas.Series, which can't be sent: send value.to_frame()"),
+        ([pd.DataFrame()], "x[0] is a table (pandas): send it as a variable of its own"),
+        (CYCLE, "is nested too deeply, or contains itself; the limit is 100 levels"),
+        ("x" * (64 << 20), "x: too large: 64 MiB; the limit is 64 MiB"),
+        ([0] * 3_100_000, "x has too many values; the limit is 3,000,000"),
+        (
+            pd.DataFrame({"a": [1, "b"]}),
+            "x can't be sent as an Arrow table: it is rejected by its library: ArrowInvalid",
+        ),
+        (pd.DataFrame({("a", "b"): [1]}), "it has column labels of several levels"),
+        (pd.DataFrame({1: [1], "b": [2]}), "it has column labels that are not all str"),
+        (pd.DataFrame({"p": pd.period_range("2020", periods=2, freq="M")}), "it has the column 'p' of type extension"),
+        (pa.table({"v": pa.array(["b"], pa.string_view())}), "it has the column 'v' of type string_view"),
+    ],
+    ids=range(15),
+)
+def test_what_can_not_be_sent_is_an_error_that_names_its_place(value: Any, error: str):
+    with pytest.raises(VariableError) as raised:
+        encode("x", value)
+
+    assert error in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame(),
+        pd.DataFrame([[1, 2.5]]),
+        pd.DataFrame({"a": [1, 2]}, index=pd.Index([5, 6], name="k")),
+        pd.DataFrame({"a": [1, 2]}, index=pd.RangeIndex(10, 30, 10, name="r")),
+        pd.DataFrame({"a": [1, 2]}, index=pd.MultiIndex.from_tuples([(1, "a"), (1, "b")], names=["i", None])),
+        pd.DataFrame({"a": [1, 2]}, index=pd.to_datetime(["2020-01-01", "2021-01-01"])),
+        pd.DataFrame(
+            {
+                "text": ["a", None],
+                "nothing": [None, None],
+                "category": pd.Categorical(["u", "v"]),
+                "nullable": pd.array([1, None], dtype="Int64"),
+                "boolean": pd.array([True, None], dtype="boolean"),
+                "zone": pd.to_datetime(["2020-01-01", "2021-01-01"]).tz_localize("Europe/Berlin"),
+                "bytes": np.array([1, 2], dtype="u1"),
+                "arrow": pd.array([1, 2], dtype="int64[pyarrow]"),
+                "span": pd.to_timedelta([1, 2], unit="s"),
+            }
+        ),
+    ],
+    ids=["empty", "numbered", "index", "range", "levels", "dates", "dtypes"],
+)
+def test_data_frames_arrive_with_their_index_and_dtypes(frame: Any):
+    pd.testing.assert_frame_equal(sent(frame), frame, check_freq=False)
+
+
+def test_tables_of_pyarrow_arrive():
+    table = pa.table({"a": [1, None], "nested": [[{"b": "c"}], []]})
+
+    assert sent(table).equals(table)
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a.b", "a b", "None", "class", "__name__", "\N{LATIN SMALL LIGATURE FI}"])
+def test_names_that_code_can_not_use_are_refused(name: str):
+    with pytest.raises(ValueError, match="can't name a variable"):
+        check_name(name)
+
+
+def stream(table: Any, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def extension() -> Any:
+    field = pa.field("a", pa.int64(), metadata={"ARROW:extension:name": "x", "ARROW:extension:metadata": "y"})
+    return pa.table([[1]], schema=pa.schema([field]))
+
+
+def invalid_text() -> Any:
+    buffers = [None, pa.py_buffer((0).to_bytes(4, "little") + (1).to_bytes(4, "little")), pa.py_buffer(b"\xff")]
+    return stream(pa.table({"a": pa.Array.from_buffers(pa.string(), 1, buffers)}))
+
+
+PLAIN = pa.table({"a": ["text"]})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("json", b"[" * 100_000),
+        ("json", b"no JSON"),
+        ("json", b"9" * 5000),
+        ("json", b"[" + b"0," * 3_100_000 + b"0]"),
+        ("json", b"x" * (variables.MAX_BYTES + 1)),
+        ("pickle", b""),
+        ("pyarrow", b""),
+        ("pyarrow", stream(PLAIN)[:100]),
+        ("pyarrow", stream(PLAIN)[4:]),
+        ("pyarrow", stream(pa.table({"a": ["b" * 1000]}), compression="zstd")),
+        ("pyarrow", stream(PLAIN, metadata_version=pa.ipc.MetadataVersion.V4)),
+        ("pyarrow", stream(extension())),
+        ("pyarrow", invalid_text()),
+        ("pyarrow", stream(pa.table({"a": pa.array(["b"], pa.string_view())}))),
+        ("pyarrow", stream(pa.table({"a": pa.nulls(1 << 20)}))),
+        ("pyarrow", stream(pa.table({"a": np.zeros(1 << 24, "u1"), "b": pa.nulls(1 << 24)}))),
+        ("pandas", stream(PLAIN)),
+    ],
+    ids=range(17),
+)
+def test_hostile_data_is_refused(encoding: str, data: bytes):
+    with pytest.raises(VariableError):
+        decode(EncodedVariable("x", encoding, data))
+
+
+def with_metadata(**changes: Any) -> bytes:
+    table = pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]}))
+    metadata = json.loads(table.schema.metadata[b"pandas"]) | changes
+    return stream(table.replace_schema_metadata({"pandas": json.dumps(metadata)}))
+
+
+COLUMN = {"name": "a", "field_name": "a", "pandas_type": "int64", "numpy_type": "int64", "metadata": None}
+LABELS = {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "str", "metadata": None}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"column_indexes": [LABELS, LABELS]},  # literals to evaluate
+        {"columns": [COLUMN | {"name": [1]}]},
+        {"columns": 1},
+        {"index_columns": ["b"]},
+        {"index_columns": [{"kind": "range", "name": None, "start": "0", "stop": 2, "step": 1}]},
+    ],
+    ids=range(5),
+)
+def test_metadata_of_pandas_that_is_not_known_is_refused(changes: dict[str, Any]):
+    with pytest.raises(VariableError, match="has no valid metadata of pandas"):
+        decode(EncodedVariable("x", "pandas", with_metadata(**changes)))
+
+
+def test_an_unknown_dtype_in_the_metadata_of_pandas_has_no_effect():
+    data = with_metadata(columns=[COLUMN | {"numpy_type": "interval[int64]"}], attributes={"a": 1})
+
+    frame = decode(EncodedVariable("x", "pandas", data))
+
+    assert (str(frame["a"].dtype), frame.attrs) == ("int64", {})
