@@ -32,7 +32,6 @@ EXCEPTIONS = {
     "ipybox/codeact/checker.py:gentools": "the output of `check()` names the directory",
     "ipybox/codeact/listing.py:gentools": "the output of `tools()` names the directory",
     "ipybox/code_exec/cell_runner.py:begun": _KNOWN,
-    "ipybox/code_exec/executor.py:left out": _KNOWN,
     "ipybox/kernel_mgr/output_collector.py:left out": _KNOWN,
 }
 
