@@ -48,17 +48,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     workspace: Path = arguments.workspace.resolve()
     if not workspace.is_dir():
         sys.exit(f"ipybox: the workspace {workspace} is not a directory")
-    if arguments.command == "trust":
-        sys.exit(_trust(arguments, workspace))
-    if arguments.command == "attach":
-        sys.exit(_attach(arguments, workspace))
-    if arguments.command == "clean":
-        sys.exit(_clean(arguments, workspace))
-    if arguments.command == "notebook":
-        from ipybox.cli.notebook import notebook
-
-        given = vars(arguments)
-        sys.exit(notebook(workspace, given.get("session"), given.get("output")))
+    if (command := _WORKSPACE_COMMANDS.get(arguments.command)) is not None:
+        sys.exit(command(arguments, workspace))
     store = TrustStore(workspace, arguments.trusted or ())
     try:
         options = _executor_options(arguments, store)
@@ -135,6 +126,14 @@ def _attach(arguments: argparse.Namespace, workspace: Path) -> int:
     return asyncio.run(until_signal(attach(workspace, target, server)))
 
 
+def _notebook(arguments: argparse.Namespace, workspace: Path) -> int:
+    """Writes a session as a notebook, or lists the sessions, and returns the exit status."""
+    from ipybox.cli.notebook import notebook
+
+    given = vars(arguments)
+    return notebook(workspace, given.get("session"), given.get("output"))
+
+
 def _clean(arguments: argparse.Namespace, workspace: Path) -> int:
     """Removes what ipybox keeps, and returns the exit status."""
     from ipybox.cli.clean import clean
@@ -143,6 +142,15 @@ def _clean(arguments: argparse.Namespace, workspace: Path) -> int:
     if wrong := [name for name in saved if name not in SAVED]:
         sys.exit(f"ipybox: {wrong[0]} is not a directory that `ipybox clean` removes: give any of {', '.join(SAVED)}")
     return clean(workspace, saved, yes="yes" in arguments)
+
+
+#: The commands that only need a workspace. Each returns the exit status.
+_WORKSPACE_COMMANDS: dict[str | None, Callable[[argparse.Namespace, Path], int]] = {
+    "attach": _attach,
+    "clean": _clean,
+    "notebook": _notebook,
+    "trust": _trust,
+}
 
 
 def _executor_options(arguments: argparse.Namespace, store: TrustStore) -> dict[str, Any]:

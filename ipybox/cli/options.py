@@ -1,6 +1,7 @@
 """The parser of the command line: the options of `option_table`, and the commands, which `command` runs."""
 
 import argparse
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,45 +36,7 @@ def _add_commands(arguments: argparse.ArgumentParser) -> None:
     tools = commands.add_parser("tools", help="list or search a workspace's tools, or show the interface of one")
     tools.add_argument("query", nargs="*", help="words to search for, a category, or a tool like github.list_commits")
     commands.add_parser("check", help="verify a workspace's saved code actions and output parsers, in a kernel")
-    attach = commands.add_parser(
-        "attach",
-        help="print how JupyterLab, VS Code or jupyter console use the kernel of a running session",
-        argument_default=argparse.SUPPRESS,
-    )
-    attach.add_argument("target", nargs="?", metavar="SESSION", help="name of the session (default: default)")
-    attach.add_argument("--workspace", type=Path, help="the workspace (default: .)")
-    attach.add_argument("--server", type=int, metavar="PID", help="the MCP server, if several run in the workspace")
-    trust = commands.add_parser(
-        "trust",
-        help="show what files of a workspace allow beyond your own settings, and trust them",
-        argument_default=argparse.SUPPRESS,
-    )
-    trust.add_argument("file", nargs="*", type=Path, help="files (default: sandbox-config.json and ipybox.yaml)")
-    trust.add_argument("--workspace", type=Path, help="the workspace (default: .)")
-    trust.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="your own profile (default: default)")
-    trust.add_argument("--yes", action="store_true", help="trust without a question")
-    trust.add_argument("--list", action="store_true", help="list trusted files")
-    trust.add_argument("--revoke", action="store_true", help="no longer trust the files, or all files")
-    notebook = commands.add_parser(
-        "notebook",
-        help="write a session of the audit log as a Jupyter notebook",
-        argument_default=argparse.SUPPRESS,
-    )
-    notebook.add_argument(
-        "session", nargs="?", metavar="SESSION", help="name or id of the session (default: list the latest sessions)"
-    )
-    notebook.add_argument("--output", metavar="FILE", help="a new file, or - for stdout (default: SESSION.ipynb)")
-    notebook.add_argument("--workspace", type=Path, help="the workspace (default: .)")
-    remove = commands.add_parser(
-        "clean",
-        help="show what ipybox keeps on this machine and in a workspace, and remove it",
-        argument_default=argparse.SUPPRESS,
-    )
-    remove.add_argument(
-        "saved", nargs="*", metavar="DIR", help=f"also remove these directories of the workspace: {', '.join(SAVED)}"
-    )
-    remove.add_argument("--workspace", type=Path, help="the workspace (default: .)")
-    remove.add_argument("--yes", action="store_true", help="remove without a question")
+    _add_workspace_commands(commands.add_parser)
     commands.add_parser(
         "docker",
         help="serve from a container that sees only the workspace of this machine",
@@ -81,3 +44,31 @@ def _add_commands(arguments: argparse.ArgumentParser) -> None:
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
+
+
+def _add_workspace_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    def add(name: str, help_text: str) -> argparse.ArgumentParser:
+        command = add_parser(name, help=help_text, argument_default=argparse.SUPPRESS)
+        command.add_argument("--workspace", type=Path, help="the workspace (default: .)")
+        return command
+
+    attach = add("attach", "print how JupyterLab, VS Code or jupyter console use the kernel of a running session")
+    attach.add_argument("target", nargs="?", metavar="SESSION", help="name of the session (default: default)")
+    attach.add_argument("--server", type=int, metavar="PID", help="the MCP server, if several run in the workspace")
+
+    trust = add("trust", "show what files of a workspace allow beyond your own settings, and trust them")
+    trust.add_argument("file", nargs="*", type=Path, help="files (default: sandbox-config.json and ipybox.yaml)")
+    trust.add_argument("--sandbox-profile", choices=sorted(PROFILES), help="your own profile (default: default)")
+    trust.add_argument("--yes", action="store_true", help="trust without a question")
+    trust.add_argument("--list", action="store_true", help="list trusted files")
+    trust.add_argument("--revoke", action="store_true", help="no longer trust the files, or all files")
+
+    notebook = add("notebook", "write a session of the audit log as a Jupyter notebook")
+    which = "name or id of the session (default: list the latest sessions)"
+    notebook.add_argument("session", nargs="?", metavar="SESSION", help=which)
+    notebook.add_argument("--output", metavar="FILE", help="a new file, or - for stdout (default: SESSION.ipynb)")
+
+    clean = add("clean", "show what ipybox keeps on this machine and in a workspace, and remove it")
+    directories = f"also remove these directories of the workspace: {', '.join(SAVED)}"
+    clean.add_argument("saved", nargs="*", metavar="DIR", help=directories)
+    clean.add_argument("--yes", action="store_true", help="remove without a question")

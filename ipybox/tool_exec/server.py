@@ -116,9 +116,7 @@ class ToolServer:
         )
         #: Kernels by their tokens.
         self._callers = {self.kernel_token: self._application}
-        self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
-        if self._log_handler is not None:
-            self._log_handler.setFormatter(PrintableFormatter())
+        self._log_handler = _log_handler() if log_to_stderr else None
         self._log_level = log_level
         seals = None if sealed_workspace is None else SealVerifier(sealed_workspace)
         self._kernel_requests = KernelRequests(self._callers, seals, install, shell_commands)
@@ -282,3 +280,9 @@ class ToolServer:
         await websocket.prepare(request)
         await self._approvals.connect(websocket)
         return websocket
+
+
+def _log_handler() -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter())
+    return handler
