@@ -65,7 +65,8 @@ async def transport(code: str) -> AsyncGenerator[tuple[Any, Any]]:
         yield streams
 
 
-async def test_what_was_sent_reaches_a_server_before_its_stdin_ends(tmp_path: Path):
+async def test_what_was_sent_reaches_a_server_before_its_stdin_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ipybox.mcp_client.transport._FLUSH_TIMEOUT", servers.WAIT)  # Python starts slowly under load
     file = tmp_path / "received"
     async with transport(f"import sys; data = sys.stdin.read(); open({str(file)!r}, 'w').write(data)") as (_, outgoing):
         await outgoing.send(LONG)

@@ -22,7 +22,7 @@ WAITS = "print('begun', flush=True)\nimport time\nwhile True: time.sleep(0.01)"
 
 
 async def test_a_person_and_the_agent_share_the_state_and_the_agent_learns_of_it_once(executor: CodeExecutor):
-    await executor.execute("x = 41")
+    await executor.execute("x = 41")  # takes the notices of earlier tests, too
     async with executor.attach() as relay:
         assert (await executor.execute("x")).notices == []  # nobody has come yet
         async with person_at(relay) as person:
@@ -39,6 +39,7 @@ async def test_a_person_and_the_agent_share_the_state_and_the_agent_learns_of_it
 
 
 async def test_only_requests_with_the_token_and_of_no_web_page_are_answered(executor: CodeExecutor):
+    await executor.execute("1")  # takes the notices of earlier tests
     async with executor.attach() as relay:
         token = {"Authorization": f"token {relay.token}"}
         channels = f"/api/kernels/{relay.kernel_id}/channels"
@@ -137,10 +138,12 @@ async def test_displays_that_run_in_a_front_end_do_not_leave_the_sandbox(executo
         code = "from comm import create_comm; create_comm(target_name='t')"
         cell = await person.execute(code)
         types: list[str] = []
-        while "execute_reply" not in types:
+        state = None
+        while state != "idle":  # the kernel's last message on the channel of outputs
             message: dict[str, Any] = await asyncio.wait_for(person.websocket.receive_json(), WAIT)
             if message["parent_header"].get("msg_id") == cell:
                 types.append(message["msg_type"])
+                state = message["content"].get("execution_state")
         assert ("comm_open" in types) is not mode.sandbox
 
 

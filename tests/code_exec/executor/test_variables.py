@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SLOW = """
 class Slow(dict):
     def __iter__(self):
         import os, time
-        pipe = os.open("begun", os.O_WRONLY)
+        pipe = os.open(path, os.O_WRONLY)
         os.write(pipe, b"begun\\n")
         os.close(pipe)
         time.sleep(600)
@@ -66,19 +67,18 @@ async def test_data_frames_go_into_a_cell_and_back(executor: CodeExecutor):
 
 
 async def test_a_cell_whose_variables_can_not_be_set_does_not_run(executor: CodeExecutor):
-    await executor.execute("ran = False; first = 0; import sys; library = sys.modules.pop('pyarrow', None)")
-    await executor.execute("sys.modules['pyarrow'] = None")  # as where it is not installed
-    try:
-        with pytest.raises(VariableError, match="second is a table, which needs pyarrow both in the application and"):
-            await executor.execute("ran = True", variables={"first": 1, "second": pd.DataFrame({"a": [1]})})
-    finally:
-        await executor.execute("sys.modules['pyarrow'] = library")
+    await executor.execute("ran = False; first = 0; import sys")
+    # As where it is not installed.
+    await executor.execute("sys.modules['pyarrow'] = None")
+    with pytest.raises(VariableError, match="second is a table, which needs pyarrow both in the application and"):
+        await executor.execute("ran = True", variables={"first": 1, "second": pd.DataFrame({"a": [1]})})
     with pytest.raises(VariableError, match=r"first\[0\] is of type bytes"):
         await executor.execute("ran = True", variables={"first": [b""]})
     with pytest.raises(ValueError, match="'a-b' can't name a variable"):
         await executor.execute("ran = True", variables={"first": 1, "a-b": 1})
 
     assert [await executor.get("ran"), await executor.get("first")] == [False, 0]
+    await executor.reset()  # for the other tests, which need pyarrow
 
 
 async def test_reading_leaves_no_trace(executor: CodeExecutor):
@@ -116,8 +116,9 @@ async def test_reading_waits_for_its_turn(executor: CodeExecutor):
 
 
 async def test_reading_can_time_out_and_be_cancelled(executor: CodeExecutor, workspace: Path):
-    with closing(Fifo(workspace / "begun")) as has_begun:
-        await executor.execute(SLOW)
+    path = workspace / secrets.token_hex(4)
+    with closing(Fifo(path)) as has_begun:
+        await executor.execute(SLOW, variables={"path": path.name})
 
         with pytest.raises(ExecutionTimeoutError, match="the kernel was interrupted and keeps its state"):
             await executor.get("slow", timeout=2)
@@ -180,3 +181,4 @@ kernel.session.send = forged
 
     with pytest.raises(VariableError, match="x was sent in an unknown encoding"):
         await executor.get("x")
+    await executor.reset()

@@ -10,7 +10,8 @@ from typing import Any
 from ipybox import CodeExecutor, generate_mcp_sources
 from ipybox.errors import IpyboxError
 
-ANSWERED = ("text", "images", "image_data", "files")
+#: What comes from the code, in which it may say anything.
+OF_CODE = ("text", "images", "image_data", "files", "outputs", "cell")
 
 
 async def call(executor: CodeExecutor, tool: str, arguments: dict[str, Any]) -> list[str]:
@@ -18,7 +19,7 @@ async def call(executor: CodeExecutor, tool: str, arguments: dict[str, Any]) -> 
     match tool:
         case "execute_ipython_cell":
             result = await executor.execute(arguments["code"])
-            others = [getattr(result, field.name) for field in fields(result) if field.name not in ANSWERED]
+            others = [getattr(result, field.name) for field in fields(result) if field.name not in OF_CODE]
             return [result.text or "", *(str(other) for other in others if other)]
         case "register_mcp_server":
             return list(await generate_mcp_sources(**arguments, root_dir=Path("mcptools"), sign_in=None))
