@@ -63,6 +63,13 @@ class SessionRecorder:
         if self._history is not None:
             self._history.session(action)
 
+    def know(self, variables: Mapping[str, str]) -> None:
+        """Removes the secrets among these environment variables from what is recorded from now on."""
+        if self._audit is not None:
+            self._audit.know(variables)
+        elif self._history is not None:
+            self._history.know(variables)
+
     def require(self) -> None:
         """Checks that earlier events were written, before a new action.
 

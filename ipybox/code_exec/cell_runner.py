@@ -53,17 +53,18 @@ class ApprovalRouter:
         #: The approver of the cell that is being executed.
         self.approver: ApprovalCallback | None = None
 
-    async def decide(self, request: "ApprovalRequest") -> None:
-        """Accepts or rejects a call, or passes it to the approver."""
+    async def decide(self, request: "ApprovalRequest") -> object:
+        """Accepts or rejects a call, or passes it to the approver, and returns what the approver returned."""
         if self.approver is None:
             raise RuntimeError("the call was made while no code was being executed")
         decision = None if self.policy is None else self.policy.decide_on(request)
         if decision is None or decision.effect == "ask":
-            await self.approver(request)
-        elif decision.effect == "allow":
+            return await self.approver(request)
+        if decision.effect == "allow":
             await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
         else:
             await request.reject(f"it is denied by {decision.reason}", by="rule")
+        return None
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ class CellRunner:
         self._kernel.check_running()
         async with self._turn.hold(cell.deadline):
             self._kernel.check_running()
+            if cell.inputs is not None:
+                self._recorder.know(cell.inputs.environment)
             with self._recorder.cell(cell.code) as record:
                 self._deadline = cell.deadline
                 self._tool_texts.clear()

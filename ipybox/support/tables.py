@@ -42,7 +42,8 @@ def encode_table(name: str, kind: str, value: Any) -> bytes:
     try:
         if kind == "pandas":
             _check_labels(value)
-            value = pa.Table.from_pandas(value)
+            frame, value = value, pa.Table.from_pandas(value)
+            _check_dicts(pa.types, frame, value)
         elif kind == "polars":
             value = value.to_arrow()
         _check_columns(pa, value, kind)
@@ -142,6 +143,17 @@ def _check_labels(frame: Any) -> None:
     for label in (labels.name, *frame.index.names):
         if label is not None and not isinstance(label, str):
             raise ValueError(f"has an index with the name {label!r}: name it with a str")
+
+
+def _check_dicts(types: Any, frame: Any, table: Any) -> None:
+    """Checks that no column of Python objects has dicts: as structs, each would get the keys of all others."""
+
+    def has_struct(kind: Any) -> bool:
+        return types.is_struct(kind) or any(has_struct(kind.field(index).type) for index in range(kind.num_fields))
+
+    for label, dtype in frame.dtypes.items():
+        if str(dtype) == "object" and has_struct(table.schema.field(str(label)).type):
+            raise ValueError(f"has dicts in the column {label!r}: send df.to_dict('records') instead")
 
 
 def _check_columns(pa: Any, table: Any, kind: str) -> None:

@@ -116,6 +116,12 @@ def test_data_frames_arrive_with_their_index_and_dtypes(frame: Any):
     pd.testing.assert_frame_equal(sent(frame), frame, check_freq=False)
 
 
+@pytest.mark.parametrize("values", [[{"a": 1}, {"b": 1}], [[{"a": 1}], []]], ids=["dicts", "lists"])
+def test_data_frames_with_dicts_are_refused(values: list[Any]):
+    with pytest.raises(VariableError, match=r"x can't be sent .* has dicts in the column 'o': send df.to_dict"):
+        encode("x", pd.DataFrame({"o": values}))
+
+
 def test_tables_of_pyarrow_arrive():
     table = pa.table({"a": [1, None], "nested": [[{"b": "c"}], []]})
 

@@ -71,9 +71,9 @@ class CellResult(_Part):
     """HTML, SVG, LaTeX and JSON of displays"""
     error: CellError | None
     session: str | None
-    """The session of the cell; null if the call names none"""
+    """The session of the cell; null if the arguments are wrong"""
     kernel_restarted: bool
-    """Whether state of earlier cells was lost since the last result"""
+    """Whether state of earlier cells was lost since the last result, other than by `reset`"""
     notices: Sequence[str]
     """Sentences of ipybox, which code can't write"""
     full_output: str | None

@@ -74,6 +74,17 @@ async def test_a_call_that_is_not_accepted_fails_with_the_reason_and_the_next_on
     assert await decide(approver, "call('y')", "accept") == CodeExecutionResult("'y'", [])
 
 
+@pytest.mark.parametrize("answer", [True, False])
+async def test_an_approver_that_returns_an_answer_instead_of_deciding_fails_the_call(
+    approver: CodeExecutor, answer: bool
+):
+    async def returns(request: ApprovalRequest) -> bool:
+        return answer
+
+    with pytest.raises(CodeExecutionError, match=f"the approver returned {answer}, which decides nothing"):
+        await approver.execute("call('x')", approver=returns)
+
+
 async def test_code_can_handle_a_rejection(approver: CodeExecutor):
     code = """
 from ipybox.guest.tools.client import ToolRunnerError

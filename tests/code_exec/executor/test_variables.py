@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import secrets
 from contextlib import closing
 from pathlib import Path
@@ -157,6 +158,17 @@ async def test_environment_variables_are_restored(executor: CodeExecutor, code: 
 
     assert await executor.get("passed")
     assert (await executor.execute("os.environ['KEPT'], os.environ.get('ADDED')")).text == "('before', None)"
+
+
+async def test_secrets_of_the_environment_of_a_cell_are_not_in_its_notebook(executor: CodeExecutor):
+    with pytest.raises(CodeExecutionError) as caught:
+        await executor.execute(
+            "import os; raise ValueError(os.environ['API_TOKEN'])", env={"API_TOKEN": "fr0m-the-cell-9x"}
+        )
+
+    shown = json.dumps(caught.value.to_notebook())
+    assert "fr0m-the-cell-9x" not in shown
+    assert "ValueError: ${API_TOKEN}" in shown
 
 
 @pytest.mark.parametrize(
