@@ -62,9 +62,8 @@ class RemoteKernel:
             GatewayError: If the kernel does not start.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
-        # The gateway answers when it has started the process. Without the answer, the process could not be ended.
-        timeout = max(timeouts.GATEWAY_TIMEOUT, self._init_timeout)
-        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification, timeout=timeout)).get("id")
+        # The gateway answers when it has started the process, not when the kernel is ready.
+        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification)).get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
             raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
         self.id = kernel_id
