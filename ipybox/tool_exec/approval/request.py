@@ -171,8 +171,8 @@ async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
     """Has an approver decide on a request; returns when both have ended.
 
     An approver that raises or is cancelled makes the call fail, as does one that returns True or False instead of
-    deciding. One that returns nothing may decide later. If the request ends
-    without a decision, the approver is cancelled; if another decision is made, it runs on.
+    deciding. One that returns nothing may decide later. If the request ends without a decision, the approver is
+    cancelled; if another decision is made, it runs on.
     """
     asking = asyncio.create_task(_call(approver, request))
     try:

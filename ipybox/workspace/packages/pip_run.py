@@ -1,4 +1,4 @@
-"""Processes of pip: each has a session of its own, and none outlives who waits for it."""
+"""Processes of pip: each has a session of its own, and ends with the task that waits for it."""
 
 import asyncio
 import signal
