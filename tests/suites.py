@@ -54,6 +54,7 @@ FOLDERS = {
     "mcp_server/test_inspector.py": ("slow",),
     "mcp_server/test_kernel_sessions.py": ("slow",),
     "published": ("servers",),
+    "published/test_report.py": (),
     "sandbox": ("user",),
     "sandbox/test_environment_in_home.py": ("user", "slow"),
     "sandbox/test_git_exclude.py": ("user", "slow"),
