@@ -31,7 +31,7 @@ HEADINGS = (
     "peer's p95",
     "÷ peer",
     "target",
-    "",
+    "holds",
 )
 
 INTRODUCTION = """\

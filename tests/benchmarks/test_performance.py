@@ -28,6 +28,14 @@ def results() -> Results:
     return read_results(RESULTS)
 
 
+@pytest.fixture
+def whole(results: Results, tmp_path: Path) -> Path:
+    """A file with the results as those of a whole run, which alone is recorded."""
+    path = tmp_path / "whole.json"
+    path.write_text(results.model_copy(update={"quick": False}).model_dump_json())
+    return path
+
+
 def measurement(unit: Unit = "s", *limits: Limit) -> Measurement:
     return Measurement("thing", "cells", "a thing", "without it", lambda _: Samples({}), limits, unit)
 
@@ -168,9 +176,9 @@ def test_a_plot_has_its_figures_as_text_and_a_dark_scheme(results: Results) -> N
         assert "prefers-color-scheme: dark" in (style.text or "")
 
 
-def slower(results: Results, name: str, times: float, **changes: str) -> Results:
+def slower(results: Results, name: str, times: float) -> Results:
     """Returns the results of another commit in which one figure differs."""
-    made = results.model_copy(deep=True, update={"commit": "abcdef0", **changes})
+    made = results.model_copy(deep=True, update={"commit": "abcdef0", "quick": False})
     (changed,) = (each for each in made.rows if each.name == name)
     changed.samples["ipybox"] = [value * times for value in changed.samples["ipybox"]]
     return made
@@ -187,6 +195,7 @@ def slower(results: Results, name: str, times: float, **changes: str) -> Results
 )
 def test_the_history_shows_what_became_worse(
     results: Results,
+    whole: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -196,7 +205,7 @@ def test_the_history_shows_what_became_worse(
 ) -> None:
     history, other = tmp_path / "history.jsonl", tmp_path / "other.json"
     other.write_text(slower(results, name, times).model_dump_json())
-    assert run(monkeypatch, "--history", history, "record", RESULTS) == 0
+    assert run(monkeypatch, "--history", history, "record", whole) == 0
     capsys.readouterr()
     assert run(monkeypatch, "--history", history, "compare", other) == int(worse)
     _, change = capsys.readouterr().out.splitlines()
@@ -221,13 +230,23 @@ def test_differences_within_the_noise_and_of_another_machine_are_no_changes(resu
 
 
 def test_a_run_is_recorded_once(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    results: Results, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = tmp_path / "history.jsonl"
-    assert [run(monkeypatch, "--history", history, "record", RESULTS) for _ in range(2)] == [0, 2]
+    assert [run(monkeypatch, "--history", history, "record", whole) for _ in range(2)] == [0, 2]
     (line,) = history.read_text().splitlines()
     assert json.loads(line)["measured"].keys() == {each.name for each in results.rows}
     assert f"{history} has a line for commit {results.commit} already" in capsys.readouterr().err
+
+
+def test_a_quick_run_is_not_recorded(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history, quick = tmp_path / "history.jsonl", tmp_path / "quick.json"
+    quick.write_text(results.model_copy(update={"quick": True}).model_dump_json())
+    assert run(monkeypatch, "--history", history, "record", quick) == 2
+    assert not history.exists()
+    assert "a quick run is not recorded" in capsys.readouterr().err
 
 
 def test_a_broken_line_of_the_history_is_named(
