@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -91,7 +92,10 @@ def _measure_all(measurements: Sequence[Measurement], setting: Setting, results:
 
 
 def _measure(measurement: Measurement, setting: Setting, progress: Console) -> Row | Missing:
-    """Returns what was measured. A failure does not cost the other measurements of a run that takes long."""
+    """Returns what was measured. A failure does not cost the other measurements of a run that takes long.
+
+    If the peer may be the cause, it is measured again without the peer.
+    """
     try:
         return row(measurement, measurement.measure(setting))
     except UnavailableError as exc:
@@ -99,6 +103,9 @@ def _measure(measurement: Measurement, setting: Setting, progress: Console) -> R
     except SubjectError as exc:
         # Only here, because the last words of a process name files of the machine, and results are published.
         progress.print(f"{measurement.name} failed: {exc}", highlight=False, markup=False)
+        if "peer" in setting.interpreters:
+            ours: dict[Side, str] = {"ipybox": setting.interpreters["ipybox"]}
+            return _measure(measurement, replace(setting, interpreters=ours), progress)
         return Missing(name=measurement.name, what=measurement.what, reason="a process failed", failed=True)
 
 

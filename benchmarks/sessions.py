@@ -11,7 +11,7 @@ from statistics import median
 
 from benchmarks.measurement import Curve, Limit, Measurement, Samples, Setting, Side, take_turns
 from benchmarks.processes import cpu_seconds, idle_memory
-from benchmarks.subject import Subject, SubjectError, started
+from benchmarks.subject import Subject, started
 
 #: How many sessions start concurrently, and in a quick run.
 COUNTS = (1, 2, 4, 8, 16, 32)
@@ -79,54 +79,47 @@ def measure_cpu(setting: Setting) -> Samples:
 
 
 def measure_many(setting: Setting) -> Samples:
-    seconds, _, remarks = _growth_of(setting)
+    seconds, _ = _growth_of(setting)
     curve = Curve("Concurrent new sessions: time to all first results", "sessions", "s", _points(seconds))
-    return Samples(_at_most(seconds), remarks, [curve])
+    # Fewer executors of the peer can't be compared with that many sessions.
+    return Samples({side: values for side, values in _with_many(seconds).items() if side != "peer"}, curves=[curve])
 
 
 def measure_memory(setting: Setting) -> Samples:
-    _, each, _ = _growth_of(setting)
+    _, each = _growth_of(setting)
     sums: dict[Side, list[tuple[float, float]]] = {
         side: [(number, number * value) for number, value in points] for side, points in _points(each).items()
     }
-    return Samples(_at_most(each), curves=[Curve("Memory of idle sessions, PSS", "sessions", "MiB", sums)])
+    remarks = [f"the peer's figure is that of each of {max(each['peer'])} executors"] if "peer" in each else []
+    return Samples(_with_many(each), remarks, [Curve("Memory of idle sessions, PSS", "sessions", "MiB", sums)])
 
 
 #: What was measured with each number of sessions, of each side.
 Growth = dict[Side, dict[int, list[float]]]
 
 
-def _growth_of(setting: Setting) -> tuple[Growth, Growth, list[str]]:
+def _growth_of(setting: Setting) -> tuple[Growth, Growth]:
     return _growth(setting.rounds, setting.quick, tuple(setting.interpreters.items()))
 
 
 @cache
-def _growth(rounds: int, quick: bool, interpreters: tuple[tuple[Side, str], ...]) -> tuple[Growth, Growth, list[str]]:
-    """Returns the seconds that sessions took, the MiB of each, and remarks; both rows have it measured once."""
+def _growth(rounds: int, quick: bool, interpreters: tuple[tuple[Side, str], ...]) -> tuple[Growth, Growth]:
+    """Returns the seconds that sessions took, and the MiB of each; both rows have it measured once."""
     seconds: Growth = {}
     memory: Growth = {}
-    remarks: list[str] = []
     with _running(Setting(rounds, dict(interpreters), quick)) as subjects:
         alone = {side: idle_memory(subject.pid) for side, subject in subjects.items()}
         for number, count in enumerate(QUICK_COUNTS if quick else COUNTS):
             for side, subject in [*subjects.items()][:: -1 if number % 2 else 1]:
                 if side == "peer" and count > MOST_OF_PEER:
                     continue
-                try:
-                    taken = [_open_and_close(subject, count) for _ in range(1 if quick else max(1, rounds // 2))]
-                    subject.ask("open", count=count)
-                    each = (idle_memory(subject.pid) - alone[side]) / count
-                    subject.ask("close")
-                except SubjectError as exc:
-                    if side != "peer":
-                        raise
-                    remarks.append(f"{side}: {count} concurrent sessions failed: {str(exc).splitlines()[0]}")
-                    continue
+                taken = [_open_and_close(subject, count) for _ in range(1 if quick else max(1, rounds // 2))]
+                subject.ask("open", count=count)
+                each = (idle_memory(subject.pid) - alone[side]) / count
+                subject.ask("close")
                 seconds.setdefault(side, {})[count] = taken
                 memory.setdefault(side, {})[count] = [each]
-    if "peer" in subjects:
-        remarks.append(f"the peer's figure is that of {MOST_OF_PEER}, as each is an executor of its own")
-    return seconds, memory, remarks
+    return seconds, memory
 
 
 def _open_and_close(subject: Subject, count: int) -> float:
@@ -139,7 +132,7 @@ def _points(growth: Growth) -> dict[Side, list[tuple[float, float]]]:
     return {side: [(count, median(values)) for count, values in counts.items()] for side, counts in growth.items()}
 
 
-def _at_most(growth: Growth) -> dict[Side, list[float]]:
+def _with_many(growth: Growth) -> dict[Side, list[float]]:
     """Returns the samples of each side with `MANY` sessions, or with the most that were measured below that."""
     return {side: counts[max(count for count in counts if count <= MANY)] for side, counts in growth.items()}
 

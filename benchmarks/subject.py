@@ -90,10 +90,17 @@ class Subject:
             self._process.stdin.close()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Sends one message."""
+        """Sends one message.
+
+        Raises:
+            SubjectError: If the process has ended.
+        """
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise SubjectError(f"{self._process.args} ended:\n{self._last_words()}") from None
 
     def receive(self) -> Any:
         """Returns the next message.
