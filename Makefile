@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick docs clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -101,15 +101,25 @@ plugins: $(VENV)/dev.stamp
 typecheck: $(VENV)/dev.stamp .npm/dev.stamp
 	$(NODE_BIN)/pyright
 
-bench: $(VENV)/dev.stamp .npm/dev.stamp
-	$(BIN)/python -m benchmarks $(ARGS)
+# ipybox, the floor and the peer side by side, for some 20 minutes on a quiet machine: it writes docs/performance.md.
+BENCH = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks
+RESULTS := benchmarks/results.json
+bench: $(VENV)/dev.stamp .npm/dev.stamp .venv-peer/stamp
+	$(BENCH) --performance --peer .venv-peer/bin/python --json $(RESULTS) $(ARGS); status=$$?; \
+		$(BENCH).performance write $(RESULTS) && exit $$status
+
+# All of it once, with less of everything and without the peer, to see that it works.
+bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
+	@mkdir -p .bench
+	$(BENCH) --performance --quick --json .bench/results.json $(ARGS)
+	$(BENCH).performance write .bench/results.json --docs .bench
 
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 	$(BIN)/python docs/option_reference.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .npm .servers
+	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .npm .servers .bench
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -129,6 +139,12 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 .venv-attach/stamp:
 	$(PYTHON) -m venv .venv-attach
 	.venv-attach/bin/python -m pip install --quiet 'jupyterlab>=4.4,<5' 'jupyter_console>=6.6,<7'
+	@touch $@
+
+# The earlier ipybox, of which mcp 2 breaks the import.
+.venv-peer/stamp:
+	$(PYTHON) -m venv .venv-peer
+	.venv-peer/bin/python -m pip install --quiet 'ipybox==0.9.2' 'mcp<2'
 	@touch $@
 
 # The demo goes without node where there is none.
