@@ -1,4 +1,4 @@
-"""Writes `docs/mcp-tools.md`, the reference of the MCP server's tools, from what the server answers to `tools/list`.
+"""Writes `docs/mcp-tools.md`, the reference of the MCP server's tools, from the definitions that clients get.
 
     python docs/mcp_tools_reference.py [--check]
 
@@ -7,37 +7,37 @@ With --check nothing is written: it fails if the page would change. `make docs` 
 
 import asyncio
 import json
-import os
 import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 from mcp_types import Tool
+
+from ipybox.code_exec import ExecutorConfig
+from ipybox.mcp_server.services import WorkspaceServices
+from ipybox.mcp_server.tools import ToolHandlers
+from ipybox.workspace.transfer.file_transfer import FileTransfer
 
 PAGE = Path(__file__).with_name("mcp-tools.md")
 
 HEAD = """# MCP tools
 
-<!-- Written by docs/mcp_tools_reference.py from the server's answer: edit the tools, and run `make docs`. -->
+<!-- Written by docs/mcp_tools_reference.py from ipybox/mcp_server: edit the tools, and run `make docs`. -->
 
 The tools of ipybox's MCP server, as clients get them. [MCP server](mcp-server.md) describes their results.
 `upload_file` and `download_file` exist only with `--allowed-dir`.
 """
 
 
-async def listed() -> list[Tool]:
-    """Returns the tools of a server that has all of them."""
+def listed() -> list[Tool]:
+    """Returns the tools of a server that has all of them. It is not started."""
     with TemporaryDirectory() as workspace:
-        options = ["--late-checks", "--workspace", workspace, "--allowed-dir", workspace]
-        server = StdioServerParameters(
-            command=sys.executable, args=["-I", "-m", "ipybox", *options], env=dict(os.environ)
-        )
-        async with Client(server, mode="legacy") as client:
-            return (await client.list_tools()).tools
+        config = ExecutorConfig(working_dir=Path(workspace))
+        services = WorkspaceServices(config, max_sessions=1, approve="auto", audit="off")
+        handlers = ToolHandlers(services, files=FileTransfer(config.workspace, [workspace]))
+        return asyncio.run(handlers.server.list_tools())
 
 
 def page(tools: list[Tool]) -> str:
@@ -51,7 +51,7 @@ def _section(tool: Tool) -> str:
     properties: dict[str, dict[str, Any]] = schema.get("properties", {})
     rows = "".join(_row(name, value, required=name in required) for name, value in properties.items())
     table = f"\n| argument | type | default | meaning |\n| --- | --- | --- | --- |\n{rows}" if rows else ""
-    return f"\n## {tool.name}\n\n{tool.description}\n{table}"
+    return f"\n## {tool.name}\n\n{_in_code_style(tool.description or "")}\n{table}"
 
 
 def _row(name: str, schema: dict[str, Any], *, required: bool) -> str:
@@ -62,15 +62,15 @@ def _row(name: str, schema: dict[str, Any], *, required: bool) -> str:
 
 
 def _in_code_style(text: str) -> str:
-    """Returns the text with `${VAR}` and JSON in code style, as Markdown would change them."""
-    return re.sub(r"\$?\{[^}]*\}", r"`\g<0>`", text)
+    """Returns the text with `${VAR}`, JSON and `<name>` in code style, as Markdown would change them."""
+    return re.sub(r"\$?\{[^}]*\}|\S*<\w+>[\w/]*", r"`\g<0>`", text)
 
 
 def main(*, check: bool) -> int:
     """Writes the page, or only compares it, and returns the exit status."""
-    text = page(asyncio.run(listed()))
+    text = page(listed())
     if check and PAGE.read_text(encoding="utf-8") != text:
-        print(f"{PAGE.name} is not what the server answers: run `make docs`", file=sys.stderr)
+        print(f"{PAGE.name} is not what the tools are: run `make docs`", file=sys.stderr)
         return 1
     if not check:
         PAGE.write_text(text, encoding="utf-8")
