@@ -51,7 +51,7 @@ def _section(tool: Tool) -> str:
     properties: dict[str, dict[str, Any]] = schema.get("properties", {})
     rows = "".join(_row(name, value, required=name in required) for name, value in properties.items())
     table = f"\n| argument | type | default | meaning |\n| --- | --- | --- | --- |\n{rows}" if rows else ""
-    return f"\n## {tool.name}\n\n{_in_code_style(tool.description or "")}\n{table}"
+    return f"\n## {tool.name}\n\n{_in_code_style(str(tool.description))}\n{table}"
 
 
 def _row(name: str, schema: dict[str, Any], *, required: bool) -> str:
