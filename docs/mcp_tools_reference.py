@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 from mcp_types import Tool
 
@@ -46,7 +46,7 @@ def page(tools: list[Tool]) -> str:
 
 
 def _section(tool: Tool) -> str:
-    schema = cast("dict[str, Any]", tool.input_schema)
+    schema = tool.input_schema
     required: list[str] = schema.get("required", [])
     properties: dict[str, dict[str, Any]] = schema.get("properties", {})
     rows = "".join(_row(name, value, required=name in required) for name, value in properties.items())

@@ -73,7 +73,7 @@ def _members(owner: object) -> Iterator[tuple[str, object]]:
     if not (inspect.isclass(owner) or inspect.ismodule(owner)):
         return
     for name, member in vars(owner).items():
-        plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        plain: object = getattr(member, "__func__", member)  # of a class method
         kind = isinstance(plain, FunctionType | type | property | cached_property)
         if not name.startswith("_") and kind and _is_defined_in(owner, plain):
             yield name, plain

@@ -80,9 +80,8 @@ def _sources(pages: list[Page]) -> list[Path]:
 
 def _staged(config: dict[str, Any]) -> dict[str, Any]:
     """Returns the configuration for the copy, from where the package `ipybox` is elsewhere."""
-    for plugin in config["plugins"]:
-        if isinstance(plugin, dict):
-            plugin["mkdocstrings"]["handlers"]["python"]["paths"] = [str(ROOT)]
+    (mkdocstrings,) = (plugin["mkdocstrings"] for plugin in config["plugins"] if "mkdocstrings" in plugin)
+    mkdocstrings["handlers"]["python"]["paths"] = [str(ROOT)]
     return {**config, "docs_dir": "docs", "site_dir": "site"}
 
 
