@@ -25,8 +25,8 @@ from docs.site.pages import DOCS, ROOT, Page, decisions_index, load_config, page
 
 SITE = ROOT / "site"
 
-#: What is copied as it is: examples that pages link to.
-EXAMPLES = ("examples/*.json", "examples/*.py")
+#: What is copied as it is: examples and pictures that pages link to.
+COPIED = ("examples/*.json", "examples/*.py", "**/*.svg", "**/*.png")
 
 
 def stage(directory: Path) -> list[Page]:
@@ -35,12 +35,13 @@ def stage(directory: Path) -> list[Page]:
     pages = list(pages_of(config["nav"]))
     texts = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in _sources(pages)}
     texts["decisions/index.md"] = decisions_index()
-    examples = [path.relative_to(DOCS).as_posix() for pattern in EXAMPLES for path in DOCS.glob(pattern)]
-    known = {*texts, *examples}
+    copied = [path.relative_to(DOCS).as_posix() for pattern in COPIED for path in DOCS.glob(pattern)]
+    known = {*texts, *copied}
     for path, text in texts.items():
         _write(directory / "docs" / path, with_site_links(text, path, known, config["repo_url"]))
-    for path in examples:
-        _write(directory / "docs" / path, (DOCS / path).read_text(encoding="utf-8"))
+    for path in copied:
+        (directory / "docs" / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(DOCS / path, directory / "docs" / path)
     _write(directory / "docs" / "assets" / "site.css", (DOCS / "site" / "site.css").read_text(encoding="utf-8"))
     _write(directory / "mkdocs.yml", yaml.safe_dump(_staged(config), sort_keys=False))
     return pages

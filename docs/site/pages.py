@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
 
-#: Pages that the navigation has only if they exist: the section and the title, by path.
+#: Titles of pages that the navigation has only if they exist, by their paths.
 OPTIONAL = {"performance.md": "Performance", "economics.md": "Economics in detail", "releasing.md": "Releasing"}
 
 #: A link or an image of Markdown, outside of code: its text, its target, and its anchor.
