@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick docs clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick docs docs-site clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -93,6 +93,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/python docs/check_terms.py
 	$(BIN)/python plugins/manifests.py --check
 	$(BIN)/python docs/option_reference.py --check
+	$(BIN)/python docs/mcp_tools_reference.py --check
 
 # After a change of the version, the options or plugins/manifests.py.
 plugins: $(VENV)/dev.stamp
@@ -117,9 +118,14 @@ bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 	$(BIN)/python docs/option_reference.py $(ARGS)
+	$(BIN)/python docs/mcp_tools_reference.py $(ARGS)
+
+# The docs site in site/, with its links checked.
+docs-site: $(VENV)/docs.stamp
+	$(BIN)/python -m docs.site.build
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .npm .servers .bench
+	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .npm .servers .bench site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -131,6 +137,10 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
+
+$(VENV)/docs.stamp: $(VENV)/dev.stamp
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
 
 $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'

@@ -71,6 +71,7 @@ FOLDERS = {
     "security/test_processes.py": ("security", "user"),
     "soak": ("soak",),
     "test_docs.py": ("slow",),
+    "test_docs_site.py": ("slow",),
     "test_generated_docs.py": ("slow",),
     "test_readme.py": ("slow",),
     "test_real_servers.py": ("slow",),
