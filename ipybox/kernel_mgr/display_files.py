@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ipybox.kernel_mgr.display_forms import files_of, has_broken_image, image_of
+from ipybox.kernel_mgr.display_forms import IMAGE_TYPES, files_of, has_broken_image, image_of
 from ipybox.kernel_mgr.outputs import Display
 from ipybox.support.safe_directory import Directory, open_directory
 
@@ -60,13 +60,16 @@ class DisplayDirectory:
     async def save(self, displays: Sequence[Display]) -> tuple[SavedFiles, list[str]]:
         """Saves the displays of one cell, and returns the files, and notices about what was not saved."""
         files = DisplayFiles(displays)
+        notices = files.notices()
+        if files.empty:  # as after most cells; a thread takes 0.1 ms to start on it
+            return SavedFiles(), notices
         try:
             saved = await asyncio.to_thread(
                 files.save, self._path, untrusted_root=self._untrusted_root, base=self._base
             )
         except OSError as exc:
-            return SavedFiles(), [*files.notices(), f"What the cell displayed can't be saved in {self._path}: {exc}"]
-        return saved, files.notices()
+            return SavedFiles(), [*notices, f"What the cell displayed can't be saved in {self._path}: {exc}"]
+        return saved, notices
 
 
 class DisplayFiles:
@@ -88,6 +91,11 @@ class DisplayFiles:
                     self._forms.append((number, suffix, text))
                 else:
                     self._omitted += 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether no display has a form that could be saved."""
+        return not self._forms and all(IMAGE_TYPES.keys().isdisjoint(display.data) for display in self._displays)
 
     def notices(self) -> list[str]:
         """Returns a sentence about forms beyond the limits, and one about images that could not be decoded."""
