@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images of containers often set it: then each process compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick docs docs-site clean
 

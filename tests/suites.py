@@ -104,15 +104,22 @@ TOGETHER = (
     ("tests/test_readme.py",),
 )
 
-#: Folders and modules that take minutes, with which processes begin: else the other ones would wait for the last.
+#: Folders and modules that take longest, with which processes begin, in this order: else the other ones would wait for
+#: the last.
 LONGEST = (
-    "claude/",
     "docker/",
-    "soak/",
-    "faults/test_model.py/",
+    "claude/",
     "workspace/packages/install/",
+    "mcp_server/test_server.py/",
     "test_readme.py/",
+    "faults/",
+    "test_real_servers.py/",
+    "soak/",
+    "security/",
 )
+
+#: A format checker of jsonschema, which no test needs. To import it takes each process more than a second.
+UNNEEDED = "rfc3987_syntax"
 
 #: Set where no test may be left out, as in CI.
 COMPLETE = "IPYBOX_TEST_COMPLETE"
@@ -129,7 +136,8 @@ _left_out = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Finds out whether sandboxes can start."""
+    """Finds out whether sandboxes can start, and has nothing imported that is slow and not needed."""
+    sys.modules[UNNEEDED] = None  # pyright: ignore[reportArgumentType] - what makes an import fail
     config.stash[_problems] = [finding for finding in diagnose() if finding.problem is not None]
     if config.stash[_problems] and os.environ.get(COMPLETE):
         raise pytest.UsageError(f"no test may be left out, but {LEFT_OUT}: {_remedy(config)}")
@@ -140,7 +148,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in _marks(item):
             item.add_marker(mark)
-    items.sort(key=lambda item: not _place(item).startswith(LONGEST))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """Returns which of `LONGEST` a test is part of, or a higher number."""
+    place = _place(item)
+    return next((turn for turn, longest in enumerate(LONGEST) if place.startswith(longest)), len(LONGEST))
 
 
 def _place(item: pytest.Item) -> str:
