@@ -14,6 +14,8 @@ import yaml
 
 #: The line by which mkdocstrings includes a module, class or function, and the indented YAML below it.
 INCLUDE = re.compile(r"^::: ([\w.]+)$\n?((?: {4}.*\n)*)", re.MULTILINE)
+#: The kinds of members that the reference lists: those that have docstrings.
+DOCUMENTED: tuple[type, ...] = (FunctionType, type, property, cached_property)
 
 
 def with_api(text: str) -> str:
@@ -74,8 +76,7 @@ def _members(owner: object) -> Iterator[tuple[str, object]]:
         return
     for name, member in vars(owner).items():
         plain: object = getattr(member, "__func__", member)  # of a class method
-        kind = isinstance(plain, FunctionType | type | property | cached_property)
-        if not name.startswith("_") and kind and _is_defined_in(owner, plain):
+        if not name.startswith("_") and isinstance(plain, DOCUMENTED) and _is_defined_in(owner, plain):
             yield name, plain
 
 
