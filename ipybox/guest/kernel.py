@@ -9,8 +9,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
-import socket
 import sys
 import threading
 import time
@@ -24,6 +22,7 @@ from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.protocol import ENVIRONMENT, INPUTS, READ, VARIABLES
 from ipybox.guest.rlimits import limit_process
+from ipybox.guest.signal_watch import SignalWatch
 from ipybox.support.gc_pause import gc_paused
 
 with gc_paused(own=True):
@@ -201,19 +200,6 @@ def kernel_config() -> Config:
     return config
 
 
-def wake_at_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """Makes each signal wake the event loop, so that an interrupt reaches a cell that awaits something.
-
-    Python runs a signal's handler between two of its own instructions: for a signal that comes just before the loop
-    waits, the handler would run only when the loop wakes for another reason.
-    """
-    woken, waking = socket.socketpair()
-    for end in (woken, waking):
-        end.setblocking(False)
-    loop.add_reader(woken, woken.recv, 4096)
-    signal.set_wakeup_fd(waking.detach(), warn_on_full_buffer=False)
-
-
 def main() -> None:
     """Runs the kernel until it is shut down or its gateway ends."""
     connection_file, parent_pid, memory, processes = sys.argv[1:]
@@ -228,7 +214,7 @@ def main() -> None:
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.initialize(["-f", connection_file])
     app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
-    wake_at_signals(cast(Any, IOLoop.current()).asyncio_loop)
+    SignalWatch(cast(Any, IOLoop.current()).asyncio_loop).start()
     app.start()
 
 

@@ -53,10 +53,15 @@ class GuestEvents(EventManager):
     """Runs the callbacks of a cell, before and after its code; none of them prevents the end of the cell."""
 
     def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
-        """Calls the callbacks for an event. Prints their exceptions: in IPython, a SystemExit would end the kernel."""
+        """Calls the callbacks for an event. Prints their exceptions: in IPython, a SystemExit would end the kernel.
+
+        An interrupt ends the cell: its code does not run after a callback that was interrupted.
+        """
         for callback in self.callbacks[event][:]:
             try:
                 callback(*args, **kwargs)
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:
                 cast(Any, self).shell.report(f"Error in a callback for {event}", error)
 
