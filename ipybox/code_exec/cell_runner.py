@@ -148,6 +148,7 @@ class CellRunner:
                     output = self._noticed(exc.output, cell, str(exc))
                     raise CodeExecutionError(self._describe(exc), output, exc.raised) from None
                 except ExecutionTimeoutError as exc:
+                    self._kernel.check_running()
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
                     output = self._noticed(exc.output, cell)
                     record.lost_state = self._expect_restarted_kernel(cell)
