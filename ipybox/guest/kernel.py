@@ -88,7 +88,10 @@ class GuestKernel(IPythonKernel):
         shell.start_execution()
         execute = partial(cast(Any, super()).do_execute, code, silent, *args, **kwargs)
         try:
-            return await (execute() if self._inputs is None else self._execute_with_inputs(execute))
+            reply = await (execute() if self._inputs is None else self._execute_with_inputs(execute))
+            if reply.get("ename") == "NoneType":  # the code did not raise, but showing its value did
+                reply |= shell.shown or {}
+            return reply
         except BaseException as error:
             reply = {"execution_count": shell.execution_count, "payload": shell.payload_manager.read_payload()}
             shell.payload_manager.clear_payload()

@@ -145,8 +145,10 @@ async def test_an_exception_says_what_it_was_though_its_text_or_traceback_fails(
 
 
 async def test_a_display_that_fails_is_no_error_of_the_next_cell(executor: CodeExecutor):
-    await failure(executor, "class Shown:\n    def _repr_html_(self): return 1 / 0\nShown()")
+    with pytest.raises(CodeExecutionError) as error:
+        await executor.execute("class Shown:\n    def _repr_html_(self): return 1 / 0\nShown()", timeout=SOON)
 
+    assert (error.value.name, error.value.value) == ("ZeroDivisionError", "division by zero")
     assert await text(executor, "import asyncio; await asyncio.sleep(0); print('next')") == "next"
 
 
