@@ -30,8 +30,7 @@ with gc_paused(own=True):
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
-    from jupyter_client.jsonutil import json_default
-    from jupyter_client.session import json_packer
+    from jupyter_client.jsonutil import json_clean, json_default
     from tornado.ioloop import IOLoop
     from traitlets import Type
     from traitlets.config import Config
@@ -176,13 +175,20 @@ class GuestKernelApp(IPKernelApp):
 
 
 def pack_json(message: object) -> bytes:
-    """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode."""
+    """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode.
+
+    What JSON has no form for becomes text, such as NaN and infinity. jupyter_client does the same, but with a warning,
+    which would be output of the cell.
+    """
     try:
-        return encode_json(message).encode(errors="surrogateescape")
+        text = encode_json(message)
+    except (TypeError, ValueError):
+        message = json_clean(message)
+        text = encode_json(message)
+    try:
+        return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         return encode_ascii_json(message).encode()
-    except (TypeError, ValueError):  # jupyter_client converts the value
-        return json_packer(message)
 
 
 def unpack_json(part: bytes) -> Any:

@@ -387,3 +387,5 @@ async def test_what_is_no_json_is_displayed_all_the_same(executor: CodeExecutor)
     code = "from datetime import date\ndisplay({'text/plain': 'shown'}, metadata={'at': date(2026, 1, 1)}, raw=True)"
 
     assert await text(executor, code) == "shown"
+    data = "display({'application/json': {'ratio': [float('nan'), 1]}}, raw=True)"
+    assert await text(executor, data) == '{"ratio": ["nan", 1]}'
