@@ -35,7 +35,7 @@ with gc_paused(own=True):
     from traitlets import Type
     from traitlets.config import Config
 
-    from ipybox.guest.shell import ZMQInteractiveShell
+    from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
 
 from ipybox.guest.streams import do_nothing
 from ipybox.guest.tracebacks import error_content
@@ -78,6 +78,7 @@ class GuestKernel(IPythonKernel):
     """
 
     shell_class = Type(ZMQInteractiveShell)
+    compiler_class = Type(GuestCompiler)
     #: What to set before the code of the current request runs, and the data of its variables.
     _inputs: tuple[dict[str, Any], list[Any]] | None = None
 

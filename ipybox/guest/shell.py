@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from ipykernel import zmqshell
+from ipykernel.compiler import XCachingCompiler
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQDisplayPublisher
 from IPython.core import ultratb
@@ -66,6 +67,17 @@ class GuestEvents(EventManager):
                 cast(Any, self).shell.report(f"Error in a callback for {event}", error)
 
 
+class GuestCompiler(XCachingCompiler):
+    """Numbers the cells in tracebacks. IPython itself counts only the cells of its history, which is empty."""
+
+    #: The number of the current cell.
+    number = 0
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        """Returns the file name of the code of a cell, which tracebacks show as `Cell In[number]`."""
+        return cast(Any, super()).cache(transformed_code, self.number or number, raw_code)
+
+
 # Libraries such as rich detect a Jupyter kernel by the name of this class.
 class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     """The shell of a kernel for code actions."""
@@ -75,6 +87,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     streams: StandardStreams
     #: The reply's content for the error of the current execution that was shown last, if any.
     shown: dict[str, Any] | None = None
+    #: The number of executions.
+    _cells = 0
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.streams = StandardStreams()
@@ -170,6 +184,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     def start_execution(self) -> None:
         """Forgets the state of earlier cells; ipykernel does so only for cells without `await`."""
         self.streams.restore()
+        self._cells += 1
+        cast(Any, self.compile).number = self._cells
         self.shown = self._last_traceback = None
         self._last_traceback_during_displayhook = False
         cast(Any, self.displayhook).msg = None  # left by a display that failed

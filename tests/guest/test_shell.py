@@ -1,5 +1,6 @@
 """Cells end and say what happened, and the next one works, whatever their code has done to the kernel."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,15 @@ async def test_a_traceback_handler_that_fails_leaves_the_error(executor: CodeExe
 
     assert "ValueError: custom" in await failure(executor, "raise ValueError('custom')")
     assert await text(executor, "print('next')") == "next"
+
+
+async def test_a_traceback_numbers_its_cells(executor: CodeExecutor):
+    await executor.execute("def fails():\n    1 / 0")
+    frames = re.findall(r"Cell In\[(\d+)\], line (\d)", await failure(executor, "0\n0\nfails()"))
+
+    (calls, calls_line), (defined, defined_line) = frames
+    assert (calls_line, defined_line) == ("3", "2")
+    assert int(calls) == int(defined) + 1
 
 
 @pytest.mark.parametrize(
