@@ -55,11 +55,11 @@ class SessionHistory:
         """Returns an empty history for another session, with the same limit and secrets."""
         return SessionHistory(self._limit, self._redactor)
 
-    def know(self, variables: Mapping[str, str]) -> None:
-        """Removes the secrets among these environment variables from now on."""
+    def know_of_cell(self, variables: Mapping[str, str]) -> None:
+        """Removes the secrets among the environment variables of a cell, for a while."""
         from ipybox.audit.redaction import secrets_among
 
-        self._redactor().know(secrets_among(variables))
+        self._redactor().know_of_cell(secrets_among(variables))
 
     def begin(self, code: str) -> ExecutedCell:
         """Returns the cell that starts now. It belongs to the history when it has ended."""
