@@ -143,7 +143,8 @@ class SessionRecorder:
                         **(await asyncio.to_thread(describe, arguments) if large else describe(arguments)),
                     }
                 if self._history is not None:
-                    call.shown = await self._history.call_fields(server_name, tool_name, arguments, large=large)
+                    known = call.written.get("arguments")
+                    call.shown = await self._history.call_fields(server_name, tool_name, arguments, known, large=large)
                 yield call
         except BaseException as exc:
             call.fail(type(exc).__name__, outcome="cancelled")
