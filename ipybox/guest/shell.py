@@ -68,7 +68,7 @@ class GuestEvents(EventManager):
 
 
 class GuestCompiler(XCachingCompiler):
-    """Numbers the cells in tracebacks. IPython itself counts only cells that its history stores: none of a kernel."""
+    """Numbers the cells in tracebacks. IPython itself counts only the cells of its history, which is empty."""
 
     #: The number of the current cell.
     number = 0
