@@ -16,7 +16,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 #: What is checked: prefixes of paths.
-CHECKED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/", "skills/", "ipybox/", "plugins/", "benchmarks/")
+CHECKED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    "docs/",
+    "skills/",
+    "ipybox/",
+    "plugins/",
+    "benchmarks/",
+    "examples/",
+)
 
 SKIPPED = ("docs/decisions/", "docs/generated/", "docs/coverage.md", "plugins/package/")
 

@@ -70,6 +70,7 @@ FOLDERS = {
     "soak": ("soak",),
     "test_docs.py": ("slow",),
     "test_generated_docs.py": ("slow",),
+    "test_package.py": ("slow",),
     "test_readme.py": ("slow",),
     "test_real_servers.py": ("slow",),
     "tool_exec": ("python",),

@@ -107,7 +107,11 @@ def test_events_that_are_shown_are_those_of_the_script(tmp_path: Path):
     assert written == [steady(json.loads(line)) | hashes for line in shown.splitlines()]
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("decisions/*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("decisions/*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
