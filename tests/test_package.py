@@ -30,7 +30,7 @@ import ipybox
 
 assert ipybox.__file__.startswith(sys.prefix), ipybox.__file__
 with Executor(sandbox={sandbox}) as executor:
-    print(executor.execute("import ipybox.guest; ipybox.guest.__file__").text.strip("'"))
+    print(executor.run("import ipybox.guest; ipybox.guest.__file__").text.strip("'"))
 """
 
 
@@ -62,14 +62,14 @@ def test_wheel_contains_the_package_and_nothing_else(built: Path):
     assert "ipybox/py.typed" in names
     assert license_text == (ROOT / "LICENSE").read_bytes()
     assert (metadata["Version"], metadata["License-Expression"]) == (VERSION, "Apache-2.0")
-    assert metadata.get_payload() == (ROOT / "README.md").read_text()
+    assert metadata.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
 
 
 def test_sdist_contains_what_the_wheel_is_made_of(built: Path):
     with tarfile.open(built / f"ipybox-{VERSION}.tar.gz") as sdist:
         names = {member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile()}
 
-    about = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", ".gitignore", "constraints.txt", "pyproject.toml"}
+    about = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", ".gitignore", "pyproject.toml"}
     assert names == sources() | about
 
 
@@ -84,10 +84,13 @@ def test_wheel_works_in_an_environment_that_has_only_its_dependencies(built: Pat
     (packages,) = (environment / "lib").glob("python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
 
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+
     script = CELL.format(sandbox=mode.sandbox)
-    run = subprocess.run([python, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
+    run = subprocess.run([python, "-c", script], cwd=workspace, capture_output=True, text=True, timeout=TIMEOUT)
     program = [environment / "bin" / "ipybox", "--version"]
-    version = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
+    version = subprocess.run(program, cwd=workspace, capture_output=True, text=True, timeout=TIMEOUT)
 
     assert run.returncode == 0, run.stderr
     assert Path(run.stdout.strip()).is_relative_to(packages)
