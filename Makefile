@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench docs recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -105,6 +105,10 @@ bench: $(VENV)/dev.stamp .npm/dev.stamp
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 	$(BIN)/python docs/option_reference.py $(ARGS)
+
+# The recording of the README, after a change of what the demo shows.
+recording: $(VENV)/dev.stamp .npm/demo.stamp
+	PATH="$(CURDIR)/$(BIN):$(NODE_BIN):$$PATH" $(BIN)/python docs/record_terminal.py docs/demo.svg ipybox demo
 
 clean:
 	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .npm .servers

@@ -69,6 +69,7 @@ FOLDERS = {
     "security/test_processes.py": ("security", "user"),
     "soak": ("soak",),
     "test_docs.py": ("slow",),
+    "test_examples.py": ("slow",),
     "test_generated_docs.py": ("slow",),
     "test_package.py": ("slow",),
     "test_readme.py": ("slow",),

@@ -108,7 +108,7 @@ def test_events_that_are_shown_are_those_of_the_script(tmp_path: Path):
 
 
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
     *sorted(DOCS.glob("*.md")),
     *sorted(DOCS.glob("decisions/*.md")),
 ]
