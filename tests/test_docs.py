@@ -115,7 +115,7 @@ def test_events_that_are_shown_are_those_of_the_script(tmp_path: Path):
 
 
 PAGES = [
-    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
     *sorted(page for pattern in ("*.md", "api/*.md", "decisions/*.md") for page in DOCS.glob(pattern)),
 ]
 
