@@ -293,7 +293,11 @@ def _registered(modules: "ToolModules", place: str) -> list[str]:
 def _unchanged_logging() -> Generator[None]:
     """Keeps the SDK's server from configuring the logging of the application, for which it would also import rich."""
     names = sdk_server.__dict__
-    configure, names["configure_logging"] = names["configure_logging"], _leave_unchanged
+    configure = names.get("configure_logging")  # no public name of the SDK, which may rename it
+    if configure is None:
+        yield
+        return
+    names["configure_logging"] = _leave_unchanged
     try:
         yield
     finally:
