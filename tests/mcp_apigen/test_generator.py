@@ -43,6 +43,9 @@ class FakeClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         pass
 
     async def list_tools(self) -> list[mcp_types.Tool]:
