@@ -174,7 +174,7 @@ class CellRunner:
             try:
                 client = await _within(deadline, self._kernel.surviving_kernel())
                 self._kernel_id = client.kernel_id
-                with self._kernel.gateway.cell(self._kernel_id, deadline.expire):
+                with self._kernel.gateway.measure_cell(self._kernel_id, deadline.expire):
                     reply = await client.read(name, deadline)
             except ExecutionError as exc:
                 self._kernel.check_running()
@@ -196,7 +196,7 @@ class CellRunner:
         client = await self._ready_kernel(cell.deadline)
         self._approvals.approver = cell.approver
         self._kernel_id = client.kernel_id
-        with self._kernel.gateway.cell(self._kernel_id, cell.deadline.expire):
+        with self._kernel.gateway.measure_cell(self._kernel_id, cell.deadline.expire):
             output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
         result = replace(self._noticed(output, cell), cell=record.executed)
         record.succeed(result)

@@ -37,14 +37,14 @@ async def stream_cell(
     events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display | Clear]
     events = BoundedQueue(MAX_WAITING_CHUNKS)
 
-    async def ask(request: "ApprovalRequest") -> None:
+    async def offer(request: "ApprovalRequest") -> None:
         if chunks and kernel.client is not None:
             await kernel.client.until_put_out(request.output_mark)
         events.put(request)
 
     deadline = Deadline(timeout)
     inputs = await encode_inputs(variables, env)
-    cell = Cell(code, deadline, ask, events.put_or_drop if chunks else None, inputs)
+    cell = Cell(code, deadline, offer, events.put_or_drop if chunks else None, inputs)
 
     async def run() -> None:
         events.put(await runner.run(cell))

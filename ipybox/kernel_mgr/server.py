@@ -218,7 +218,7 @@ class KernelGateway:
         return self._process.link.connect()
 
     @contextlib.contextmanager
-    def cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+    def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
         """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
         self._cells[kernel_id] = on_cpu_exceeded
         if self._watch is not None:
