@@ -93,9 +93,11 @@ class WatchedProvisioner(LocalProvisioner):
             # The process stays a zombie, so that its group id can't be taken before the group is killed.
             with contextlib.suppress(ChildProcessError):  # reaped elsewhere, so it has ended
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        self._kill_all(pid)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
-            loop.call_soon_threadsafe(self._ended)
+        try:
+            self._kill_all(pid)
+        finally:  # whatever fails: a cell must not wait for a kernel that is gone
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
+                loop.call_soon_threadsafe(self._ended)
 
     def _ended(self) -> None:
         assert self.process is not None

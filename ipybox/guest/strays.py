@@ -129,9 +129,11 @@ def _below(process: int) -> set[int]:
 
 def _children(process: int) -> list[int]:
     found: list[int] = []
-    for children in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):
-            found += map(int, children.read_text().split())
+    tasks = f"/proc/{process}/task"
+    with suppress(OSError):  # the process has ended, or its thread: at any moment
+        for task in os.listdir(tasks):
+            with suppress(OSError):
+                found += map(int, Path(tasks, task, "children").read_text().split())
     return found
 
 
