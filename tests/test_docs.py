@@ -1,7 +1,7 @@
 """Executes the Python of `docs/`, and checks that its examples are what the text shows.
 
-`docs/sdk.md` is tested with the README, after whose install line its examples work. A text block after a script is its
-output; at most one line is between them.
+`docs/sdk.md` and `docs/outputs.md` are tested with the README, after whose install line their examples work. A text
+block after a script is its output; at most one line is between them.
 """
 
 import json
@@ -31,7 +31,7 @@ SCRIPT = re.compile(
 )
 SCRIPTS = [
     pytest.param(*match.groups(), id=f"{page.stem}_{number}")
-    for page in sorted({*DOCS.glob("*.md")} - {DOCS / "sdk.md"})
+    for page in sorted({*DOCS.glob("*.md")} - {DOCS / "sdk.md", DOCS / "outputs.md"})
     for number, match in enumerate(SCRIPT.finditer(page.read_text()))
 ]
 
@@ -71,7 +71,7 @@ def test_settings_that_are_shown_are_those_of_the_example():
 
 
 def test_imports_and_settings_that_replace_those_of_an_earlier_ipybox_work(tmp_path: Path):
-    page = (DOCS / "migration.md").read_text()
+    page = "".join((DOCS / f"{name}.md").read_text() for name in ("migration", "migration-server"))
     after = re.findall(r"^\| `from [^|]*\|([^|]*)\|$", page, re.MULTILINE)
     imports = [line for cell in after for line in re.findall(r"`(from ipybox[\w.]* import [\w, ]+)`", cell)]
     (settings,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -146,7 +146,7 @@ def test_decisions_are_numbered_and_dated():
 
 
 def test_every_test_that_the_sandboxs_promises_name_is_there():
-    named = re.findall(r"`(tests/[\w/]+(?:\.py)?|\.ci/run)`", (DOCS / "sandbox.md").read_text())
+    named = re.findall(r"`(tests/[\w/]+(?:\.py)?|\.ci/run)`", (DOCS / "sandbox-promises.md").read_text())
 
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).exists()] == []
