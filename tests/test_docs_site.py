@@ -20,6 +20,9 @@ from ipybox import errors
 #: Bytes that an agent reads: the list, and everything. Half of the context of a model is about 400 kB.
 MAX_LIST, MAX_FULL = 10_000, 400_000
 
+#: Words of a page: ten minutes at 240 a minute.
+MAX_WORDS = 2_400
+
 #: What people ask for by name.
 NAMED = (
     *("Installation", "Quickstart", "Generating tool APIs", "Executing code", "Sandboxing", "Claude Code plugin"),
@@ -48,6 +51,14 @@ def test_pages_that_people_ask_for_have_these_names():
     titles = re.findall(r"^ *- ([^:]+):", (DOCS.parent / "mkdocs.yml").read_text().partition("\nnav:")[2], re.MULTILINE)
 
     assert [name for name in NAMED if name not in titles] == []
+
+
+def test_no_page_takes_more_than_ten_minutes_to_read():
+    paths = [DOCS / page.path for page in pages_of(load_config()["nav"])]
+    words = {path.name: len(path.read_text().split()) for path in paths if path.exists()}  # one page is made
+
+    assert len(words) > 40
+    assert {name: number for name, number in words.items() if number > MAX_WORDS} == {}
 
 
 def test_relative_links_of_the_pages_lead_to_files_of_the_site(staged: tuple[Path, list[Page]]):
