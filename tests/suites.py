@@ -72,6 +72,7 @@ FOLDERS = {
     "soak": ("soak",),
     "test_docs.py": ("slow",),
     "test_docs_site.py": ("slow",),
+    "test_earlier_guides.py": ("slow",),
     "test_examples.py": ("slow",),
     "test_generated_docs.py": ("slow",),
     "test_package.py": ("slow",),

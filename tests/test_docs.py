@@ -1,12 +1,14 @@
 """Executes the Python of `docs/`, and checks that its examples are what the text shows.
 
-`docs/sdk.md` is tested with the README, after whose install line its examples work. A text block after a script is its
-output; at most one line is between them.
+`docs/sdk.md` and `docs/outputs.md` are tested with the README, after whose install line their examples work. A text
+block after a script is its output; at most one line is between them. `test_generated_docs.py` runs the cells of
+`docs/claude-code-plugin.md`, and `make clients` those of `docs/examples/`.
 """
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.cli.options import parser
 from ipybox.mcp_client.oauth.params import OAuthParams
 from ipybox.mcp_client.params import parse_params
 from ipybox.sandbox.settings import load_settings
@@ -25,13 +28,15 @@ from tests.servers import ROOT
 #: As in an activated environment.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 DOCS = ROOT / "docs"
+#: Pages whose scripts other tests run.
+ELSEWHERE = {DOCS / f"{name}.md" for name in ("sdk", "outputs", "claude-code-plugin")}
 #: A script, and the output that the page shows for it.
 SCRIPT = re.compile(
     r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
 SCRIPTS = [
     pytest.param(*match.groups(), id=f"{page.stem}_{number}")
-    for page in sorted({*DOCS.glob("*.md")} - {DOCS / "sdk.md"})
+    for page in sorted({*DOCS.glob("*.md")} - ELSEWHERE)
     for number, match in enumerate(SCRIPT.finditer(page.read_text()))
 ]
 
@@ -59,6 +64,37 @@ def test_script_of_the_documentation_runs(script: str, shown: str | None, tmp_pa
         assert done.stdout == shown
 
 
+def commands_of(page: str) -> list[list[str]]:
+    """Returns the arguments of each `ipybox` that a page shows, in a shell or in an MCP client's configuration."""
+    shell = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    lines = [line for block in shell for line in block.splitlines() if line.startswith("ipybox")]
+    configured = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
+    servers = [server for each in configured for server in each.get("mcpServers", {}).values() if "command" in server]
+    assert {server["command"] for server in servers} <= {"ipybox"}
+    return [*(shlex.split(line, comments=True)[1:] for line in lines), *(server["args"] for server in servers)]
+
+
+def test_commands_that_are_shown_have_options_that_exist():
+    commands = [
+        command for page in (ROOT / "README.md", *DOCS.glob("*.md")) for command in commands_of(page.read_text())
+    ]
+
+    assert len(commands) > 20
+    for command in commands:
+        parser().parse_args(command)
+
+
+def test_settings_of_plugins_that_are_shown_exist():
+    pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
+    shown = re.findall(r"plugin install (codeact-\w+)@ipybox((?: --config [^ `\n]+)*)", pages)
+    settings = [(plugin, name) for plugin, options in shown for name in re.findall(r"--config (\w+)=", options)]
+
+    assert len(settings) > 2
+    for plugin, name in settings:
+        manifest = json.loads((ROOT / "plugins" / plugin / ".claude-plugin" / "plugin.json").read_text())
+        assert name in manifest["userConfig"]
+
+
 def test_settings_that_are_shown_are_those_of_the_example():
     shown = re.findall(r"^```json\n(.*?)^```$", (DOCS / "sandbox.md").read_text(), re.MULTILINE | re.DOTALL)
 
@@ -71,7 +107,7 @@ def test_settings_that_are_shown_are_those_of_the_example():
 
 
 def test_imports_and_settings_that_replace_those_of_an_earlier_ipybox_work(tmp_path: Path):
-    page = (DOCS / "migration.md").read_text()
+    page = "".join((DOCS / f"{name}.md").read_text() for name in ("migration", "migration-server"))
     after = re.findall(r"^\| `from [^|]*\|([^|]*)\|$", page, re.MULTILINE)
     imports = [line for cell in after for line in re.findall(r"`(from ipybox[\w.]* import [\w, ]+)`", cell)]
     (settings,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -146,7 +182,7 @@ def test_decisions_are_numbered_and_dated():
 
 
 def test_every_test_that_the_sandboxs_promises_name_is_there():
-    named = re.findall(r"`(tests/[\w/]+(?:\.py)?|\.ci/run)`", (DOCS / "sandbox.md").read_text())
+    named = re.findall(r"`(tests/[\w/]+(?:\.py)?|\.ci/run)`", (DOCS / "sandbox-promises.md").read_text())
 
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).exists()] == []

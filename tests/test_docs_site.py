@@ -4,18 +4,24 @@ They need nothing that makes HTML: `make docs-site` installs that.
 """
 
 import inspect
+import json
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from docs.site.build import add_markdown, stage
 from docs.site.links import broken_links
+from docs.site.offline import add_offline_search
 from docs.site.pages import DOCS, OPTIONAL, Page, load_config, pages_of
 from ipybox import errors
 
 #: Bytes that an agent reads: the list, and everything. Half of the context of a model is about 400 kB.
 MAX_LIST, MAX_FULL = 10_000, 400_000
+
+#: Words of a page: ten minutes at 240 a minute.
+MAX_WORDS = 2_400
 
 #: What people ask for by name.
 NAMED = (
@@ -45,6 +51,14 @@ def test_pages_that_people_ask_for_have_these_names():
     titles = re.findall(r"^ *- ([^:]+):", (DOCS.parent / "mkdocs.yml").read_text().partition("\nnav:")[2], re.MULTILINE)
 
     assert [name for name in NAMED if name not in titles] == []
+
+
+def test_no_page_takes_more_than_ten_minutes_to_read():
+    paths = [DOCS / page.path for page in pages_of(load_config()["nav"])]
+    words = {path.name: len(path.read_text().split()) for path in paths if path.exists()}  # one page is made
+
+    assert len(words) > 40
+    assert {name: number for name, number in words.items() if number > MAX_WORDS} == {}
 
 
 def test_relative_links_of_the_pages_lead_to_files_of_the_site(staged: tuple[Path, list[Page]]):
@@ -84,6 +98,23 @@ def test_agents_get_signatures_and_docstrings(staged: tuple[Path, list[Page]]):
     assert "approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails" in text
 
 
+def test_pages_opened_from_the_disk_have_index_and_worker_of_the_search_in_a_script(tmp_path: Path):
+    (tmp_path / "search.json").write_text('{"items": [{"title": "\u2028 <p>"}]}')
+    workers = tmp_path / "assets" / "javascripts" / "workers"
+    workers.mkdir(parents=True)
+    (workers / "search.0123.min.js").write_text('self.postMessage("ready")')
+
+    add_offline_search(tmp_path)
+
+    index, _, rest = (tmp_path / "search.js").read_text().removeprefix("var __index = ").partition(";\n")
+    assert json.loads(index) == {"items": [{"title": "\u2028 <p>"}]}
+    assert json.dumps('self.postMessage("ready")') in rest
+
+
+def test_pages_ask_no_other_host_for_facts_about_the_repository(staged: tuple[Path, list[Page]]):
+    assert "repo_url" not in yaml.safe_load((staged[0] / "mkdocs.yml").read_text())
+
+
 def test_each_error_is_in_troubleshooting():
     page = (DOCS / "troubleshooting.md").read_text()
     classes = [
@@ -94,6 +125,16 @@ def test_each_error_is_in_troubleshooting():
 
     assert len(classes) > 10
     assert [name for name in classes if f"\n| `{name}` |" not in page] == []
+
+
+def test_each_finding_of_doctor_is_in_troubleshooting():
+    source = "".join(path.read_text() for path in (DOCS.parent / "ipybox").glob("*/*.py"))
+    named = re.findall(r'\b(?:Finding|Program)\(\s*"([\w -]+)"|^ +what = "([\w -]+)"$', source, re.MULTILINE)
+    page = (DOCS / "troubleshooting.md").read_text().partition("## Findings of")[2].partition("\n## ")[0]
+
+    findings = {first or second for first, second in named}
+    assert {"srt", "user namespaces", "docker image", "socat"} <= findings
+    assert [name for name in sorted(findings) if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,16 @@ SERVER: dict[str, Any] = {"command": sys.executable, "args": [str(STAND_IN)]}
 in_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 
+def cells(page: Path) -> list[tuple[str, str]]:
+    """Returns the cells of a page, each with the output that is shown for it, if any."""
+    pattern = r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?"
+    return re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+#: Those of the four prompts.
+PLUGIN_CELLS = cells(ROOT / "docs" / "claude-code-plugin.md")
+
+
 def appended_part() -> str:
     """What an agent has appended to the tool module."""
     original = (PACKAGE / "search_repositories_orig.py").read_text()
@@ -193,7 +203,7 @@ async def test_run_parsed_of_the_example_returns_the_repositories_as_objects(exa
     code = """
 from mcptools.github.search_repositories import Order, Params, Sort, run_parsed
 result = run_parsed(Params(query="user:octocat", sort=Sort.stars, order=Order.desc))
-print(json.dumps([result.total, [[r.name, r.stars, r.url, r.language] for r in result.repositories]]))
+print(json.dumps([result.total, [[r.name, r.stargazers_count, r.url, r.language] for r in result.repositories]]))
 """
     expected = [
         [item["name"], item["stargazers_count"], item["html_url"], item.get("language", "")]
@@ -232,13 +242,58 @@ print(json.dumps([[repo.model_dump() for repo in run("torvalds")], len(run("octo
 
 
 @in_module_loop
+async def test_cells_that_chain_the_tools_print_stars_and_commits(example: CodeExecutor):
+    """With the names of GitHub's own fields, both from the text and from the parsed result."""
+    search = """
+import json
+from mcptools.github import list_commits, search_repositories
+
+params = search_repositories.Params(
+    query="user:torvalds",
+    sort=search_repositories.Sort.stars,
+    order=search_repositories.Order.desc,
+    perPage=10,
+    minimal_output=False,
+)
+found = json.loads(search_repositories.run(params))
+top = found["items"][:3]
+for repo in top:
+    print(f"{repo['name']}: {repo['stargazers_count']}")
+"""
+    chain = """
+for repo in search_repositories.run_parsed(params).repositories[:3]:
+    print(f"{repo.name}: {repo.stargazers_count}")
+    commits = json.loads(list_commits.run(list_commits.Params(owner="torvalds", repo=repo.name, perPage=5)))
+    for commit in commits[:5]:
+        print(commit["sha"][:7], commit["commit"]["message"].split("\\n")[0], commit["html_url"])
+"""
+    top = [f"{item['name']}: {item['stargazers_count']}" for item in await most_starred("torvalds", 3)]
+
+    assert (await example.execute(search, timeout=WAIT)).text == "\n".join(top)
+    lines = ((await example.execute(chain, timeout=WAIT)).text or "").splitlines()
+    assert lines[::6] == top
+    (newest, *_) = await whole_history("torvalds", top[0].partition(":")[0])
+    assert lines[1].split()[0] == newest["sha"][:7]
+    assert lines[1].endswith(newest["html_url"])
+
+
+@in_module_loop
 async def test_snippet_of_the_example_runs(example: CodeExecutor):
-    (snippet,) = re.findall(r"^```python\n(.*?)^```$", (GENERATED / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    ((snippet, _),) = cells(GENERATED / "README.md")
     top = await most_starred("torvalds", 2)
 
     lines = ((await example.execute(snippet, timeout=WAIT)).text or "").splitlines()
 
     assert [line.split()[:2] for line in lines] == [[item["name"], str(item["stargazers_count"])] for item in top]
+
+
+@in_module_loop
+@pytest.mark.parametrize(("cell", "shown"), PLUGIN_CELLS)
+async def test_cell_of_the_plugins_page_prints_what_is_shown(cell: str, shown: str, example: CodeExecutor):
+    text = (await example.execute(cell, timeout=WAIT)).text or ""
+
+    assert text
+    assert shown in ("", text + "\n")
 
 
 @in_module_loop

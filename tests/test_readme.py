@@ -20,7 +20,10 @@ README = (ROOT / "README.md").read_text()
 #: What a new user reads, in this order.
 PAGES = (
     README,
-    *((ROOT / "docs" / f"{name}.md").read_text() for name in ("sdk", "claude-code", "mcp-server", "uninstall")),
+    *(
+        (ROOT / "docs" / f"{name}.md").read_text()
+        for name in ("sdk", "outputs", "claude-code", "mcp-server", "uninstall")
+    ),
 )
 
 #: Seconds to install, and to run one block.

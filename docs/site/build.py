@@ -21,6 +21,7 @@ import yaml
 from docs.site.api_markdown import with_api
 from docs.site.links import broken_links
 from docs.site.llms import llms_full_txt, llms_txt
+from docs.site.offline import add_offline_search
 from docs.site.pages import DOCS, ROOT, Page, decisions_index, load_config, pages_of, with_site_links
 
 SITE = ROOT / "site"
@@ -38,7 +39,7 @@ def stage(directory: Path) -> list[Page]:
     copied = [path.relative_to(DOCS).as_posix() for pattern in COPIED for path in DOCS.glob(pattern)]
     known = {*texts, *copied}
     for path, text in texts.items():
-        _write(directory / "docs" / path, with_site_links(text, path, known, config["repo_url"]))
+        _write(directory / "docs" / path, with_site_links(text, path, known, config["extra"]["repository"]))
     for path in copied:
         (directory / "docs" / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(DOCS / path, directory / "docs" / path)
@@ -68,6 +69,7 @@ def build(site: Path) -> list[str]:
         command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", "mkdocs.yml"]
         subprocess.run(command, cwd=staged, check=True)
         add_markdown(staged, staged / "site", pages)
+        add_offline_search(staged / "site")
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(staged / "site", site)
     return broken_links(site)

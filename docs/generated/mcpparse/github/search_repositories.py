@@ -23,8 +23,8 @@ def parse(result: str) -> ParseResult:
                     # GitHub leaves out what a repository doesn't have, or says null.
                     description=item.get("description") or "",
                     language=item.get("language") or "",
-                    stars=item["stargazers_count"],
-                    forks=item["forks_count"],
+                    stargazers_count=item["stargazers_count"],
+                    forks_count=item["forks_count"],
                     updated_at=item["updated_at"],
                 )
                 for item in document["items"]

@@ -40,8 +40,8 @@ class Repository(BaseModel):
     """Empty if it has none."""
     language: str
     """Empty if GitHub has recognized none."""
-    stars: int
-    forks: int
+    stargazers_count: int
+    forks_count: int
     updated_at: str
     """In ISO 8601."""
 

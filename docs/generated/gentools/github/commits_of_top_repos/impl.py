@@ -28,7 +28,7 @@ def _with_commits(last_n_commits: int, repository: search_repositories.Repositor
     listed = list_commits.run(list_commits.Params(owner=owner, repo=name, perPage=last_n_commits))
     return Repo(
         name=repository.name,
-        stars=repository.stars,
+        stars=repository.stargazers_count,
         url=repository.url,
         commits=[
             Commit(
