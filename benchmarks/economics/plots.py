@@ -56,7 +56,7 @@ def parts(data: Economics, tools: int) -> str:
 
     The axis of a task ends where the longest bar other than that of JSON tools does; a longer one is cut off.
     """
-    shown = [part for part in PARTS if part != "skill"]
+    shown: list[Part] = [part for part in PARTS if part != "skill"]
     with _matplotlib.rc_context(plots.SETTINGS):
         height = 0.5 + len(TASKS) * ROW
         canvas = _canvas(height)
@@ -121,9 +121,13 @@ def _scale(axes: Any, counts: Sequence[int]) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.set_xticks([], minor=True)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,g}k"))
+    axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("tools")
+
+
+def _thousands(value: float, _: object) -> str:
+    return f"{value / 1000:,g}k"
 
 
 def _legend(canvas: Any, entries: Sequence[tuple[str, str]], y: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.conversation import BYTES
 from benchmarks.economics.measure import measure, origin
-from benchmarks.economics.results import Economics, Session, Size
+from benchmarks.economics.results import Economics, Part, Session, Size
 from benchmarks.economics.tasks import ONE_CALL
 from tests.servers import ROOT
 
@@ -42,7 +42,8 @@ def test_a_task_takes_as_many_bytes_as_the_data_say(data: Economics):
 
 
 def test_the_price_counts_what_is_new_repeated_and_written():
-    first, second = {"definitions": Size(40, 10), "code": Size(0, 0)}, {"definitions": Size(40, 10), "code": Size(8, 2)}
+    first: dict[Part, Size] = {"definitions": Size(40, 10), "code": Size(0, 0)}
+    second: dict[Part, Size] = {"definitions": Size(40, 10), "code": Size(8, 2)}
     session = Session(task="loop", way="code", tools=10, requests=[first, second])
 
     assert session.price() == pytest.approx(12 * 1.25 + 10 * 0.1 + 2 * 5)
