@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick docs docs-site recording clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick economics docs docs-site recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -117,6 +117,12 @@ bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
 	$(BENCH) --performance --quick --json .bench/results.json $(ARGS)
 	$(BENCH).performance write .bench/results.json --docs .bench
 
+# What tasks cost a model, for half an hour: it writes docs/economics.md. ARGS="--tasks loop --counts 10" measures only
+# these again.
+economics: $(VENV)/dev.stamp .npm/dev.stamp .venv-tokens/stamp
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks.economics measure .venv-tokens/bin/python $(ARGS)
+	$(BIN)/python -m benchmarks.economics write
+
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 	$(BIN)/python docs/option_reference.py $(ARGS)
@@ -126,12 +132,13 @@ docs: $(VENV)/dev.stamp
 docs-site: $(VENV)/docs.stamp
 	$(BIN)/python -m docs.site.build
 
-# The recording of the README, after a change of what the demo shows.
-recording: $(VENV)/dev.stamp .npm/demo.stamp
+# The recordings of the README and of docs/approvals.md, after a change of what they show.
+recording: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(CURDIR)/$(BIN):$(NODE_BIN):$$PATH" $(BIN)/python docs/record_terminal.py docs/demo.svg ipybox demo
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.record_approval docs/approval.svg
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .npm .servers .bench site
+	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -161,6 +168,12 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 .venv-peer/stamp:
 	$(PYTHON) -m venv .venv-peer
 	.venv-peer/bin/python -m pip install --quiet 'ipybox==0.9.2' 'mcp<2'
+	@touch $@
+
+# A tokenizer and its vocabulary, without what else the packages need.
+.venv-tokens/stamp:
+	$(PYTHON) -m venv .venv-tokens
+	.venv-tokens/bin/python -m pip install --quiet --no-deps 'anthropic==0.38.0' 'tokenizers>=0.20,<1'
 	@touch $@
 
 # The demo goes without node where there is none.

@@ -11,12 +11,12 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks import example
-from benchmarks.conversation import Conversation
+from benchmarks.conversation import Conversation, Recorded
 from benchmarks.measurement import Limit, Measurement, Samples, Setting
 from tests.claude.api import Request, text, tool
 from tests.claude.cli import Home, publish
@@ -34,6 +34,9 @@ SAVED = ROOT / "docs" / "generated"
 
 #: Milliseconds that the plugin's first start may take.
 FIRST_START = "110000"
+
+#: Has the client wait for MCP servers before its first request, so that it always has the names of deferred tools.
+PATIENCE = {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "30000"}
 
 #: Bytes of a token, roughly.
 TOKEN_BYTES = 4
@@ -59,6 +62,9 @@ ALLOWED = f"mcp__plugin_{example.PLUGIN}_ipybox"
 Way = Literal["last", "all"]
 
 Done = dict[Means, Conversation]
+
+#: How a client starts servers, by their names.
+Servers = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def measure(_setting: Setting, way: Way) -> Samples:
         remarks += _beside_tool_search(measured)
         remarks += [
             f"output parser, {means}: {done.all:,} B in {len(done.requests)} requests; "
-            f"the model wrote {done.written:,} B"
+            f"the model wrote {done.written[-1]:,} B"
             for means, done in measured.parsers.items()
         ]
     return Samples({"floor": [floor], "ipybox": [ours]}, remarks)
@@ -116,7 +122,7 @@ def conversations() -> Conversations:
 
 
 class Clients:
-    """Claude Code, plain and with the plugin.
+    """Claude Code, plain, with its tool search, and with the plugin.
 
     Args:
         directory: An empty one.
@@ -124,109 +130,139 @@ class Clients:
 
     def __init__(self, directory: Path):
         self._directory = directory
-        repository = publish(directory)
-        self._plain = self._home("plain", repository)
-        self._searching = self._home("searching", repository)
-        self._searching.env["ENABLE_TOOL_SEARCH"] = "true"  # it is off where the API isn't the real one
-        self._coding = self._home("coding", repository)
+        self._bares: dict[tuple[Path, str], Request] = {}
+        self._repository = publish(directory)
+        self.plain = self._home("plain", self._repository)
+        self.searching = self._home("searching", self._repository)
+        self.searching.env["ENABLE_TOOL_SEARCH"] = "true"  # it is off where the API isn't the real one
+        for home in (self.plain, self.searching):
+            home.env |= PATIENCE
+
+    @cached_property
+    def _coding(self) -> Home:
+        home = self._home("coding", self._repository)
         # The first start makes the plugin's environment, which the client of a busy machine would not wait for.
-        self._coding.env |= {"MCP_TIMEOUT": FIRST_START, "MCP_CONNECT_TIMEOUT_MS": FIRST_START}
-        self._coding.marketplace_add()
-        self._coding.install(example.PLUGIN)
-        self._coding.mcp_list(self._workspace("first"))
+        home.env |= {"MCP_TIMEOUT": FIRST_START, "MCP_CONNECT_TIMEOUT_MS": FIRST_START}
+        home.marketplace_add()
+        home.install(example.PLUGIN)
+        home.mcp_list(self.workspace("first"))
+        return home
 
     def compare(self, count: int) -> Done:
         """Has the documented example done with a server of so many tools."""
         task = example.DOCUMENTED
-        server = _server(count)
-        loaded = server | {"alwaysLoad": True}
-        workspace = self._workspace(f"coding-{count}")
-        self._register(server, workspace)
-        done: Done = {
-            "JSON tools": self._with_json(self._plain, f"plain-{count}", loaded, task, example.json_tools(task)),
-            "code": self._with_code(workspace, task, example.code(task)),
+        server = {example.SERVER: github(count)}
+        loaded = {example.SERVER: github(count) | {"alwaysLoad": True}}
+        workspace = self.workspace(f"coding-{count}")
+        self.register(server, workspace)
+        done: dict[Means, Recorded] = {
+            "JSON tools": self._with_json(self.plain, f"plain-{count}", loaded, task, example.json_tools(task)),
+            "code": self.with_code(workspace, task.prompt, example.code(task)),
         }
         if count == TOOLS:
             package = str(workspace / "mcptools" / example.SERVER)
             in_turn, search = example.json_tools_in_turn(task), example.tool_search(task)
             done |= {
-                "JSON tools in turn": self._with_json(self._plain, "in-turn", loaded, task, in_turn),
-                "tool search": self._with_json(self._searching, "searching", server, task, search),
-                "code, skill loaded": self._with_code(workspace, task, example.code_with_skill(task)),
-                "code, a look first": self._with_code(workspace, task, example.code_with_look(task)),
-                "code, files read": self._with_code(workspace, task, example.code_and_files(task, package)),
+                "JSON tools in turn": self._with_json(self.plain, "in-turn", loaded, task, in_turn),
+                "tool search": self._with_json(self.searching, "searching", server, task, search),
+                "code, skill loaded": self.with_code(workspace, task.prompt, example.code_with_skill(task)),
+                "code, a look first": self.with_code(workspace, task.prompt, example.code_with_look(task)),
+                "code, files read": self.with_code(workspace, task.prompt, example.code_and_files(task, package)),
             }
         shutil.copytree(SAVED / "gentools", workspace / "gentools", ignore=shutil.ignore_patterns("__pycache__"))
-        done["saved action"] = self._with_code(workspace, task, example.saved_action(task))
-        return done
+        done["saved action"] = self.with_code(workspace, task.prompt, example.saved_action(task))
+        return _measured(done)
 
     def beside_search(self, task: example.Task, count: int) -> Done:
         """Has a task done by code and by the client's tool search, with a server of so many tools."""
-        server = _server(count)
+        server = {example.SERVER: github(count)}
         place = f"{task.repositories}-of-{task.owner}"
-        workspace = self._workspace(f"coding-{place}")
-        self._register(server, workspace)
+        workspace = self.workspace(f"coding-{place}")
+        self.register(server, workspace)
         search = example.tool_search(task)
-        return {
-            "tool search": self._with_json(self._searching, f"searching-{place}", server, task, search),
-            "code": self._with_code(workspace, task, example.code(task)),
-        }
+        return _measured(
+            {
+                "tool search": self._with_json(self.searching, f"searching-{place}", server, task, search),
+                "code": self.with_code(workspace, task.prompt, example.code(task)),
+            }
+        )
 
     def make_parsers(self) -> dict[example.Making, Conversation]:
         """Has an output parser made in each way."""
         page = str(self._coding.plugin_root(example.PLUGIN) / "skills" / "codeact" / "references" / "output-parsers.md")
         made: dict[example.Making, Conversation] = {}
         for making in example.MAKINGS:
-            workspace = self._workspace(f"parser-{len(made)}")
-            self._register(_server(COUNTS[0]), workspace, parser=False)
-            made[making] = self._with_code(workspace, example.PARSER, example.parser(page, making))
+            workspace = self.workspace(f"parser-{len(made)}")
+            self.register({example.SERVER: github(COUNTS[0])}, workspace, parser=False)
+            done = self.with_code(workspace, example.PARSER.prompt, example.parser(page, making))
+            made[making] = done.measured()
         return made
 
-    def _register(self, server: Mapping[str, Any], workspace: Path, *, parser: bool = True) -> None:
-        """Registers the server, and by default gives the tool of the example its output parser."""
-        params = {"command": server["command"], "args": server["args"]}
-        use = tool("register_mcp_server", server_name=example.SERVER, server_params=params)
-        self._coding.session("Register it", [[use], [text("Done.")]], workspace, allowed=[ALLOWED])
+    def register(self, servers: Servers, workspace: Path, *, parser: bool = True) -> Recorded:
+        """Registers servers in a session, and by default gives the tool of the example its output parser."""
+        uses = [
+            tool(
+                "register_mcp_server",
+                server_name=name,
+                server_params={"command": server["command"], "args": server["args"]},
+            )
+            for name, server in servers.items()
+        ]
+        registered = self.with_code(workspace, "Register it", {"register": uses, "answer": [text("Done.")]})
         if parser:
             _add_parser(workspace)
+        return registered
+
+    def with_json(self, home: Home, workspace: Path, servers: Servers, prompt: str, script: example.Script) -> Recorded:
+        """Runs a session in which the servers are the client's."""
+        bare = self._bare(home, workspace, prompt)
+        for name, server in servers.items():
+            home.claude("mcp", "add-json", "--scope", "local", name, json.dumps(server), cwd=workspace)
+        allowed = [*(f"mcp__{name}" for name in servers), "ToolSearch"]
+        session = home.session(prompt, [*script.values()], workspace, allowed=allowed)
+        return Recorded(session.requests, bare, [*script][:-1])
+
+    def with_code(self, workspace: Path, prompt: str, script: example.Script) -> Recorded:
+        """Runs a session with the plugin."""
+        bare = self._bare(self.plain, workspace, prompt)
+        allowed = [ALLOWED, "Skill", "Read", "Bash"]
+        session = self._coding.session(prompt, [*script.values()], workspace, allowed=allowed)
+        return Recorded(session.requests, bare, [*script][:-1])
+
+    def workspace(self, name: str) -> Path:
+        """Makes a workspace."""
+        workspace = self._directory / "workspaces" / name
+        workspace.mkdir(parents=True)
+        return workspace
 
     def _with_json(
-        self, home: Home, name: str, server: Mapping[str, Any], task: example.Task, script: example.Script
-    ) -> Conversation:
-        workspace = self._workspace(name)
-        bare = _bare(home, workspace, task)
-        home.claude("mcp", "add-json", "--scope", "local", example.SERVER, json.dumps(server), cwd=workspace)
-        allowed = [f"mcp__{example.SERVER}", "ToolSearch"]
-        session = home.session(task.prompt, [*script.values()], workspace, allowed=allowed)
-        return Conversation.of(session.requests, bare, [*script][:-1])
+        self, home: Home, name: str, servers: Servers, task: example.Task, script: example.Script
+    ) -> Recorded:
+        return self.with_json(home, self.workspace(name), servers, task.prompt, script)
 
-    def _with_code(self, workspace: Path, task: example.Task, script: example.Script) -> Conversation:
-        bare = _bare(self._plain, workspace, task)
-        allowed = [ALLOWED, "Skill", "Read", "Bash"]
-        session = self._coding.session(task.prompt, [*script.values()], workspace, allowed=allowed)
-        return Conversation.of(session.requests, bare, [*script][:-1])
+    def _bare(self, home: Home, workspace: Path, prompt: str) -> Request:
+        """Returns what the client sends where there is neither server nor plugin, which no workspace changes."""
+        key = (home.path, prompt)
+        if key not in self._bares:
+            script = [[text("I have no tools for that.")]]
+            self._bares[key] = home.session(prompt, script, workspace).requests[0]
+        return self._bares[key]
 
     def _home(self, name: str, repository: Path) -> Home:
         place = self._directory / name
         place.mkdir()
         return Home(place, repository, package_cache=self._directory / "packages")
 
-    def _workspace(self, name: str) -> Path:
-        workspace = self._directory / "workspaces" / name
-        workspace.mkdir(parents=True)
-        return workspace
+
+def _measured(done: Mapping[Means, Recorded]) -> Done:
+    return {means: recorded.measured() for means, recorded in done.items()}
 
 
-def _server(count: int) -> dict[str, Any]:
+def github(count: int) -> dict[str, Any]:
     """Returns how a client starts the stand-in of GitHub's server with so many tools."""
     tools = ["--tools", str(SCHEMAS)] if SCHEMAS.exists() else []
     script = str(ROOT / "tests" / "github_server.py")
     return {"type": "stdio", "command": sys.executable, "args": [script, *tools, "--count", str(count)]}
-
-
-def _bare(home: Home, workspace: Path, task: example.Task) -> Request:
-    """Returns what the client sends where there is neither server nor plugin."""
-    return home.session(task.prompt, [[text("I have no tools for that.")]], workspace).requests[0]
 
 
 def _add_parser(workspace: Path) -> None:

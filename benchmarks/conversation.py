@@ -1,4 +1,4 @@
-"""What of a session of Claude Code reaches the model because of a server or a plugin, in bytes. Pure.
+"""What of a session of Claude Code reaches the model because of a server or a plugin. Pure.
 
 The client sends the whole conversation with each request. So there are two sums: that of the last request, which is
 what the context holds in the end, and that of all of them.
@@ -7,17 +7,48 @@ What the client sends anyway, its own tools and prompt, is measured without serv
 What the model itself says, its uses of tools, is not counted either, but on its own (`Conversation.written`).
 """
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol
 
 from tests.claude.api import Request
 
 
+class Meter(Protocol):
+    """Measures what a model gets."""
+
+    def text(self, text: str) -> int:
+        """Returns how much a text takes."""
+        ...
+
+    def image(self, data: bytes) -> int:
+        """Returns how much an image takes."""
+        ...
+
+
+class Bytes:
+    """Counts bytes as they are sent: text as UTF-8, images as base64."""
+
+    def text(self, text: str) -> int:
+        """Returns the bytes of a text."""
+        return len(text.encode())
+
+    def image(self, data: bytes) -> int:
+        """Returns the bytes of an image."""
+        return len(base64.b64encode(data))
+
+
+BYTES = Bytes()
+
+#: The turn that loads a skill.
+SKILL = "skill"
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Bytes of a request, by what they are: definitions of tools, notices, and the results of each turn's tools.
+    """What a request holds, by what it is: definitions of tools, notices, and the results of each turn's tools.
 
     Notices are the server's instructions, the skill's line in the list of skills, and the names of deferred tools.
     """
@@ -26,7 +57,7 @@ class Cost:
 
     @property
     def total(self) -> int:
-        """All bytes."""
+        """All of it."""
         return sum(self.parts.values())
 
 
@@ -35,25 +66,8 @@ class Conversation:
     """What each request of a session holds because of a server or a plugin."""
 
     requests: Sequence[Cost]
-    written: int = 0
-    """Bytes that the model wrote in order to use tools, which no request's cost has."""
-
-    @classmethod
-    def of(cls, requests: Sequence[Request], bare: Request, turns: Sequence[str]) -> Self:
-        """Returns the conversation of these requests.
-
-        Args:
-            requests: Of a session.
-            bare: The first request of a session with the same prompt, but without server and plugin.
-            turns: What the model has used tools for, turn by turn.
-        """
-        notices = _said(requests[0]) - _said(bare)
-        costs = [Cost({**_defined(requests[0], bare), "notices": notices})]
-        results: dict[str, int] = {}
-        for request, what in zip(requests[1:], turns, strict=True):
-            results[what] = _said(request) + sum(len(result.text.encode()) for result in request.results)
-            costs.append(Cost({**_defined(request, bare), "notices": notices, **results}))
-        return cls(costs, _written(requests[-1]))
+    written: Sequence[int] = ()
+    """What the model has written in order to use tools when it gets a request, which no request's cost has."""
 
     @property
     def last(self) -> Cost:
@@ -62,28 +76,66 @@ class Conversation:
 
     @property
     def all(self) -> int:
-        """Bytes of all requests."""
+        """The sum of all requests."""
         return sum(cost.total for cost in self.requests)
 
 
-def _defined(request: Request, bare: Request) -> dict[str, int]:
-    """Returns the bytes of the definitions that `bare` has not: the server's, and those that the client adds for it."""
+@dataclass(frozen=True)
+class Recorded:
+    """The requests of a session.
+
+    Attributes:
+        requests: In their order.
+        bare: The first request of a session with the same prompt, but without server and plugin.
+        turns: What the model has used tools for, turn by turn.
+    """
+
+    requests: Sequence[Request]
+    bare: Request
+    turns: Sequence[str]
+
+    def measured(self, meter: Meter = BYTES) -> Conversation:
+        """Returns what the requests hold."""
+        first, *others = self.requests
+        notices = _said(first, meter) - _said(self.bare, meter)
+        costs = [Cost({**_defined(first, self.bare, meter), "notices": notices})]
+        results: dict[str, int] = {}
+        for request, what in zip(others, self.turns, strict=True):
+            shown = sum(meter.text(result.text) for result in request.results)
+            results[what] = shown + sum(map(meter.image, _images(request)))
+            if what == SKILL:  # the client says its text
+                results[what] += _said(request, meter)
+            else:
+                notices += _said(request, meter)
+            costs.append(Cost({**_defined(request, self.bare, meter), "notices": notices, **results}))
+        return Conversation(costs, [_written(request, meter) for request in self.requests])
+
+
+def _defined(request: Request, bare: Request, meter: Meter) -> dict[str, int]:
+    """Returns the size of the definitions that `bare` has not: the server's, and those that the client adds for it."""
     sums = {"definitions": 0, "the client's tools for resources": 0}
     for tool in request.body["tools"]:
         if tool["name"] not in bare.tools:
             kind = "definitions" if tool["name"].startswith("mcp__") else "the client's tools for resources"
-            sums[kind] += len(json.dumps(tool, ensure_ascii=False, separators=(",", ":")).encode())
+            sums[kind] += meter.text(json.dumps(tool, ensure_ascii=False, separators=(",", ":")))
     return {kind: number for kind, number in sums.items() if number}
 
 
-def _written(request: Request) -> int:
-    """Returns the bytes of the arguments of all uses of tools."""
+def _written(request: Request, meter: Meter) -> int:
+    """Returns the size of the arguments of all uses of tools."""
     blocks = (
         block for message in request.body["messages"] if message["role"] == "assistant" for block in message["content"]
     )
-    return sum(len(json.dumps(block["input"], ensure_ascii=False).encode()) for block in blocks if "input" in block)
+    return sum(meter.text(json.dumps(block["input"], ensure_ascii=False)) for block in blocks if "input" in block)
 
 
-def _said(request: Request) -> int:
-    """Returns the bytes that the client has sent since the model's last turn, without the results of tools."""
-    return sum(len(block["text"].encode()) for block in request.news if block["type"] == "text")
+def _said(request: Request, meter: Meter) -> int:
+    """Returns the size of what the client has sent since the model's last turn, without the results of tools."""
+    return sum(meter.text(block["text"]) for block in request.news if block["type"] == "text")
+
+
+def _images(request: Request) -> list[bytes]:
+    """Returns the images among the results of the last turn's tools."""
+    results = [block["content"] for block in request.news if block["type"] == "tool_result"]
+    parts = [part for content in results if not isinstance(content, str) for part in content]
+    return [base64.b64decode(part["source"]["data"]) for part in parts if part["type"] == "image"]

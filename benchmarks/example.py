@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 from tests.claude.api import Block, Request, Turn, text, tool
 
@@ -46,6 +46,20 @@ class Task:
     def queries(self) -> tuple[str, ...]:
         """What the model searches for: verb and noun of each step."""
         return ("search repositories", "list commits") if self.commits else ("search repositories",)
+
+
+class Checked(Protocol):
+    """What shows that a cell has printed all that the user asked for."""
+
+    @property
+    def printed(self) -> re.Pattern[str]:
+        """Matches once for each part of the answer."""
+        ...
+
+    @property
+    def parts(self) -> int:
+        """How many parts the answer has."""
+        ...
 
 
 def _find(owner: str, repositories: int) -> str:
@@ -225,7 +239,7 @@ def json_tools(task: Task) -> Script:
     """Returns the script of a model that is given the server's tools."""
     repositories: Script = {"repositories": [_search(task)]}
     if not task.commits:
-        return repositories | {"answer": _then(_ANSWER, found=[r'"name": ?"linux"'])}
+        return repositories | {"answer": then(ANSWER, found=[r'"name": ?"linux"'])}
     return repositories | {"commits": partial(_list_commits, task), "answer": partial(_answer_from_commits, task)}
 
 
@@ -257,13 +271,13 @@ def tool_search(task: Task) -> Script:
     return {
         "tool search": [tool("ToolSearch", query=f"select:{names}")],
         **script,
-        "repositories": _then(_search(task)),
+        "repositories": then(_search(task)),
     }
 
 
 def code(task: Task) -> Script:
     """Returns the script of a model that follows the server's instructions, where the server is registered."""
-    return {"search": [_cell(_find_tools(task))], "action": _acts(task), "answer": _answers(task)}
+    return {"search": [cell(_find_tools(task))], "action": _acts(task), "answer": answers(task)}
 
 
 def code_with_skill(task: Task) -> Script:
@@ -271,7 +285,7 @@ def code_with_skill(task: Task) -> Script:
     return {
         "skill": [tool("Skill", skill=f"{PLUGIN}:codeact")],
         **code(task),
-        "search": _then(_cell(_find_tools(task))),
+        "search": then(cell(_find_tools(task))),
     }
 
 
@@ -280,8 +294,8 @@ def code_with_look(task: Task) -> Script:
     script = code(task)
     return {
         "search": script["search"],
-        "look": _then(_cell(LOOK), found=_interfaces(task)),
-        "action": _then(_cell(task.act), found=["html_url"]),
+        "look": then(cell(LOOK), found=_interfaces(task)),
+        "action": then(cell(task.act), found=["html_url"]),
         "answer": script["answer"],
     }
 
@@ -296,9 +310,9 @@ def code_and_files(task: Task, package: str) -> Script:
     interfaces = [tool("Read", file_path=f"{package}/{name}.py") for name in (SEARCH, LIST)]
     return {
         "list": [tool("Bash", command="ls mcptools"), tool("Read", file_path=f"{package}/__init__.py")],
-        "interfaces": _then(*interfaces, found=(SEARCH, LIST)),
-        "action": _then(_cell(task.act)),
-        "answer": _answers(task),
+        "interfaces": then(*interfaces, found=(SEARCH, LIST)),
+        "action": then(cell(task.act)),
+        "answer": answers(task),
     }
 
 
@@ -306,9 +320,9 @@ def saved_action(task: Task) -> Script:
     """Returns the script of a later session, in which there is a saved code action that does it all."""
     found = [rf"gentools\.{SERVER}\.commits_of_top_repos", "last_n_commits: int = 5"]
     return {
-        "search": [_cell(FIND_SAVED)],
-        "action": _then(_cell(USE_SAVED), found=found),
-        "answer": _answers(task),
+        "search": [cell(FIND_SAVED)],
+        "action": then(cell(USE_SAVED), found=found),
+        "answer": answers(task),
     }
 
 
@@ -326,20 +340,20 @@ def parser(page: str, making: Making) -> Script:
     """
     start: Script = {
         "skill": [tool("Skill", skill=f"{PLUGIN}:codeact")],
-        "page": _then(tool("Read", file_path=page)),
+        "page": then(tool("Read", file_path=page)),
     }
     if making == "suggested":
-        return {**start, "files": _then(_cell(SUGGEST + PROVE), found=["suggest_parser"]), "answer": _answers(PARSER)}
+        return {**start, "files": then(cell(SUGGEST + PROVE), found=["suggest_parser"]), "answer": answers(PARSER)}
     samples, written = (LEARN, WRITE) if making == "by hand" else (SUGGEST, RENAME)
     return {
         **start,
-        "samples": _then(_cell(samples), found=["suggest_parser", "run_parsed"]),
-        "files": _then(_cell(written), found=["total_count", "stargazers_count"]),
-        "answer": _answers(PARSER),
+        "samples": then(cell(samples), found=["suggest_parser", "run_parsed"]),
+        "files": then(cell(written), found=["total_count", "stargazers_count"]),
+        "answer": answers(PARSER),
     }
 
 
-_ANSWER = text("Here they are.")
+ANSWER = text("Here they are.")
 
 
 def _find_tools(task: Task) -> str:
@@ -356,27 +370,27 @@ def _interfaces(task: Task) -> list[str]:
 
 
 def _acts(task: Task) -> Turn:
-    return _then(_cell(task.act), found=_interfaces(task))
+    return then(cell(task.act), found=_interfaces(task))
 
 
-def _answers(task: Task) -> Turn:
+def answers(task: Checked) -> Turn:
     """Answers, having made sure that the cell has printed all that the user asked for."""
 
     def turn(request: Request) -> Sequence[Block]:
-        _succeeded(request)
+        succeeded(request)
         parts = set(task.printed.findall(_shown(request)))
         assert len(parts) == task.parts, f"these were printed: {parts}"
-        return [_ANSWER]
+        return [ANSWER]
 
     return turn
 
 
 def _answer_from_commits(task: Task, request: Request) -> list[Block]:
     """Answers, having made sure that the commits of all repositories have been shown."""
-    _succeeded(request)
+    succeeded(request)
     links = set(re.findall(r"/commit/([0-9a-f]{40})", json.dumps(request.body["messages"])))
     assert len(links) == task.repositories * task.commits, f"these commits were found: {links}"
-    return [_ANSWER]
+    return [ANSWER]
 
 
 def _search(task: Task) -> Block:
@@ -396,15 +410,15 @@ def _names(request: Request) -> list[str]:
     return [repository["name"] for repository in json.loads(request.result)["items"]]
 
 
-def _cell(code: str) -> Block:
+def cell(code: str) -> Block:
     return tool("execute_ipython_cell", code=code.strip())
 
 
-def _then(*blocks: Block, found: Sequence[str] = ()) -> Turn:
+def then(*blocks: Block, found: Sequence[str] = ()) -> Turn:
     """Returns a turn for when the tools of the one before have succeeded, and have shown what is needed."""
 
     def turn(request: Request) -> Sequence[Block]:
-        _succeeded(request)
+        succeeded(request)
         for pattern in found:
             assert re.search(pattern, _shown(request)), f"{pattern} is not in what was shown: {_shown(request)}"
         return blocks
@@ -416,6 +430,6 @@ def _shown(request: Request) -> str:
     return "\n".join(result.text for result in request.results)
 
 
-def _succeeded(request: Request) -> None:
+def succeeded(request: Request) -> None:
     failed = [result.text for result in request.results if result.is_error]
     assert not failed, f"tools failed: {failed}"

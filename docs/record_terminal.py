@@ -33,6 +33,12 @@ ROW_TIME = 0.12
 #: Pixels of a character and of the border.
 WIDTH, HEIGHT, BORDER = 8.4, 19, 16
 
+#: The style of all recordings: rows and screens appear.
+STYLE = (
+    "text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}"
+    "@keyframes show{from{visibility:hidden}to{visibility:visible}}"
+)
+
 BACKGROUND, FOREGROUND = "#161b22", "#e6edf3"
 
 #: The colors that pyte names; it gives others as hexadecimal digits.
@@ -96,12 +102,13 @@ def record(command: list[str]) -> Recording:
         raise RuntimeError(f"{command[0]} printed nothing for {TIMEOUT} s") from None
     if process.exitstatus:
         raise RuntimeError(f"{command[0]} failed with status {process.exitstatus}")
-    rows = [[*_runs([screen.buffer[row][column] for column in range(COLUMNS)])] for row in range(SCREEN_ROWS)]
+    rows = [[*runs([screen.buffer[row][column] for column in range(COLUMNS)])] for row in range(SCREEN_ROWS)]
     end = max(number for number, row in enumerate(rows) if row) + 1
     return Recording(rows[:end], changed[:end])
 
 
-def _runs(characters: list[Char]) -> Iterator[Run]:
+def runs(characters: list[Char]) -> Iterator[Run]:
+    """Yields the characters of a row by style."""
     column = 0
     for (color, bold), group in groupby(characters, key=lambda character: (character.fg, character.bold)):
         text = "".join(character.data for character in group)
@@ -125,7 +132,7 @@ def svg(recording: Recording, title: str) -> str:
     ]
     for number, (row, seconds) in enumerate(zip(recording.rows, times, strict=True)):
         if row:
-            texts = "".join(_text(run) for run in row)
+            texts = "".join(text(run) for run in row)
             lines.append(
                 f'<g class="row" transform="translate(0 {number * HEIGHT})" style="--t:{seconds:.2f}s">{texts}</g>'
             )
@@ -141,7 +148,8 @@ def _paced(times: list[float]) -> Iterator[float]:
         yield shown
 
 
-def _text(run: Run) -> str:
+def text(run: Run) -> str:
+    """Returns the SVG element of a run."""
     place = f'x="{run.column * WIDTH:g}" y="{HEIGHT - 5}" textLength="{len(run.text) * WIDTH:g}"'
     weight = ' font-weight="bold"' if run.bold else ""
     return f'<text {place} fill="{run.color}"{weight}>{escape(run.text)}</text>'
@@ -161,9 +169,7 @@ def _style(times: list[float]) -> str:
     steps += [(total, offsets[-1])]
     frames = "".join(f"{100 * time / total:.2f}%{{transform:translateY(-{offset}px)}}" for time, offset in steps)
     return (
-        "text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}"
-        "@keyframes show{from{visibility:hidden}to{visibility:visible}}"
-        f"@keyframes scroll{{{frames}}}"
+        f"{STYLE}@keyframes scroll{{{frames}}}"
         ".row{animation:show 1ms var(--t) both}"
         f".all{{animation:scroll {total:.2f}s step-end both}}"
         "@media(prefers-reduced-motion:reduce){.row,.all{animation-delay:0s;animation-duration:0s}}"

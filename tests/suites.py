@@ -26,6 +26,7 @@ FOLDERS = {
     "audit/test_executor.py": ("slow",),
     "audit/test_server.py": ("slow",),
     "benchmarks": ("slow",),
+    "benchmarks/test_economics.py": ("claude",),
     "benchmarks/test_performance.py": (),
     "claude": ("claude",),
     "cli/test_attach.py": ("slow",),

@@ -1,4 +1,4 @@
-"""The recording of a terminal shows what a command prints, and that of the README what the demo prints."""
+"""Recordings show what was run: that of the README the demo, that of docs/approvals.md a form of Claude Code."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import record_terminal
+from docs import record_approval, record_terminal
 from ipybox.cli.demo import CHAIN_WITH_FILES, PLOT
 from tests.servers import ROOT
 
@@ -44,3 +44,18 @@ def test_recording_of_the_readme_is_that_of_the_demo():
 
     assert "5 subjects are still here from the cell before" in text
     assert set(re.findall(r"\w+", CHAIN_WITH_FILES + PLOT)) - words == set(), "run `make recording`"
+
+
+def test_recording_of_an_approval_shows_the_question_its_answer_and_the_result():
+    document = (ROOT / "docs" / "approval.svg").read_text()
+    text = re.sub(r"\s+", " ", " ".join(shown(document)))
+
+    for each in (
+        record_approval.PROMPT,
+        "Code calls the tool search_repositories of the MCP server github",
+        "❯ Accept",
+        "❯ Decline",
+        "It has 1",
+    ):
+        assert each in text, "run `make recording`"
+    assert re.findall(r"/(?:srv|work|tmp|root)/", document) == []

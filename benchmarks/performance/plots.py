@@ -5,7 +5,7 @@ The text is text, and the plot follows the reader's choice between a light and a
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -73,7 +73,7 @@ def plot(rows: Sequence[Row]) -> str:
             _add_curve(canvas, curve, (0.12, (top + MARGIN * 0.8) / height, 0.83, (CURVE - MARGIN * 0.4) / height))
         written = io.StringIO()
         canvas.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return _for_both_schemes(written.getvalue())
+    return for_both_schemes(written.getvalue(), LIGHT, DARK)
 
 
 def _add_legend(canvas: Any, sides: Sequence[Side], targets: bool, y: float) -> None:
@@ -146,14 +146,14 @@ def _sides(rows: Sequence[Row]) -> list[Side]:
     return [side for side in SIDES if any(side in row.samples for row in rows)]
 
 
-def _for_both_schemes(svg: str) -> str:
+def for_both_schemes(svg: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str:
     """Adds a style sheet that replaces the colors where the reader has chosen a dark scheme.
 
     Programs that know no style sheets show the light one.
     """
     rules = [
-        f'[style*="{attribute}: {LIGHT[name]}"]{{{attribute}:{DARK[name]} !important}}'
-        for name in LIGHT
+        f'[style*="{attribute}: {light[name]}"]{{{attribute}:{dark[name]} !important}}'
+        for name in light
         for attribute in ("fill", "stroke")
     ]
     style = f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"

@@ -27,7 +27,7 @@ from docs.site.pages import DOCS, ROOT, Page, decisions_index, load_config, page
 SITE = ROOT / "site"
 
 #: What is copied as it is: examples and pictures that pages link to.
-COPIED = ("examples/*.json", "examples/*.py", "**/*.svg", "**/*.png")
+COPIED = ("examples/*.json", "**/*.svg", "**/*.png")
 
 
 def stage(directory: Path) -> list[Page]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from itertools import count
 
 from ipybox import ApprovalRequest, CodeExecutor
+from ipybox.errors import ApprovalExpiredError
 
 CODE = """
 from ipybox.tool_exec.client import ToolRunnerError
@@ -38,8 +39,7 @@ class Terminal:
     async def messages(self) -> AsyncGenerator[str]:
         """Yields the messages of the person."""
         reader = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         async for line in reader:
             yield line.decode()
 
@@ -49,12 +49,15 @@ async def listen(chat: Terminal, waiting: dict[str, ApprovalRequest]) -> None:
     async for message in chat.messages():
         answer, number, reason = [*message.split(maxsplit=2), "", "", ""][:3]
         request = waiting.pop(number, None) if answer in ("yes", "no") else None
-        if request is None:
-            await chat.post(f"I wait for {', '.join(waiting) or 'nothing'}. Answer `yes 1` or `no 1 reason`.")
-        elif answer == "yes":
-            await request.accept()
-        else:
-            await request.reject(reason.strip() or "declined in the chat")
+        try:
+            if request is None:
+                await chat.post(f"I wait for {', '.join(waiting) or 'nothing'}. Answer `yes 1` or `no 1 reason`.")
+            elif answer == "yes":
+                await request.accept()
+            else:
+                await request.reject(reason.strip() or "declined in the chat")
+        except ApprovalExpiredError as error:
+            await chat.post(f"{number}: {error}")
 
 
 async def main(chat: Terminal) -> None:

@@ -14,7 +14,7 @@ from tests.claude.cli import Home, no_process_left
 from tests.servers import NODE_MODULES, WAIT
 
 LINES, COLUMNS = 50, 120
-DOWN, RIGHT, ENTER, ESCAPE = "\x1b[B", "\x1b[C", "\r", "\x1b"
+UP, DOWN, RIGHT, ENTER, ESCAPE = "\x1b[A", "\x1b[B", "\x1b[C", "\r", "\x1b"
 
 
 class Terminal:
@@ -22,13 +22,13 @@ class Terminal:
 
     def __init__(self, process: "pexpect.spawn[str]"):
         self._process = process
-        self._screen = pyte.Screen(COLUMNS, LINES)
-        self._stream = pyte.Stream(self._screen)
+        self.screen = pyte.Screen(COLUMNS, LINES)
+        self._stream = pyte.Stream(self.screen)
 
     def until(self, *texts: str, timeout: float = WAIT) -> None:
         """Waits until the screen shows all of these."""
         deadline = time.monotonic() + timeout
-        while not all(text in (shown := "\n".join(self._screen.display)) for text in texts):
+        while not all(text in (shown := "\n".join(self.screen.display)) for text in texts):
             assert time.monotonic() < deadline, f"{texts} are not shown, but: {shown}"
             self._read()
 
@@ -36,7 +36,7 @@ class Terminal:
         """Waits until there is this file."""
         deadline = time.monotonic() + WAIT
         while not path.exists():
-            assert time.monotonic() < deadline, f"there is no {path}, and the screen shows: {self._screen.display}"
+            assert time.monotonic() < deadline, f"there is no {path}, and the screen shows: {self.screen.display}"
             self._read()
 
     def type(self, key: str) -> None:

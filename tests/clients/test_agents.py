@@ -1,4 +1,4 @@
-"""The agents of `docs/examples/`, each with the model for tests of its framework, or with a client of the endpoint."""
+"""The agents of `examples/frameworks/`, each with its framework's model for tests, or with a client of the endpoint."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.servers import ROOT
 pytestmark = pytest.mark.kernel
 
 AGENTS = ROOT / "tests" / "clients" / "agents"
-EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "examples" / "frameworks"
 
 IMAGE = "from PIL import Image; display(Image.new('RGB', (2, 2), 'red'))"
 PAY = "from mcptools.app import pay; print(pay.run(pay.Params({})))"
@@ -74,3 +74,16 @@ def test_endpoint_streams_output_errors_and_approvals(tmp_path: Path):
     assert "".join(event.get("text", "") for event in paid) == "paid 5 to ada\n"
     assert rejected[0] == {"approve": "app.pay(customer='ada', amount=500)"}
     assert "the user declined" in rejected[-1]["error"]
+
+
+def test_pydantic_ai_example_runs_without_a_key_and_orders_what_the_user_accepts(tmp_path: Path):
+    command = [python_of(".venv-mcp2"), str(EXAMPLES / "pydantic_ai_agent.py")]
+
+    accepted, declined = (run(["sh", "-c", f'echo {answer} | "$0" "$1"', *command], tmp_path) for answer in "yn")
+
+    for printed in (accepted, declined):
+        assert "NameError: name 'stock' is not defined" in printed
+        assert "{'paper': 40, 'toner': 2, 'pens': 17}" in printed
+        assert printed.count("? [y/n] ") == 1
+    assert accepted.endswith("The last cell ended with: ordered 10 x toner\n")
+    assert declined.rstrip().endswith("the user declined")

@@ -1,4 +1,4 @@
-"""What all programs of this folder do: an example of `docs/examples/` runs with a model that follows a script.
+"""What all programs of this folder do: an example of `examples/frameworks/` runs with a model that follows a script.
 
     python of_X.py '["x = 41", …]'
 

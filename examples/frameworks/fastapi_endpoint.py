@@ -13,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
+from ipybox.errors import ApprovalExpiredError
 
 
 class Cell(BaseModel):
@@ -59,7 +60,10 @@ async def decide(request_id: str, decision: Decision) -> None:
     request = pending.pop(request_id, None)
     if request is None:
         raise HTTPException(404, "no tool call waits under this name")
-    await (request.accept() if decision.accept else request.reject("the user declined"))
+    try:
+        await (request.accept() if decision.accept else request.reject("the user declined"))
+    except ApprovalExpiredError as error:
+        raise HTTPException(410, str(error)) from error
 
 
 async def lines(code: str) -> AsyncGenerator[str]:
