@@ -14,7 +14,7 @@ import yaml
 from docs.site.build import add_markdown, stage
 from docs.site.links import broken_links
 from docs.site.offline import add_offline_search
-from docs.site.pages import DOCS, OPTIONAL, Page, load_config, pages_of
+from docs.site.pages import DOCS, Page, load_config, pages_of
 from ipybox import errors
 
 #: Bytes that an agent reads: the list, and everything. Half of the context of a model is about 400 kB.
@@ -43,7 +43,7 @@ def test_every_page_is_in_the_navigation():
     files = {path.relative_to(DOCS).as_posix() for pattern in ("*.md", "api/*.md") for path in DOCS.glob(pattern)}
     pages = [page.path for page in pages_of(load_config()["nav"])]
 
-    assert files <= {*pages, *OPTIONAL}
+    assert files <= {*pages}
     assert len(pages) == len({*pages})
 
 

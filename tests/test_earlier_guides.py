@@ -156,9 +156,9 @@ async def test_runner_calls_tools_of_the_server_that_asks_an_approval_client():
 
     async with (
         ToolServer(host="localhost", port=0, approval_required=True, approval_timeout=60, connect_timeout=30) as server,
-        ApprovalClient(callback=on_approval_request, port=server.port),
+        ApprovalClient(callback=on_approval_request, port=server.port or 0),
     ):
-        runner = ToolRunner(server_name="fetch", server_params=SERVER, host="localhost", port=server.port)
+        runner = ToolRunner(server_name="fetch", server_params=SERVER, host="localhost", port=server.port or 0)
         assert await runner.run("fetch", {"url": "https://example.org"}) == "Contents of https://example.org"
         assert await arun(runner.run_sync, "fetch", {"url": "x"}) == "Contents of x"
         with pytest.raises(ToolRunnerError, match="rejected"):
@@ -180,7 +180,7 @@ async def test_channel_without_required_approval_accepts_and_otherwise_needs_a_c
 async def test_client_streams_text_and_ends_with_the_result_of_its_gateway():
     async with (
         KernelGateway(host="localhost", port=0) as gateway,
-        KernelClient(host="localhost", port=gateway.port, images_dir=Path("images"), ping_interval=10) as client,
+        KernelClient(host="localhost", port=gateway.port or 0, images_dir=Path("images"), ping_interval=10) as client,
     ):
         assert client.kernel_id
         assert (await client.execute("print('hello')")).text == "hello"

@@ -13,8 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
 
-#: Titles of pages that the navigation has only if they exist, by their paths.
-OPTIONAL = {"economics.md": "Economics in detail"}
 
 #: A link or an image of Markdown, outside of code: its text, its target, and its anchor.
 LINK = re.compile(r"(!?\[[^\]]*\])\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -38,10 +36,8 @@ class Page:
 
 
 def load_config() -> dict[str, Any]:
-    """Returns the configuration, with those optional pages that exist."""
-    config = cast("dict[str, Any]", yaml.safe_load(CONFIG.read_text(encoding="utf-8")))
-    config["nav"] += [{title: path} for path, title in OPTIONAL.items() if (DOCS / path).exists()]
-    return config
+    """Returns the configuration."""
+    return cast("dict[str, Any]", yaml.safe_load(CONFIG.read_text(encoding="utf-8")))
 
 
 def pages_of(nav: list[Any], section: str = "") -> Iterator[Page]:

@@ -50,7 +50,7 @@ class Display:
 
     @property
     def chart(self) -> Mapping[str, Any] | None:
-        """The data of a matplotlib figure, with `display_data=True`: `docs/outputs.md` describes it. Untrusted, as `data`.
+        """The data of a matplotlib figure, with `display_data=True`: see docs/outputs.md. Untrusted, as `data`.
 
         None without such data.
         """
@@ -58,7 +58,7 @@ class Display:
 
     @property
     def table(self) -> Mapping[str, Any] | None:
-        """The data of a DataFrame, with `display_data=True`: `docs/outputs.md` describes it. Untrusted, as `data`.
+        """The data of a DataFrame, with `display_data=True`: see docs/outputs.md. Untrusted, as `data`.
 
         None without such data.
         """

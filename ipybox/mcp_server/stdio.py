@@ -209,7 +209,7 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
         on_failure: Called with the first error of stdout.
     """
 
-    def __init__(self, stdout: MessageOutput, on_failure: Callable[[OSError], None]):
+    def __init__(self, stdout: MessageOutput, on_failure: Callable[[OSError], object]):
         self._stdout = stdout
         self._on_failure = on_failure
         self._turn = anyio.Lock(fast_acquire=True)

@@ -187,7 +187,7 @@ async def test_cpu_time_of_a_kernel_that_ran_before_its_client_came_is_limited(t
     async with prespawned(tmp_path, mode, cpu_seconds=0.5) as (gateway, client):
         deadline = Deadline(None)
         exceeded = pytest.raises(ExecutionTimeoutError, match=r"more than cpu_seconds=0\.5 allows")
-        with gateway.cell(client.kernel_id, deadline.expire), exceeded:
+        with gateway.measure_cell(client.kernel_id, deadline.expire), exceeded:
             await client.run(BURN_ITSELF, deadline)
 
 
