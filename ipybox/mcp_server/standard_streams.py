@@ -5,18 +5,21 @@ sockets, files or terminals, whose other end may be slow or gone. Their descript
 processes may share them.
 """
 
-import io
 import os
 import select
+import stat
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
+import anyio.lowlevel
 import anyio.to_thread
 
+#: Bytes that one read returns at most; a pipe has no more by default.
+MAX_READ = 1 << 16
 
-class MessageInput(io.RawIOBase):
-    """Stdin whose reader on another thread can be woken, and then gets the end of file.
+
+class MessageInput:
+    """Stdin, which one task reads.
 
     Args:
         fd: Its descriptor; the caller still owns it.
@@ -24,30 +27,19 @@ class MessageInput(io.RawIOBase):
 
     def __init__(self, fd: int):
         self._fd = fd
-        self._woken, self._wake = os.pipe()
+        mode = os.fstat(fd).st_mode
+        #: Whether a read may block. Files and /dev/null never do, and an event loop can't wait for them.
+        self._waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
-    def readable(self) -> bool:
-        """Reports that it can be read."""
-        return True
+    async def read(self) -> bytes:
+        """Returns available bytes as soon as there are some, or nothing at the end.
 
-    def readinto(self, buffer: Any) -> int:
-        """Reads available bytes, and blocks until there are some; returns the number of bytes."""
-        # Not poll(2), which supports no terminals on macOS.
-        ready, _, _ = select.select([self._fd, self._woken], [], [])
-        return 0 if self._woken in ready else os.readv(self._fd, [buffer])
-
-    def wake(self) -> None:
-        """Makes this the end of stdin. Waking twice does nothing."""
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
-
-    def close(self) -> None:
-        """Closes the descriptors that are not stdin itself."""
-        if not self.closed:
-            self.wake()
-            os.close(self._woken)
-        super().close()
+        Raises:
+            OSError: If it can't be read.
+        """
+        # Not in a thread: handing a message over would take longer than reading it.
+        await (anyio.wait_readable(self._fd) if self._waits else anyio.lowlevel.checkpoint())
+        return os.read(self._fd, MAX_READ)
 
 
 class MessageOutput:
@@ -81,8 +73,8 @@ class MessageOutput:
 @contextmanager
 def message_input() -> Generator[MessageInput]:
     """Yields stdin; children and libraries find it empty in this context."""
-    with _diverted(0, lambda: os.open(os.devnull, os.O_RDONLY)) as fd, closing(MessageInput(fd)) as stdin:
-        yield stdin
+    with _diverted(0, lambda: os.open(os.devnull, os.O_RDONLY)) as fd:
+        yield MessageInput(fd)
 
 
 @contextmanager

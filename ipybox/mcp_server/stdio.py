@@ -5,13 +5,13 @@ Here each line is a message, or is answered with the error that JSON-RPC defines
 https://www.jsonrpc.org/specification#error_object
 """
 
-import io
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server import mcpserver
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -65,18 +65,52 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
             raise OSError(f"can't answer the MCP client: {_leaf(group)}") from group
 
 
-def read_line(stdin: BinaryIO, limit: int = MAX_LINE) -> bytes:
-    """Returns the next line, or nothing at the end. Blocks.
+class LineReader:
+    """Splits what is read into lines, which one task takes.
 
-    Raises:
-        InvalidMessageError: If it has more than `limit` bytes; it is skipped.
+    Args:
+        read: Returns the next bytes, or nothing at the end.
+        limit: Maximum bytes of a line, without its end.
     """
-    line = stdin.readline(limit + 1)
-    if len(line) <= limit or line.endswith(b"\n"):
+
+    def __init__(self, read: Callable[[], Awaitable[bytes]], limit: int = MAX_LINE):
+        self._read = read
+        self._limit = limit
+        self._received = bytearray()
+
+    async def next_line(self) -> bytes:
+        """Returns the next line, or nothing at the end.
+
+        Raises:
+            InvalidMessageError: If the line is too long; it is skipped.
+            OSError: If it can't be read.
+        """
+        received = self._received
+        searched = 0
+        while not (end := received.find(b"\n", searched) + 1):
+            searched = len(received)
+            if searched > self._limit:
+                await self._skip_line()
+                raise self._too_long()
+            if not (more := await self._read()):
+                end = searched
+                break
+            received += more
+        line = bytes(received[:end])
+        del received[:end]
+        if len(line) - line.endswith(b"\n") > self._limit:
+            raise self._too_long()
         return line
-    while (more := stdin.readline(1 << 20)) and not more.endswith(b"\n"):
-        pass
-    raise InvalidMessageError(INVALID_REQUEST, f"the message has more than {limit:,} bytes")
+
+    async def _skip_line(self) -> None:
+        """Skips the rest of a line, of which nothing is kept."""
+        self._received.clear()
+        while (more := await self._read()) and b"\n" not in more:
+            pass
+        self._received += more.partition(b"\n")[2]
+
+    def _too_long(self) -> InvalidMessageError:
+        return InvalidMessageError(INVALID_REQUEST, f"the message has more than {self._limit:,} bytes")
 
 
 def parse_line(line: bytes) -> JSONRPCMessage | None:
@@ -132,46 +166,91 @@ def _request_id(value: Any) -> RequestId | None:
             return None
 
 
-@asynccontextmanager
-async def _stdio() -> AsyncGenerator[tuple[Any, Any]]:
-    """Yields the stream of messages and the one for answers."""
-    send, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    answers, written = anyio.create_memory_object_stream[SessionMessage](0)
-    with message_input() as stdin, message_output() as stdout:
-        # Kept until stdin is closed: a buffer closes its file when it is collected, and that may be on the reader's
-        # thread, at any time.
-        reader = io.BufferedReader(stdin, 1 << 16)
-        async with anyio.create_task_group() as writing, anyio.create_task_group() as reading:
-            writing.start_soon(_write, stdout, written)
-            reading.start_soon(_read, reader, send, answers)
-            try:
-                yield messages, answers
-            finally:
-                stdin.wake()
-                reading.cancel_scope.cancel()
+class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
+    """The messages of the client, as the SDK's server takes them. It has no task of its own, which would cost time.
 
+    Args:
+        lines: The lines of stdin.
+        answers: Receives the answers to lines that are no messages.
+    """
 
-async def _write(stdout: MessageOutput, answers: Any) -> None:
-    """Writes answers until there are no more."""
-    async with answers:
-        async for answer in answers:
-            await stdout.write(answer.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+    def __init__(self, lines: LineReader, answers: "AnswerStream"):
+        self._lines = lines
+        self._answers = answers
 
+    async def receive(self) -> SessionMessage:
+        """Returns the next message.
 
-async def _read(stdin: BinaryIO, messages: Any, answers: Any) -> None:
-    """Passes messages on until stdin ends."""
-    async with messages:
+        Raises:
+            anyio.EndOfStream: At the end of stdin.
+            OSError: If stdin can't be read.
+        """
         while True:
             try:
-                line = await anyio.to_thread.run_sync(read_line, stdin)
-                if not line:
-                    return
+                if not (line := await self._lines.next_line()):
+                    raise anyio.EndOfStream
                 message = parse_line(line)
             except InvalidMessageError as exc:
-                await answers.send(SessionMessage(exc.answer))
+                with suppress(anyio.BrokenResourceError):  # the server ends with the error of stdout
+                    await self._answers.send(SessionMessage(exc.answer))
             else:
                 if message is not None:
-                    await messages.send(SessionMessage(message))
+                    return SessionMessage(message)
+
+    async def aclose(self) -> None:
+        """Does nothing: stdin has an owner."""
+
+
+class AnswerStream(ObjectSendStream[SessionMessage]):
+    """Writes messages to stdout, as the SDK's server sends them.
+
+    Args:
+        stdout: Stdout.
+        on_failure: Called with the first error of stdout.
+    """
+
+    def __init__(self, stdout: MessageOutput, on_failure: Callable[[OSError], object]):
+        self._stdout = stdout
+        self._on_failure = on_failure
+        self._turn = anyio.Lock(fast_acquire=True)
+        self._failed = False
+
+    async def send(self, item: SessionMessage) -> None:
+        """Writes a message.
+
+        Raises:
+            anyio.BrokenResourceError: If stdout can't be written, now or before.
+        """
+        data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        async with self._turn:
+            if self._failed:
+                raise anyio.BrokenResourceError
+            try:
+                await self._stdout.write(data)
+            except OSError as exc:
+                self._failed = True
+                self._on_failure(exc)
+                raise anyio.BrokenResourceError from exc
+
+    async def aclose(self) -> None:
+        """Does nothing: stdout has an owner."""
+
+
+@asynccontextmanager
+async def _stdio() -> AsyncGenerator[tuple[MessageStream, AnswerStream]]:
+    """Yields the stream of messages and the one for answers.
+
+    Raises:
+        ExceptionGroup: With an OSError as soon as stdout can't be written; the body is cancelled.
+    """
+    with message_input() as stdin, message_output() as stdout:
+        async with anyio.create_task_group() as failures:
+            answers = AnswerStream(stdout, lambda exc: failures.start_soon(_fail, exc))
+            yield MessageStream(LineReader(stdin.read), answers), answers
+
+
+async def _fail(exc: OSError) -> None:
+    raise exc
 
 
 def _leaf(exc: BaseException) -> BaseException:

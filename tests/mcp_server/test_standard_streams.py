@@ -1,15 +1,19 @@
-"""Answers are written to whatever stdout is, and nothing else is."""
+"""Messages are read from whatever stdin is; answers are written to whatever stdout is, and nothing else is."""
 
 import asyncio
+import contextlib
+import io
 import os
 import select
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_server.standard_streams import MessageOutput
+from ipybox.mcp_server.standard_streams import MessageInput, MessageOutput
 from tests.servers import WAIT
 
 #: What a process prints around and within the context, in several ways.
@@ -53,6 +57,47 @@ async def test_a_reader_that_waits_does_not_hold_up_the_event_loop(pipe: tuple[i
         arrived += await asyncio.to_thread(os.read, read_end, 1 << 16)
     assert arrived[earlier:] == data
     await asyncio.wait_for(writing, WAIT)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "terminal"])
+async def test_waiting_for_stdin_does_not_hold_up_the_event_loop(kind: str):
+    with contextlib.ExitStack() as stack:
+        ours, theirs = (stack.enter_context(end) for end in _connected(kind))
+        reading = asyncio.create_task(MessageInput(theirs.fileno()).read())
+        done, _ = await asyncio.wait([reading], timeout=0.1)
+        assert not done
+        ours.write(b"message\n")
+        assert await asyncio.wait_for(reading, WAIT) == b"message\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "file", "nothing"])
+async def test_stdin_ends(kind: str, tmp_path: Path):
+    with contextlib.ExitStack() as stack:
+        if kind == "nothing":
+            theirs = stack.enter_context(io.FileIO(os.devnull))
+        elif kind == "file":
+            (tmp_path / "messages").write_bytes(b"message\n")
+            theirs = stack.enter_context(io.FileIO(tmp_path / "messages"))
+        else:
+            ours, theirs = (stack.enter_context(end) for end in _connected(kind))
+            ours.write(b"message\n")
+            ours.close()
+        stdin = MessageInput(theirs.fileno())
+        if kind != "nothing":
+            assert await asyncio.wait_for(stdin.read(), WAIT) == b"message\n"
+        assert await asyncio.wait_for(stdin.read(), WAIT) == b""
+
+
+def _connected(kind: str) -> tuple[io.FileIO, io.FileIO]:
+    """Returns two unbuffered files: what is written to the first arrives at the second."""
+    match kind:
+        case "pipe":
+            arriving, sending = os.pipe()
+        case "socket":
+            arriving, sending = (end.detach() for end in socket.socketpair())
+        case _:
+            sending, arriving = os.openpty()
+    return io.FileIO(sending, "wb"), io.FileIO(arriving, "rb")
 
 
 async def test_a_reader_that_is_gone_is_an_error():
