@@ -81,8 +81,9 @@ class KernelSessions:
         """
         start = self._ensure_start(name)
         ended = f"the session {name!r} was reset while it was in use"
-        # `asyncio.wait` does not cancel the task if this caller is cancelled: others may be waiting for the same start.
-        await asyncio.wait([start])
+        if not start.done():
+            # Unlike `await`, this does not cancel the start with the caller: others may be waiting for it.
+            await asyncio.wait([start])
         if start.cancelled():
             raise CodeExecutionError(ended)
         executor = start.result()

@@ -51,8 +51,8 @@ class BoundedQueue(Generic[T]):
                 yield entry[0]
             await running
         finally:
-            running.cancel()
-            await asyncio.wait([running])
+            if running.cancel():
+                await asyncio.wait([running])
             if not running.cancelled():
                 running.exception()  # so that asyncio does not report an error that the consumer has left
 

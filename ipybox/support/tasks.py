@@ -49,7 +49,8 @@ class TaskSet:
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:  # waiting for nothing would still take a turn of the event loop
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait(self, timeout: float) -> None:
         """Waits until all tasks have ended, at most `timeout` seconds."""
