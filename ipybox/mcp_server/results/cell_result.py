@@ -19,7 +19,8 @@ _MIME_TYPES = {suffix: mime_type for mime_type, suffix in (IMAGE_TYPES | FILE_TY
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    # Results are created in threads, see `ipybox.support.deferred_models`.
+    model_config = ConfigDict(frozen=True, defer_build=False)
 
 
 class CellError(_Part):
