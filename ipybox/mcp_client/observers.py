@@ -17,6 +17,7 @@ import anyio
 import httpx2
 
 from ipybox.mcp_client import process_guard
+from ipybox.mcp_client.authorities import trusted_authorities
 from ipybox.mcp_client.launcher_log import is_progress
 from ipybox.mcp_client.oauth.errors import SignInError
 
@@ -166,7 +167,7 @@ class ObservedHTTPClient(httpx2.AsyncClient):
         on_answer: Callable[[httpx2.Response], None],
         on_failure: Callable[[Exception], None],
     ):
-        super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
+        super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, verify=trusted_authorities())
         self._on_answer = on_answer
         self._on_failure = on_failure
 

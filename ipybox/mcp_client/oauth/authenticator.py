@@ -26,6 +26,7 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
+from ipybox.mcp_client.authorities import trusted_authorities
 from ipybox.mcp_client.http import Reach, bounded
 from ipybox.mcp_client.oauth.errors import SignInError
 from ipybox.mcp_client.oauth.params import OAuthParams, is_secure
@@ -204,7 +205,9 @@ class Authenticator(httpx2.Auth):
         hooks = bounded(self._reach, is_server=False, max_bytes=_MAX_BYTES)
         try:
             async with (
-                httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, event_hooks=hooks) as client,
+                httpx2.AsyncClient(
+                    timeout=_TIMEOUT, follow_redirects=False, event_hooks=hooks, verify=trusted_authorities()
+                ) as client,
                 aclosing(provider.async_auth_flow(request)) as flow,
             ):
                 outgoing = await anext(flow)
