@@ -15,7 +15,6 @@ from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server.choices import Approval, AuditOption, Images, Instructions
 from ipybox.mcp_server.kernel_sessions import MAX_SESSIONS
 from ipybox.mcp_server.services import REGISTRATION_TIMEOUT, WorkspaceServices
-from ipybox.support.deferred_models import models_built_on_use
 from ipybox.support.gc_pause import gc_paused
 
 if TYPE_CHECKING:
@@ -145,8 +144,7 @@ class MCPServer:
         """Returns the SDK's server, with the tools."""
         with gc_paused():
             await self._services.prepare()  # starting takes about as long as loading the SDK
-            with models_built_on_use():
-                from ipybox.mcp_server.tools import ToolHandlers
+            from ipybox.mcp_server.tools import ToolHandlers
 
         self._tools = ToolHandlers(
             self._services,

@@ -17,11 +17,6 @@ def mark_own_process() -> None:
     _own_process = True
 
 
-def is_own_process() -> bool:
-    """Returns whether `mark_own_process` was called."""
-    return _own_process
-
-
 @contextmanager
 def gc_paused(*, own: bool = False) -> Generator[None]:
     """Pauses garbage collection, for all threads; objects alive at the end move to the oldest generation.

@@ -19,8 +19,7 @@ _MIME_TYPES = {suffix: mime_type for mime_type, suffix in (IMAGE_TYPES | FILE_TY
 
 
 class _Part(BaseModel):
-    # Results are created in threads, see `ipybox.support.deferred_models`.
-    model_config = ConfigDict(frozen=True, defer_build=False)
+    model_config = ConfigDict(frozen=True)
 
 
 class CellError(_Part):
