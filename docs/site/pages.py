@@ -14,7 +14,7 @@ DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
 
 #: Titles of pages that the navigation has only if they exist, by their paths.
-OPTIONAL = {"performance.md": "Performance", "economics.md": "Economics in detail", "releasing.md": "Releasing"}
+OPTIONAL = {"performance.md": "Performance", "releasing.md": "Releasing"}
 
 #: A link or an image of Markdown, outside of code: its text, its target, and its anchor.
 LINK = re.compile(r"(!?\[[^\]]*\])\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
