@@ -40,6 +40,7 @@ EXCEPTIONS = {
     "ipybox/codeact/vocabulary.py": "lists words that people search for",
     "benchmarks/search/": "contains queries as people write them",
     "benchmarks/codegen/subjects/load.py:verdicts": "names a key",
+    "benchmarks/economics/tasks.py:gentools": "contains code",
     "benchmarks/example.py:gentools": "contains code and output",
     "examples/github_commits/run.py:gentools": "contains code",
     "examples/nightly/run.py:gentools": "contains code",
