@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from ipybox.guest.forks import end_child
 from ipybox.guest.interrupts import interrupts_end
+from ipybox.guest.landlock import isolate_process
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.protocol import ENVIRONMENT, INPUTS, READ, VARIABLES
 from ipybox.guest.rlimits import limit_process
@@ -218,6 +219,7 @@ def main() -> None:
     """Runs the kernel until it is shut down or its gateway ends."""
     connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
+    isolate_process()
     limit_process(memory=int(memory) or None, processes=int(processes) or None)
     # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")

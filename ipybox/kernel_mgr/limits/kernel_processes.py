@@ -14,6 +14,9 @@ from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 #: The command line of the gateway. The command lines of the sandbox around it only end with it.
 GATEWAY = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.gateway\0")
 
+#: The command line of the template process, which kernels are forked off.
+TEMPLATE = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.template\0")
+
 #: The command line of a kernel, which contains its id in a file name.
 KERNEL = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
 
@@ -22,8 +25,9 @@ class KernelProcesses:
     """Distinguishes helpers and the processes of each kernel, including daemons.
 
     The gateway is the oldest process with its command line. Helpers are the gateway and all processes that are at least
-    as old: the sandbox around it. A kernel is a child of the gateway with a kernel's command line; if two claim the
-    same id, it belongs to the first one.
+    as old: the sandbox around it. So is the template, the first child of the gateway with its command line while it
+    lives, with what is below it: these run no code of users, and what it forks for a kernel leaves it at once. A kernel
+    is a child of the gateway with a kernel's command line; if two claim the same id, it belongs to the first one.
 
     Other processes belong to the kernel that they are below, or else to the kernel below which they were first seen. A
     process that left its kernel's tree earlier is unattributed, because its kernel is unknown.
@@ -41,8 +45,11 @@ class KernelProcesses:
         self._started: dict[int, float] = {}
         self._owners: dict[int, str] = {}
         self._kernels: dict[str, int] = {}
-        #: The gateway and the sandbox around it, at the last poll.
+        self._template: int | None = None
+        #: The gateway, the sandbox around it and the template, at the last poll.
         self.helpers: set[int] = set()
+        #: Those of them whose memory does not grow by what code does.
+        self.templates: set[int] = set()
 
     @property
     def kernels(self) -> set[str]:
@@ -56,10 +63,15 @@ class KernelProcesses:
 
     def look(self, parents: Mapping[int, int]) -> None:
         """Updates the processes and their owners, from the result of `ProcessTree.parents`."""
-        before, self._owners, self.helpers = self._owners, {}, set()
+        before, self._owners, self.helpers, self.templates = self._owners, {}, set(), set()
         self._started = {pid: started for pid, started in self._started.items() if pid in parents}
         self._kernels = {kernel: pid for kernel, pid in self._kernels.items() if pid in parents}
+        self._template = self._template if self._template in parents else None
         for pid, parent in parents.items():
+            if parent in self.templates or self._is_template(pid, parent):
+                self.templates.add(pid)
+                self.helpers.add(pid)
+                continue
             owner = self._owners.get(parent)
             if owner:
                 if pid not in self._started:
@@ -74,6 +86,11 @@ class KernelProcesses:
     def pids(self, owner: str | None) -> list[int]:
         """Returns the processes of a kernel, or the unattributed ones, parents before children."""
         return [pid for pid, found in self._owners.items() if found == owner]
+
+    def _is_template(self, pid: int, parent: int) -> bool:
+        if self._template is None and parent == self._gateway and TEMPLATE.match(self._tree.command(pid)):
+            self._template = pid
+        return pid == self._template
 
     def _find_owner(self, pid: int, parent: int, before: Mapping[int, str]) -> str | None:
         """Returns the owner of a process that is not below a process of a kernel; None if it is a helper."""
