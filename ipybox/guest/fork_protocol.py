@@ -18,7 +18,7 @@ class ForkAnswer(TypedDict, total=False):
 
     Attributes:
         pid: The id of the forked process.
-        error: Why there is none.
+        error: Why the fork failed.
     """
 
     pid: int

@@ -86,6 +86,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         assert self.provisioner is not None
         await self.provisioner.post_launch(**kwargs)
 
+    async def _async_wait(self, pollinterval: float = 0.1) -> None:
+        """Waits until the kernel process has ended; Jupyter looks every 0.1 s."""
+        if self.has_kernel:
+            await cast(WatchedProvisioner, self.provisioner).ended()
+
     def start_restarter(self) -> None:
         """Does nothing: only the client restarts a kernel."""
 

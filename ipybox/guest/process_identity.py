@@ -7,6 +7,7 @@ id that kernels replace. See proc(5).
 """
 
 import ctypes
+import os
 from pathlib import Path
 
 from ipybox.guest.strays import KERNEL_ID
@@ -26,7 +27,7 @@ def show_command(command: list[str]) -> None:
     """
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     start, end = map(int, fields[ARGUMENTS])
-    text = b"".join(argument.encode() + b"\0" for argument in command)
+    text = b"".join(os.fsencode(argument) + b"\0" for argument in command)
     if len(text) > end - start:
         raise ValueError(f"a command line of {len(text)} bytes exceeds the {end - start} bytes of the template's")
     ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
@@ -36,7 +37,7 @@ def show_kernel_id(kernel_id: str) -> None:
     """Replaces the id in the environment with which this process was started. Call it before that is changed.
 
     Raises:
-        ValueError: If there is none, or it has another length.
+        ValueError: If the environment has no id, or one of another length.
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p

@@ -56,9 +56,13 @@ class WatchedProvisioner(LocalProvisioner):
         """
         return 0 if self.process is None else self.process.returncode
 
+    async def ended(self) -> None:
+        """Returns when the kernel process has ended."""
+        await self._exited.wait()
+
     async def wait(self) -> int | None:
         """Returns the exit status of the kernel process as soon as it has ended."""
-        await self._exited.wait()
+        await self.ended()
         status = await self.poll()
         self.process = None
         return status

@@ -21,8 +21,8 @@ from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait for an answer of the template, which may still import its modules.
-FORK_TIMEOUT = 60.0
+#: Seconds to wait for an answer of the template, which may still import its modules. Clients wait twice as long.
+FORK_TIMEOUT = 10.0
 
 #: Bytes that the command line of a kernel may be longer than those of its program and its directory together.
 COMMAND_SPACE = 256
@@ -51,7 +51,7 @@ class ForkedProcess:
         return True
 
     async def start(self, request: KernelRequest) -> None:
-        """Lets the process become a kernel. If it has ended instead, whoever waits for it notices."""
+        """Lets the process become a kernel. If it has ended instead, the thread that waits for it notices."""
         with self._channel, suppress(BrokenPipeError, ConnectionResetError):
             await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(request).encode())
 

@@ -26,8 +26,9 @@ class KernelProcesses:
 
     The gateway is the oldest process with its command line. Helpers are the gateway and all processes that are at least
     as old: the sandbox around it. So is the template, the first child of the gateway with its command line while it
-    lives, with what is below it: these run no code of users, and what it forks for a kernel leaves it at once. A kernel
-    is a child of the gateway with a kernel's command line; if two claim the same id, it belongs to the first one.
+    lives, with what is below it: these run no code of users. A process that it forks for a kernel leaves it before it
+    becomes the kernel. A kernel is a child of the gateway with a kernel's command line; if two claim the same id, it
+    belongs to the first one.
 
     Other processes belong to the kernel that they are below, or else to the kernel below which they were first seen. A
     process that left its kernel's tree earlier is unattributed, because its kernel is unknown.
