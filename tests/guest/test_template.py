@@ -12,6 +12,7 @@ import pytest_asyncio
 from ipybox import CodeExecutor
 from ipybox.kernel_mgr import gateway_launch
 from tests import servers
+from tests.code_exec.test_lifecycle import command_of
 from tests.conftest import Mode
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,7 +26,7 @@ import gc, json, locale, os, resource, signal, sys, threading, time
 def kind(fd):
     try: return os.readlink(f"/proc/self/fd/{fd}").partition(":")[0]
     except OSError: return "closed"
-own = [os.environ[f"{name}"] for name in
+own = [os.environ[name] for name in
     ("IPYBOX_KERNEL_ID", "IPYBOX_GATEWAY_ID", "TOOL_SERVER_TOKEN", "TOOL_SERVER_PORT")]
 def shown(text):
     for value in own:
@@ -132,17 +133,16 @@ async def test_code_starts_processes_in_all_ways(sibling: CodeExecutor):
 @pytest.mark.kernel
 async def test_a_template_that_was_killed_is_started_again(tmp_path: Path):
     """Without a sandbox; in one, no code can kill it (`tests/security/test_siblings.py`)."""
+    before = templates()
     async with CodeExecutor(working_dir=tmp_path) as executor:
-        (template,) = await _templates()
-        await executor.execute(f"import os; os.kill({template}, 9)")
-        for _ in range(2):
-            await executor.reset()
-            assert (await executor.execute("1 + 1")).text == "2"
-            (again,) = await _templates()
-            assert again != template
+        (killed,) = templates() - before
+        await executor.execute(f"import os; os.kill({killed}, 9)")
+        await executor.reset()
+        (again,) = templates() - before
+        await executor.reset()
+        assert (templates() - before, await answer(executor, "1 + 1")) == ({again}, 2)
+        assert again != killed
 
 
-async def _templates() -> list[int]:
-    return [
-        pid for pid in servers.descendants() if b"ipybox.guest.template" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+def templates() -> set[int]:
+    return {pid for pid in servers.descendants() if "ipybox.guest.template" in command_of(pid)}
