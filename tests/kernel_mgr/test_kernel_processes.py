@@ -156,10 +156,19 @@ def test_a_process_that_calls_itself_the_template_is_not_it(parent: int):
     assert trees.templates == {TEMPLATE}
 
 
-def test_a_template_that_was_started_again_takes_the_place_of_the_one_that_ended():
+def test_a_template_that_was_started_again_counts_because_it_could_be_any_process():
     processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY}, a=A)
     processes.commands |= dict.fromkeys((TEMPLATE, 40), TEMPLATE_COMMAND)
     trees = KernelProcesses(processes)
     look(trees, processes)
-    assert look(trees, processes, {**SANDBOX, A: GATEWAY, 40: GATEWAY}) == {"a": [A]}
-    assert trees.templates == {40}
+    assert look(trees, processes, {**SANDBOX, A: GATEWAY, 40: GATEWAY}) == {"a": [A], UNATTRIBUTED: [40]}
+
+
+def test_a_kernel_that_calls_itself_the_template_stays_a_kernel_also_where_there_is_no_template():
+    processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY}, a=A, b=B)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    processes.commands[A] = processes.commands[30] = TEMPLATE_COMMAND
+    owners = look(trees, processes, {**SANDBOX, A: GATEWAY, B: GATEWAY, 30: GATEWAY})
+    assert owners == {"a": [A], "b": [B], UNATTRIBUTED: [30]}
+    assert trees.templates == set()
