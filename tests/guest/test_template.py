@@ -84,11 +84,8 @@ async def without_template(**options: Any) -> AsyncIterator[CodeExecutor]:
     command = gateway_launch.GatewayConfig._command  # pyright: ignore[reportPrivateUsage] - no option turns it off
 
     def changed(self: gateway_launch.GatewayConfig) -> list[str]:
-        (
-            program,
-            *_,
-        ) = before = command(self)
-        return [program, "-P", "-c", WITHOUT_TEMPLATE, *before[4:]]
+        python, _, _, _, *arguments = command(self)  # python -P -m MODULE
+        return [python, "-P", "-c", WITHOUT_TEMPLATE, *arguments]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gateway_launch.GatewayConfig, "_command", changed)
