@@ -5,8 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NODE_BIN := $(CURDIR)/.npm/node_modules/.bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images of containers often set it: then each process compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench docs clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick docs docs-site recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -75,8 +77,10 @@ soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
 
 # Published MCP servers, of `tests/published/servers.toml`: generated, checked and called. They take 3 GB in .servers.
+# Without ARGS the report becomes `docs/servers.md`.
 servers: $(VENV)/dev.stamp .npm/dev.stamp .servers/installed.stamp
-	$(PYTEST) tests/published $(ARGS); status=$$?; cat .servers/report.md; exit $$status
+	$(PYTEST) tests/published/test_published.py $(ARGS); status=$$?; cat .servers/report.md; exit $$status
+	$(if $(ARGS),,cp .servers/report.md docs/servers.md)
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .
@@ -91,6 +95,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/python docs/check_terms.py
 	$(BIN)/python plugins/manifests.py --check
 	$(BIN)/python docs/option_reference.py --check
+	$(BIN)/python docs/mcp_tools_reference.py --check
 
 # After a change of the version, the options or plugins/manifests.py.
 plugins: $(VENV)/dev.stamp
@@ -99,15 +104,34 @@ plugins: $(VENV)/dev.stamp
 typecheck: $(VENV)/dev.stamp .npm/dev.stamp
 	$(NODE_BIN)/pyright
 
-bench: $(VENV)/dev.stamp .npm/dev.stamp
-	$(BIN)/python -m benchmarks $(ARGS)
+# ipybox, the floor and the peer side by side, for some 20 minutes on a quiet machine: it writes docs/performance.md.
+BENCH = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks
+RESULTS := benchmarks/results.json
+bench: $(VENV)/dev.stamp .npm/dev.stamp .venv-peer/stamp
+	$(BENCH) --performance --peer .venv-peer/bin/python --json $(RESULTS) $(ARGS); status=$$?; \
+		$(BENCH).performance write $(RESULTS) && exit $$status
+
+# All of it once, with less of everything and without the peer, to see that it works.
+bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
+	@mkdir -p .bench
+	$(BENCH) --performance --quick --json .bench/results.json $(ARGS)
+	$(BENCH).performance write .bench/results.json --docs .bench
 
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 	$(BIN)/python docs/option_reference.py $(ARGS)
+	$(BIN)/python docs/mcp_tools_reference.py $(ARGS)
+
+# The docs site in site/, with its links checked.
+docs-site: $(VENV)/docs.stamp
+	$(BIN)/python -m docs.site.build
+
+# The recording of the README, after a change of what the demo shows.
+recording: $(VENV)/dev.stamp .npm/demo.stamp
+	PATH="$(CURDIR)/$(BIN):$(NODE_BIN):$$PATH" $(BIN)/python docs/record_terminal.py docs/demo.svg ipybox demo
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .npm .servers
+	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .npm .servers .bench site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -120,6 +144,10 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
+$(VENV)/docs.stamp: $(VENV)/dev.stamp
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
 	@touch $@
@@ -127,6 +155,12 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 .venv-attach/stamp:
 	$(PYTHON) -m venv .venv-attach
 	.venv-attach/bin/python -m pip install --quiet 'jupyterlab>=4.4,<5' 'jupyter_console>=6.6,<7'
+	@touch $@
+
+# The earlier ipybox, of which mcp 2 breaks the import.
+.venv-peer/stamp:
+	$(PYTHON) -m venv .venv-peer
+	.venv-peer/bin/python -m pip install --quiet 'ipybox==0.9.2' 'mcp<2'
 	@touch $@
 
 # The demo goes without node where there is none.

@@ -1,11 +1,12 @@
 """Measures the costs of ipybox, compared with the floor of each subject: the same without ipybox, in the same run.
 
-    __main__ ──► suite ──► kernel, tools, mcp_mode, sandbox, plugin, docker ──► measurement ──► report
-                    │               │ spawn, ask
-                    │               ▼
-                    │      subject ──► subjects/*.py, each in a fresh interpreter of its own
-                    └────► context ──► example: scripts for the real Claude Code (tests/claude)
-                              └──────► conversation: what it sent
+    __main__ ──► suite ──► kernel, sessions, tools, data, mcp_mode, memory, … ──► measurement
+       │            │               │ spawn, ask
+       │            │               ▼
+       │            │      subject ──► subjects/*.py, each in a fresh interpreter of its own
+       │            └────► context ──► example: scripts for the real Claude Code (tests/claude)
+       │                      └──────► conversation: what it sent
+       └──► results ──► report (terminal), performance/ (docs/performance.md, history)
 
 A measurement is a function that starts subjects, has them do something in turns, and returns the samples. Of the
 context it counts bytes: nothing is timed there, and once is enough.

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from benchmarks import example
 from benchmarks.conversation import Conversation
-from benchmarks.measurement import Measurement, Samples, Setting, Target
+from benchmarks.measurement import Limit, Measurement, Samples, Setting
 from tests.claude.api import Request, text, tool
 from tests.claude.cli import Home, publish
 from tests.servers import ROOT
@@ -80,10 +80,10 @@ class Conversations:
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
-    what, limit = f"example, {TOOLS} tools", Target(floors=0.1)
+    what, limit = f"example, {TOOLS} tools", (Limit(0.1),)
     return [
-        Measurement("context", f"{what}: last request", FLOOR, partial(measure, way="last"), limit, "B"),
-        Measurement("context-sent", f"{what}: all requests", FLOOR, partial(measure, way="all"), limit, "B"),
+        Measurement("context", "context", f"{what}: last request", FLOOR, partial(measure, way="last"), limit, "B"),
+        Measurement("context-sent", "context", f"{what}: all requests", FLOOR, partial(measure, way="all"), limit, "B"),
     ]
 
 

@@ -8,13 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.mcp_mode import initialize
-from benchmarks.measurement import Measurement, Samples, Setting, Side, Target, take_turns
+from benchmarks.measurement import Limit, Measurement, Samples, Setting, Side, take_turns
 
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
-    limit = Target(floors=1, seconds=1.5)
-    return [Measurement("docker-start", "ipybox docker → initialized", "the same without docker", measure_start, limit)]
+    limit = Limit(1, plus=1.5)
+    return [
+        Measurement(
+            "docker-start", "docker", "ipybox docker → initialized", "the same without docker", measure_start, (limit,)
+        )
+    ]
 
 
 def measure_start(setting: Setting) -> Samples:
@@ -29,4 +33,4 @@ def measure_start(setting: Setting) -> Samples:
             "floor": partial(initialize, outside, workspace),
             "ipybox": partial(initialize, inside, workspace),
         }
-        return Samples(take_turns(setting.rounds, sides))
+        return Samples(take_turns(setting, sides))

@@ -8,27 +8,25 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from benchmarks.measurement import Measurement, Samples, Setting, Side, Target, take_turns
+from benchmarks.measurement import Limit, Measurement, Samples, Setting, Side, take_turns
 from benchmarks.subject import Subject, environment, start_seconds, started
 
 #: Executions of which the median is taken.
 EXECUTIONS = 200
 
-OUTPUT_BYTES = 10_000_000
-ONE_WRITE = f"print('x' * {OUTPUT_BYTES})"
-MANY_LINES = f"for _ in range({OUTPUT_BYTES // 100}): print('x' * 99)"
-
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
+    floor, reset, stop = "jupyter_client", partial(measure_operation, operation="reset"), "jupyter_client: kill"
+    of_reset = (Limit(0.1, "peer"), Limit(0.15))
     return [
-        Measurement("import", "python -c 'import ipybox'", "python -c pass", measure_import, Target(seconds=0.15)),
-        Measurement("start", "spawn → first result", "jupyter_client", measure_start, Target(floors=2)),
-        Measurement("execute", 'execute("1+1")', "jupyter_client", measure_execute, Target(floors=1.4)),
-        Measurement("output", "10 MB in one print", "jupyter_client", partial(measure_output, code=ONE_WRITE)),
-        Measurement("lines", "10 MB in 100-byte lines", "jupyter_client", partial(measure_output, code=MANY_LINES)),
-        Measurement("reset", "reset", "jupyter_client: kill, start", partial(measure_operation, operation="reset")),
-        Measurement("stop", "stop", "jupyter_client: kill", partial(measure_operation, operation="restart")),
+        Measurement(
+            "import", "start", "python -c 'import ipybox'", "python -c pass", measure_import, (Limit(plus=0.15),)
+        ),
+        Measurement("start", "start", "spawn → first result", floor, measure_start, (Limit(1),)),
+        Measurement("execute", "cells", 'execute("1+1")', floor, measure_execute, (Limit(1.4),)),
+        Measurement("reset", "cells", "reset → first result", f"{floor}: kill, start", reset, of_reset),
+        Measurement("stop", "end", "stop", stop, partial(measure_operation, operation="restart")),
     ]
 
 
@@ -36,18 +34,18 @@ def measure_import(setting: Setting) -> Samples:
     sides: dict[Side, Callable[[], list[float]]] = {"floor": partial(_run_seconds, sys.executable, "pass")}
     for side, python in setting.interpreters.items():
         sides[side] = partial(_run_seconds, python, "import ipybox")
-    return Samples(take_turns(setting.rounds * 2, sides))
+    return Samples(take_turns(setting, sides, setting.rounds * 2))
 
 
 def measure_start(setting: Setting) -> Samples:
     sides: dict[Side, Callable[[], list[float]]] = {"floor": partial(start_seconds, "bare_jupyter.py")}
     for side, python in setting.interpreters.items():
         sides[side] = partial(start_seconds, "executor.py", python=python)
-    return Samples(take_turns(setting.rounds, sides))
+    return Samples(take_turns(setting, sides))
 
 
 def measure_execute(setting: Setting) -> Samples:
-    count = max(1, EXECUTIONS // setting.rounds)
+    count = setting.per_round(EXECUTIONS)
     wrong: dict[Side, int] = {}
 
     def execute(side: Side, subject: Subject) -> list[float]:
@@ -56,27 +54,9 @@ def measure_execute(setting: Setting) -> Samples:
         return answer["seconds"]
 
     with running(setting) as subjects:
-        samples = take_turns(setting.rounds, {side: partial(execute, side, it) for side, it in subjects.items()})
-    executions = count * (setting.rounds + 1)
+        samples = take_turns(setting, {side: partial(execute, side, it) for side, it in subjects.items()})
+    executions = count * (setting.rounds if setting.quick else setting.rounds + 1)
     remarks = [f"{side}: {number} of {executions} outputs wrong or lost" for side, number in wrong.items() if number]
-    return Samples(samples, remarks)
-
-
-def measure_output(setting: Setting, code: str) -> Samples:
-    least: dict[Side, int] = {}
-
-    def output(side: Side, subject: Subject) -> list[float]:
-        answer: dict[str, Any] = subject.ask("output", code=code)
-        least[side] = min(least.get(side, OUTPUT_BYTES), int(answer["characters"]))
-        return [answer["seconds"]]
-
-    with running(setting) as subjects:
-        samples = take_turns(setting.rounds, {side: partial(output, side, it) for side, it in subjects.items()})
-    remarks = [
-        f"{side}: only {number / 1e6:.1f} of {OUTPUT_BYTES / 1e6:g} MB arrived"
-        for side, number in least.items()
-        if number < OUTPUT_BYTES - 1
-    ]
     return Samples(samples, remarks)
 
 
@@ -87,7 +67,7 @@ def measure_operation(setting: Setting, operation: str) -> Samples:
         return [subject.ask(operation)]
 
     with running(setting) as subjects:
-        return Samples(take_turns(setting.rounds, {side: partial(operate, it) for side, it in subjects.items()}))
+        return Samples(take_turns(setting, {side: partial(operate, it) for side, it in subjects.items()}))
 
 
 @contextmanager

@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.mcp_mode import initialize
-from benchmarks.measurement import Measurement, Samples, Setting, Target, take_turns
+from benchmarks.measurement import Limit, Measurement, Samples, Setting, take_turns
 from tests.claude.launcher import Plugin, served
 
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
     floor = "python -I -m ipybox"
-    limit = Target(floors=1, seconds=0.2)
-    return [Measurement("plugin-start", "plugin: spawn → initialized", floor, measure_start, limit)]
+    limit = Limit(1, plus=0.2)
+    return [Measurement("plugin-start", "plugin", "plugin: spawn → initialized", floor, measure_start, (limit,))]
 
 
 def measure_start(setting: Setting) -> Samples:
@@ -31,7 +31,7 @@ def measure_start(setting: Setting) -> Samples:
         (version,) = plugin.versions
         ipybox = [str(version / "bin" / "python"), "-I", "-m", "ipybox", f"--workspace={plugin.workspace}"]
         samples = take_turns(
-            setting.rounds,
+            setting,
             {"floor": partial(_initialize, ipybox, plugin.env, plugin.workspace), "ipybox": partial(_launch, plugin)},
         )
     return Samples(samples, remarks)

@@ -1,4 +1,4 @@
-"""The processes that are measured, as the benchmark sees them.
+"""The processes that are measured, from the side of the benchmark.
 
 A subject is a script in `subjects/` that runs in a fresh interpreter and a directory of its own. It writes a line
 when it has started, and then answers each line that it is sent (`subjects/channel.py`).
@@ -63,10 +63,8 @@ class Subject:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self.end_input()
         try:
             self._process.wait(LIMIT if exc is None else 5)
         except subprocess.TimeoutExpired:
@@ -76,15 +74,33 @@ class Subject:
         self._stderr.close()
 
     @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
     def age(self) -> float:
         """Seconds since the process was spawned."""
         return time.perf_counter() - self._began
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Sends one message."""
+    def end_input(self) -> None:
+        """Closes its standard input, on which it ends."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends one message.
+
+        Raises:
+            SubjectError: If the process has ended.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise SubjectError(f"{self._process.args} ended:\n{self._last_words()}") from None
 
     def receive(self) -> Any:
         """Returns the next message.

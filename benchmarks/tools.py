@@ -1,22 +1,21 @@
-"""Tool calls from the kernel, and the packages that they go through."""
+"""Tool calls from the kernel, and the first import of the package that they go through."""
 
 import json
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.measurement import Measurement, Samples, Setting, Side, Target, take_turns
-from benchmarks.subject import SUBJECTS, Subject, start_seconds, started
+from benchmarks.measurement import Limit, Measurement, Samples, Setting, Side, take_turns
+from benchmarks.subject import SUBJECTS, Subject, started
 
 #: Tool calls of which the median is taken, and those of all threads together per round.
 CALLS = 500
 THREADED_CALLS = 400
 THREADS = 20
 
-ECHO: dict[str, Any] = {"command": sys.executable, "args": [str(SUBJECTS / "bare_server.py")]}
+SERVER: dict[str, Any] = {"command": sys.executable, "args": [str(SUBJECTS / "tool_server.py")]}
 TEXT = "hello"
 
 CALL = """
@@ -48,33 +47,19 @@ IMPORT = "from time import perf_counter as now; began = now(); {statement}; seco
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
-    everything = Path(__file__).parent.parent / ".npm/node_modules/@modelcontextprotocol/server-everything"
-    server: dict[str, Any] = {"command": "node", "args": [str(everything / "dist/index.js"), "stdio"]}
+    group, client = "tool calls", "mcp.Client"
+    of_call, threads = (Limit(1, plus=0.001),), f"tool calls of {THREADS} threads"
     return [
-        Measurement("tool-call", "tool call, accepted", "mcp.Client", measure_calls, Target(floors=1, seconds=0.001)),
+        Measurement("tool-call", group, "tool call, accepted", client, measure_calls, of_call),
+        Measurement("threads", group, threads, f"{client}, tasks", measure_threads, (Limit(1),), "calls/s"),
         Measurement(
-            "threads", f"tool calls of {THREADS} threads", "mcp.Client, tasks", measure_threads, unit="calls/s"
-        ),
-        Measurement(
-            "tool-import", "first import of a tool", "import pydantic", measure_first_import, Target(seconds=0.2)
-        ),
-        Measurement(
-            "generate",
-            "generate server-everything",
-            "mcp.Client: list its tools",
-            partial(measure_generation, server=server),
-        ),
-        Measurement(
-            "generate-fresh",
-            "the same, fresh process",
-            "mcp.Client, fresh process",
-            partial(measure_fresh_generation, server=server),
+            "tool-import", group, "first import of a tool", "import pydantic", measure_first_import, (Limit(plus=0.2),)
         ),
     ]
 
 
 def measure_calls(setting: Setting) -> Samples:
-    count = max(1, CALLS // setting.rounds)
+    count = setting.per_round(CALLS)
     code = CALL.format(text=TEXT, count=count)
     with running(setting) as (session, executors):
         sides: dict[Side, Callable[[], list[float]]] = {
@@ -82,15 +67,16 @@ def measure_calls(setting: Setting) -> Samples:
         }
         for side, executor in executors.items():
             sides[side] = partial(executor.ask, "evaluate", code=code, expression="seconds")
-        return Samples(take_turns(setting.rounds, sides))
+        return Samples(take_turns(setting, sides))
 
 
 def measure_threads(setting: Setting) -> Samples:
-    code = CALL_AT_ONCE.format(text=TEXT, count=THREADED_CALLS, threads=THREADS)
+    count = max(THREADS, setting.scaled(THREADED_CALLS))
+    code = CALL_AT_ONCE.format(text=TEXT, count=count, threads=THREADS)
 
     def direct(session: Subject) -> list[float]:
         arguments = {"text": TEXT}
-        return [session.ask("call_at_once", tool="echo", arguments=arguments, count=THREADED_CALLS, workers=THREADS)]
+        return [session.ask("call_at_once", tool="echo", arguments=arguments, count=count, workers=THREADS)]
 
     def threaded(executor: Subject) -> list[float]:
         return [executor.ask("evaluate", code=code, expression="rate")]
@@ -99,7 +85,7 @@ def measure_threads(setting: Setting) -> Samples:
         sides: dict[Side, Callable[[], list[float]]] = {"floor": partial(direct, session)}
         for side, executor in executors.items():
             sides[side] = partial(threaded, executor)
-        return Samples(take_turns(setting.rounds, sides))
+        return Samples(take_turns(setting, sides))
 
 
 def measure_first_import(setting: Setting) -> Samples:
@@ -116,48 +102,22 @@ def measure_first_import(setting: Setting) -> Samples:
         sides: dict[Side, Callable[[], list[float]]] = {"floor": partial(pydantic_import, kernel)}
         for side, executor in executors.items():
             sides[side] = partial(first_import, executor)
-        return Samples(take_turns(setting.rounds, sides))
+        return Samples(take_turns(setting, sides))
 
 
-def measure_generation(setting: Setting, server: dict[str, Any]) -> Samples:
-    def again(subject: Subject) -> list[float]:
-        return [subject.ask("again")]
-
-    with ExitStack() as stack:
-        sides: dict[Side, Callable[[], list[float]]] = {}
-        for side, (script, python) in _generators(setting).items():
-            subject, _ = stack.enter_context(started(script, json.dumps(server), python=python))
-            sides[side] = partial(again, subject)
-        return Samples(take_turns(setting.rounds, sides))
-
-
-def measure_fresh_generation(setting: Setting, server: dict[str, Any]) -> Samples:
-    return Samples(
-        take_turns(
-            setting.rounds,
-            {
-                side: partial(start_seconds, script, json.dumps(server), python=python)
-                for side, (script, python) in _generators(setting).items()
-            },
-        )
-    )
+def prepare(executor: Subject) -> None:
+    """Generates the package for the server, and starts that by a first call."""
+    executor.ask("generate", server_name="measured", server_params=SERVER)
+    executor.ask("evaluate", code=CALL.format(text=TEXT, count=1), expression="seconds")
 
 
 @contextmanager
 def running(setting: Setting) -> Generator[tuple[Subject, dict[Side, Subject]]]:
-    """Runs a direct session with the echo server, and an executor of each ipybox with a package for it."""
+    """Runs a direct session with the server, and an executor of each ipybox that has called it."""
     with ExitStack() as stack:
-        session, _ = stack.enter_context(started("direct_session.py", json.dumps(ECHO)))
+        session, _ = stack.enter_context(started("direct_session.py", json.dumps(SERVER)))
         executors: dict[Side, Subject] = {}
         for side, python in setting.interpreters.items():
             executors[side], _ = stack.enter_context(started("executor.py", python=python))
-            executors[side].ask("generate", server_name="measured", server_params=ECHO)
+            prepare(executors[side])
         yield session, executors
-
-
-def _generators(setting: Setting) -> dict[Side, tuple[str, str]]:
-    """Returns each side's script and interpreter."""
-    generators: dict[Side, tuple[str, str]] = {"floor": ("tool_listing.py", sys.executable)}
-    for side, python in setting.interpreters.items():
-        generators[side] = ("generation.py", python)
-    return generators

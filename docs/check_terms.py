@@ -16,7 +16,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 #: What is checked: prefixes of paths.
-CHECKED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/", "skills/", "ipybox/", "plugins/", "benchmarks/")
+CHECKED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    "docs/",
+    "skills/",
+    "ipybox/",
+    "plugins/",
+    "benchmarks/",
+    "examples/",
+)
 
 SKIPPED = ("docs/decisions/", "docs/generated/", "docs/coverage.md", "plugins/package/")
 
@@ -29,6 +41,8 @@ EXCEPTIONS = {
     "benchmarks/search/": "contains queries as people write them",
     "benchmarks/codegen/subjects/load.py:verdicts": "names a key",
     "benchmarks/example.py:gentools": "contains code and output",
+    "examples/github_commits/run.py:gentools": "contains code",
+    "examples/nightly/run.py:gentools": "contains code",
     "ipybox/codeact/checker.py:gentools": "the output of `check()` names the directory",
     "ipybox/codeact/listing.py:gentools": "the output of `tools()` names the directory",
     "ipybox/code_exec/cell_runner.py:begun": _KNOWN,

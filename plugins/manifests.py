@@ -1,5 +1,7 @@
 """Writes what Claude Code reads of the marketplace: three plugins that differ in their mode, and in one version.
 
+It also writes `server.json`, which describes ipybox to the MCP registry, and which no plugin uses.
+
     python plugins/manifests.py            writes the files
     python plugins/manifests.py --check    fails if they are not what it would write
 
@@ -37,6 +39,11 @@ MODES = {
     "sandbox": "Act by Python code that calls MCP tools. Code runs in a sandbox: it gets no further than the workspace",
     "docker": "Act by Python code that calls MCP tools. Code and tools run in a Docker container",
 }
+
+#: The name in the MCP registry, which compares it with the comment `mcp-name` of the README on the package index.
+REGISTRY_NAME = "io.github.gradion-ai/ipybox"
+REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+REPOSITORY = "https://github.com/gradion-ai/ipybox"
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 
@@ -135,7 +142,8 @@ def manifests() -> dict[str, Any]:
                 {"name": name(mode), "source": f"./plugins/{name(mode)}", "description": description}
                 for mode, description in MODES.items()
             ],
-        }
+        },
+        "server.json": registry_entry(),
     }
     for mode, description in MODES.items():
         place = f"plugins/{name(mode)}"
@@ -162,6 +170,37 @@ def manifests() -> dict[str, Any]:
     return files
 
 
+def registry_entry() -> dict[str, Any]:
+    """Returns what the MCP registry publishes: how a client installs and starts ipybox.
+
+    https://github.com/modelcontextprotocol/registry, docs/reference/server-json
+    """
+    workspace = {
+        "type": "named",
+        "name": "--workspace",
+        "description": "Directory in which code runs, and which it can change",
+        "format": "filepath",
+        "isRequired": True,
+    }
+    package = {
+        "registryType": "pypi",
+        "identifier": "ipybox",
+        "version": _project()["version"],
+        "runtimeHint": "uvx",
+        "transport": {"type": "stdio"},
+        "packageArguments": [workspace],
+    }
+    return {
+        "$schema": REGISTRY_SCHEMA,
+        "name": REGISTRY_NAME,
+        "title": "ipybox",
+        "description": _project()["description"],
+        "version": version(),
+        "repository": {"url": REPOSITORY, "source": "github"},
+        "packages": [package],
+    }
+
+
 def settings(mode: str) -> list[Option]:
     """Returns the options of ipybox that users of a plugin can set. One that they don't set is empty."""
     return [option for option in OPTIONS if option.plugin is not None and mode in option.plugin.modes]
@@ -180,12 +219,15 @@ def name(mode: str) -> str:
 
 def version() -> str:
     """Returns the project's version as semver writes it, such as 1.0.0-dev.0."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    number = Version(project["version"])
+    number = Version(_project()["version"])
     before = "" if number.dev is None else f"-dev.{number.dev}"
     if number.pre is not None:
         before = f"-{number.pre[0]}.{number.pre[1]}"
     return f"{number.base_version}{before}"
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def main(*, check: bool) -> int:

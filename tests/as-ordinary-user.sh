@@ -4,11 +4,21 @@
 # Root may do what others may not: make namespaces, read each file, look into each process. Only an ordinary user shows
 # that kernels and their sandbox need none of this. Kernels without a sandbox need less.
 #
-#     tests/as-ordinary-user.sh [TREE]    TREE is what git calls a tree, by default HEAD
+#     tests/as-ordinary-user.sh [TREE]              TREE is what git calls a tree, by default HEAD
+#     tests/as-ordinary-user.sh --set-up [TREE]     only copies that and installs what the tests need
+#     tests/as-ordinary-user.sh --test              only runs them, after --set-up
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/second-chance.sh
 name=ipybox-ci
+
+part=both
+case ${1-} in
+    --set-up | --test)
+        part=$1
+        shift
+        ;;
+esac
 
 id -u "$name" >/dev/null 2>&1 || useradd --create-home --shell /bin/bash "$name"
 home=$(getent passwd "$name" | cut -d: -f6)
@@ -41,23 +51,36 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
-# Where pip finds packages may be said in root's own configuration.
-pip_configuration=${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf
-if [ -f "$pip_configuration" ]; then
-    as_user mkdir -p .config/pip
-    as_user cp /dev/stdin .config/pip/pip.conf <"$pip_configuration"
-fi
+set_up() {
+    # Where pip finds packages may be said in root's own configuration.
+    pip_configuration=${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf
+    if [ -f "$pip_configuration" ]; then
+        as_user mkdir -p .config/pip
+        as_user cp /dev/stdin .config/pip/pip.conf <"$pip_configuration"
+    fi
 
-# The user reads neither the checkout nor .npm, which may be where only root can.
-as_user rm -rf "$copy"
-as_user mkdir "$copy"
-git -c safe.directory="$PWD" archive "${1:-HEAD}" | as_user tar -x -C "$copy"
-if [ -e .npm/dev.stamp ]; then
-    tar -c .npm | as_user tar -x -m -C "$copy"
-    as_user touch "$copy/.npm/dev.stamp"
-fi
+    # The user reads neither the checkout nor .npm, which may be where only root can.
+    as_user rm -rf "$copy"
+    as_user mkdir "$copy"
+    git -c safe.directory="$PWD" archive "${1:-HEAD}" | as_user tar -x -C "$copy"
+    if [ -e .npm/dev.stamp ]; then
+        tar -c .npm | as_user tar -x -m -C "$copy"
+        as_user touch "$copy/.npm/dev.stamp"
+    fi
+    make_there .venv/dev.stamp .npm/dev.stamp
+}
+
+make_there() {
+    as_user make -C "$copy" PYTHON="$python" "$@"
+}
 
 run_tests() {
-    as_user make -C "$copy" test-user PYTHON="$python" ARGS="$*"
+    make_there test-user ARGS="$*"
 }
-twice "$copy/.pytest_cache" run_tests
+
+if [ "$part" != --test ]; then
+    set_up "$@"
+fi
+if [ "$part" != --set-up ]; then
+    twice "$copy/.pytest_cache" run_tests
+fi

@@ -88,7 +88,9 @@ for module, args in json.loads({calls!r}):
         result = tool.run(tool.Params(**args))
     except ToolRunnerError as error:
         result = {{"error": str(error)}}
-    print(json.dumps(result.model_dump(mode="json", by_alias=True) if isinstance(result, BaseModel) else result))
+    if isinstance(result, BaseModel):  # without the fields that the server omitted
+        result = result.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    print(json.dumps(result))
 """
 
 

@@ -26,6 +26,7 @@ FOLDERS = {
     "audit/test_executor.py": ("slow",),
     "audit/test_server.py": ("slow",),
     "benchmarks": ("slow",),
+    "benchmarks/test_performance.py": (),
     "claude": ("claude",),
     "cli/test_attach.py": ("slow",),
     "cli/test_clean.py": ("slow",),
@@ -54,6 +55,7 @@ FOLDERS = {
     "mcp_server/test_inspector.py": ("slow",),
     "mcp_server/test_kernel_sessions.py": ("slow",),
     "published": ("servers",),
+    "published/test_report.py": (),
     "sandbox": ("user",),
     "sandbox/test_environment_in_home.py": ("user", "slow"),
     "sandbox/test_git_exclude.py": ("user", "slow"),
@@ -69,7 +71,10 @@ FOLDERS = {
     "security/test_processes.py": ("security", "user"),
     "soak": ("soak",),
     "test_docs.py": ("slow",),
+    "test_docs_site.py": ("slow",),
+    "test_examples.py": ("slow",),
     "test_generated_docs.py": ("slow",),
+    "test_package.py": ("slow",),
     "test_readme.py": ("slow",),
     "test_real_servers.py": ("slow",),
     "tool_exec": ("python",),
@@ -101,15 +106,22 @@ TOGETHER = (
     ("tests/test_readme.py",),
 )
 
-#: Folders and modules that take minutes, with which processes begin: else the other ones would wait for the last.
+#: Folders and modules that take longest, with which processes begin, in this order: else the other ones would wait for
+#: the last.
 LONGEST = (
-    "claude/",
     "docker/",
-    "soak/",
-    "faults/test_model.py/",
+    "claude/",
     "workspace/packages/install/",
+    "mcp_server/test_server.py/",
     "test_readme.py/",
+    "faults/",
+    "test_real_servers.py/",
+    "soak/",
+    "security/",
 )
+
+#: A format checker of jsonschema, which no test needs. To import it takes each process more than a second.
+UNNEEDED = "rfc3987_syntax"
 
 #: Set where no test may be left out, as in CI.
 COMPLETE = "IPYBOX_TEST_COMPLETE"
@@ -126,7 +138,8 @@ _left_out = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Finds out whether sandboxes can start."""
+    """Finds out whether sandboxes can start, and has nothing imported that is slow and not needed."""
+    sys.modules[UNNEEDED] = None  # pyright: ignore[reportArgumentType] - what makes an import fail
     config.stash[_problems] = [finding for finding in diagnose() if finding.problem is not None]
     if config.stash[_problems] and os.environ.get(COMPLETE):
         raise pytest.UsageError(f"no test may be left out, but {LEFT_OUT}: {_remedy(config)}")
@@ -137,7 +150,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in _marks(item):
             item.add_marker(mark)
-    items.sort(key=lambda item: not _place(item).startswith(LONGEST))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """Returns which of `LONGEST` a test is part of, or a higher number."""
+    place = _place(item)
+    return next((turn for turn, longest in enumerate(LONGEST) if place.startswith(longest)), len(LONGEST))
 
 
 def _place(item: pytest.Item) -> str:

@@ -1,6 +1,7 @@
 """Executes the Python of `docs/`, and checks that its examples are what the text shows.
 
-`docs/sdk.md` is tested with the README, after whose install line its examples work.
+`docs/sdk.md` is tested with the README, after whose install line its examples work. A text block after a script is its
+output; at most one line is between them.
 """
 
 import json
@@ -24,15 +25,19 @@ from tests.servers import ROOT
 #: As in an activated environment.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 DOCS = ROOT / "docs"
+#: A script, and the output that the page shows for it.
+SCRIPT = re.compile(
+    r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
 SCRIPTS = [
-    pytest.param(block, id=f"{page.stem}_{number}")
+    pytest.param(*match.groups(), id=f"{page.stem}_{number}")
     for page in sorted({*DOCS.glob("*.md")} - {DOCS / "sdk.md"})
-    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
+    for number, match in enumerate(SCRIPT.finditer(page.read_text()))
 ]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_script_of_the_documentation_runs(script: str, tmp_path: Path):
+@pytest.mark.parametrize(("script", "shown"), SCRIPTS)
+def test_script_of_the_documentation_runs(script: str, shown: str | None, tmp_path: Path):
     shutil.copytree(DOCS / "examples", tmp_path / "examples")
     (tmp_path / "README.md").touch()
     (tmp_path / ".env").write_text("TOKEN=secret")
@@ -50,6 +55,8 @@ def test_script_of_the_documentation_runs(script: str, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "INFO" not in done.stderr, "the application's logging was changed"
     assert "secret" not in done.stdout + done.stderr
+    if shown is not None:
+        assert done.stdout == shown
 
 
 def test_settings_that_are_shown_are_those_of_the_example():
@@ -107,7 +114,10 @@ def test_events_that_are_shown_are_those_of_the_script(tmp_path: Path):
     assert written == [steady(json.loads(line)) | hashes for line in shown.splitlines()]
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("decisions/*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
+    *sorted(page for pattern in ("*.md", "api/*.md", "decisions/*.md") for page in DOCS.glob(pattern)),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -10,7 +10,7 @@ from benchmarks.codegen.corpora import Corpus
 from benchmarks.codegen.instances import Sample, sample
 from benchmarks.codegen.sides import Generator, ask, modules_of
 from benchmarks.codegen.suite import Case
-from benchmarks.measurement import Side, take_turns
+from benchmarks.measurement import Setting, Side, take_turns
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ class Measured:
 def measure(corpus: Corpus, package: str, sides: Mapping[Side, Generator], rounds: int) -> Measured:
     """Has all sides generate a package in turns, and tries what came out in the end."""
     samples = dict(zip(modules_of(corpus), map(sample, corpus.tools), strict=True))
-    seconds = take_turns(rounds, {side: partial(each.generate, package, corpus) for side, each in sides.items()})
+    seconds = take_turns(
+        Setting(rounds, {}), {side: partial(each.generate, package, corpus) for side, each in sides.items()}
+    )
     warnings = [text for each in sides.values() for text in each.warnings]
     outcomes: dict[Side, Outcome] = {
         side: _tried(corpus, package, generator, median(seconds[side]), samples) for side, generator in sides.items()

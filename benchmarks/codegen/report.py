@@ -11,8 +11,9 @@ from rich.table import Table
 
 from benchmarks.codegen.measure import Measured, Outcome
 from benchmarks.codegen.typecheck import Types
+from benchmarks.figures import figure
+from benchmarks.machine import describe_machine, machine
 from benchmarks.measurement import Side
-from benchmarks.report import figure, machine
 
 #: Bytes of a token, to have an idea.
 TOKEN = 4
@@ -63,7 +64,8 @@ def lines(report: Report) -> Iterator[str]:
         rules = ", ".join(f"{count} × {rule}" for rule, count in report.types.by_rule.items())
         yield f"pyright: {rules or 'no errors'}; it took {figure(report.types.seconds, 's')}"
         yield from _some([f"{each.package}.{each.module}: {each.message}" for each in report.types.findings])
-    yield f"{', '.join(f'{side}: {version}' for side, version in report.versions.items())}; {machine()}"
+    versions = ", ".join(f"{side}: {version}" for side, version in report.versions.items())
+    yield f"{versions}; {describe_machine(machine())}"
 
 
 def record(report: Report) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def record(report: Report) -> dict[str, Any]:
     types = report.types
     return {
         "versions": dict(report.versions),
-        "machine": machine(),
+        "machine": machine().model_dump(),
         "types": types and {"errors": len(types.findings), "by_rule": types.by_rule, "seconds": types.seconds},
         "corpora": [_record(measured, types) for measured in report.corpora],
     }

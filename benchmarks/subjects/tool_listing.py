@@ -12,13 +12,14 @@ import channel
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-PARAMS = StdioServerParameters(**json.loads(sys.argv[1]))
+PARAMS = json.loads(sys.argv[1])
+SERVER = PARAMS["url"] if "url" in PARAMS else StdioServerParameters(**PARAMS)
 
 
 async def list_tools() -> float:
-    """Times a session from the server's start to its end."""
+    """Times a session with the server from its beginning, or that of the server, to the end."""
     began = time.perf_counter()
-    async with Client(PARAMS) as client:
+    async with Client(SERVER) as client:
         await client.list_tools()
     return time.perf_counter() - began
 

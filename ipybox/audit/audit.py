@@ -79,6 +79,10 @@ class AuditLog:
         """Removes the values that are secrets from everything written from now on."""
         self.redactor.know(secrets_among(variables))
 
+    def know_of_cell(self, variables: Mapping[str, str]) -> None:
+        """Removes the values that are secrets, which only one cell has, for a while."""
+        self.redactor.know_of_cell(secrets_among(variables))
+
     def hide(self, values: Iterable[str]) -> None:
         """Removes these values, which have no variable, from everything written from now on."""
         self.redactor.hide(values)

@@ -63,12 +63,12 @@ class SessionRecorder:
         if self._history is not None:
             self._history.session(action)
 
-    def know(self, variables: Mapping[str, str]) -> None:
-        """Removes the secrets among these environment variables from what is recorded from now on."""
+    def know_of_cell(self, variables: Mapping[str, str]) -> None:
+        """Removes the secrets among the environment variables of a cell from what is recorded from now on."""
         if self._audit is not None:
-            self._audit.know(variables)
+            self._audit.know_of_cell(variables)
         elif self._history is not None:
-            self._history.know(variables)
+            self._history.know_of_cell(variables)
 
     def require(self) -> None:
         """Checks that earlier events were written, before a new action.
@@ -143,7 +143,8 @@ class SessionRecorder:
                         **(await asyncio.to_thread(describe, arguments) if large else describe(arguments)),
                     }
                 if self._history is not None:
-                    call.shown = await self._history.call_fields(server_name, tool_name, arguments, large=large)
+                    known = call.written.get("arguments")
+                    call.shown = await self._history.call_fields(server_name, tool_name, arguments, known, large=large)
                 yield call
         except BaseException as exc:
             call.fail(type(exc).__name__, outcome="cancelled")

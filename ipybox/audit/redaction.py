@@ -22,6 +22,9 @@ MAX_TEXT = 2000
 MAX_ITEMS = 100
 MAX_DEPTH = 8
 
+#: Values of the environments of cells that are known, the newest ones: each takes time for each text.
+MAX_OF_CELLS = 200
+
 #: Text after a truncation is checked, too, because a split secret may be recognizable by its end only.
 _BEYOND = 4096
 
@@ -139,11 +142,27 @@ class Redactor:
         self.show = show
         #: The replacement of each value.
         self._values: dict[str, str] = {}
+        #: Those of cells only, the newest last.
+        self._of_cells: dict[str, None] = {}
         self._longest = 0
 
     def know(self, variables: Mapping[str, str]) -> None:
         """Replaces these values with `${NAME}` from now on."""
         self._add({value: f"${{{name}}}" for name, value in variables.items()})
+
+    def know_of_cell(self, variables: Mapping[str, str]) -> None:
+        """Replaces these values with `${NAME}` from now on, until later cells have given `MAX_OF_CELLS` others."""
+        for name, value in variables.items():
+            if value in self._values and value not in self._of_cells:
+                continue
+            self.know({name: value})  # also if it is known, so that it becomes the newest
+            if value in self._values:
+                self._of_cells[value] = None
+        dropped = {*[*self._of_cells][: -max(MAX_OF_CELLS, len(variables))]}
+        if dropped:
+            self._of_cells = {value: None for value in self._of_cells if value not in dropped}
+            # Replaced, because other threads may read it.
+            self._values = {value: shown for value, shown in self._values.items() if value not in dropped}
 
     def hide(self, values: Iterable[str]) -> None:
         """Removes these values, which have no variable, from now on."""
@@ -151,6 +170,8 @@ class Redactor:
 
     def _add(self, values: Mapping[str, str]) -> None:
         new = {value: shown for value, shown in values.items() if len(value) >= MIN_SECRET}
+        for value in new:
+            self._of_cells.pop(value, None)
         if new.keys() <= self._values.keys():
             return
         # Longest first: a value may contain another.

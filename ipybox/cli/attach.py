@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.errors import IpyboxError
 from ipybox.kernel_mgr.attach.instructions import instructions
-from ipybox.mcp_server.attach_socket import socket_path
+from ipybox.mcp_server.attach_socket import running_servers
 from ipybox.support.listen import is_local
 from ipybox.support.printable import printable
 from ipybox.support.private_socket import connect_private
@@ -78,32 +77,23 @@ async def _bridge(url: str, token: str, ended: Callable[[], Awaitable[object]]) 
 
 def _server_socket(workspace: Path, server: int | None) -> Path:
     """Returns the socket of the server, or of the only one that runs."""
-    pattern = socket_path(workspace, "*")
-    running = sorted(path for path in pattern.parent.glob(pattern.name) if _listens(path))
-    if server is not None:
-        running = [path for path in running if path == socket_path(workspace, server)]
+    running = running_servers(workspace)
+    pids = ", ".join(map(str, running))
+    if server is not None and server in running:
+        return running[server]
     if not running:
         raise AttachError(
             f"no MCP server with a session runs in {workspace}: a session starts with its first cell; those of "
             "`ipybox docker` can't be joined"
         )
+    if server is not None:
+        raise AttachError(
+            f"no MCP server with a session and the process id {server} runs in {workspace}: give --server and one of "
+            f"the process ids {pids}"
+        )
     if len(running) > 1:
-        pids = ", ".join(path.stem.removeprefix("attach-") for path in running)
         raise AttachError(f"several MCP servers run in {workspace}: give --server and one of the process ids {pids}")
-    return running[0]
-
-
-def _listens(path: Path) -> bool:
-    """Returns whether a server listens; removes the socket of one that was killed."""
-    try:
-        connect_private(path).close()
-    except ConnectionRefusedError:
-        with suppress(OSError):
-            path.unlink()
-        return False
-    except OSError:
-        return False
-    return True
+    return next(iter(running.values()))
 
 
 async def _line(reader: asyncio.StreamReader) -> dict[str, Any]:

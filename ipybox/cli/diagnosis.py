@@ -21,6 +21,7 @@ from typing import Literal
 from ipybox.docker.engine import DOCKER, engine_findings
 from ipybox.docker.options import default_image
 from ipybox.errors import SandboxError
+from ipybox.sandbox.busy_machine import started_too_late
 from ipybox.sandbox.findings import INSTALLERS, Finding, Install, together
 from ipybox.sandbox.preflight import diagnose, require_sandbox, requirements
 from ipybox.sandbox.programs import Program, examine
@@ -41,7 +42,7 @@ MINIMUM_PYTHON = (3, 11)
 ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
 #: Seconds in which a sandbox must start and end.
-SANDBOX_TIMEOUT = 10.0
+SANDBOX_TIMEOUT = 20.0
 
 INSTALL_UV = Install("uv", ("pip install",), "install it with {}, it starts the Claude Code plugins")
 UV = Program("uv", "uv", None, remedy=INSTALL_UV)
@@ -231,7 +232,9 @@ def _sandbox() -> list[Finding]:
         # Sockets that srt names by its process id are no one else's there.
         outcome = probe(command, timeout=SANDBOX_TIMEOUT, cwd=inside.parent, env={"TMPDIR": str(scratch.path)})
         ran, escaped = inside.exists(), outside.exists()
-    if outcome.failure:
+    if outcome.timed_out or (outcome.failure and started_too_late(outcome.failure)):
+        problem, remedy = f"srt {outcome.failure}, the machine may be busy", "try again"
+    elif outcome.failure:
         problem, remedy = f"srt can't start a sandbox, it {outcome.failure}", "see what else is wrong here"
     elif escaped or not ran:
         problem = "srt lets code write outside of the workspace" if escaped else "srt does not run the command"

@@ -3,9 +3,11 @@
 The standard library suffices to import it, because a plugin reads its command line before anything is installed.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
+from pathlib import Path
 from typing import Any, cast
 
 
@@ -91,3 +93,8 @@ class Option:
             return [self.flag]
         text = ",".join(cast("list[str]", value)) if isinstance(value, list) else value
         return [f"{self.flag}={text}"]
+
+
+def absolute_path(text: str) -> Path:
+    """Returns the path of a file that the server reads in another directory than the current one."""
+    return Path(os.path.abspath(Path(text).expanduser()))

@@ -13,7 +13,7 @@ import math
 import re
 from pathlib import Path
 
-from ipybox.cli.option import Command, Option, PluginSetting, Receiver
+from ipybox.cli.option import Command, Option, PluginSetting, Receiver, absolute_path
 from ipybox.kernel_mgr.limits.resource_limits import MIN_MEMORY
 from ipybox.mcp_server.choices import AUDIT_OPTIONS, IMAGES, INSTRUCTIONS, Approval
 from ipybox.sandbox.settings import PROFILES
@@ -255,7 +255,7 @@ OPTIONS = (
         group=_SANDBOX,
         of_sandbox=True,
         one_of="settings file",
-        syntax={"type": Path, "metavar": "FILE"},
+        syntax={"type": absolute_path, "metavar": "FILE"},
     ),
     Option(
         name="workspace_config",

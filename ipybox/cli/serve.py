@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipybox.cli.option import Receiver
 from ipybox.cli.option_use import given_parameters
-from ipybox.support.gc_pause import mark_own_process
+from ipybox.support.gc_pause import mark_own_process, skip_collection_at_exit
 
 if TYPE_CHECKING:
     from ipybox.mcp_server.choices import Approval
@@ -72,9 +72,12 @@ async def serve(
         )
     except ValueError as exc:
         sys.exit(f"ipybox: {exc}")
-    if arguments.transport == "http":
-        sys.exit(await _serve_http(server, arguments))
-    await _serve_stdio(server)
+    try:
+        if arguments.transport == "http":
+            sys.exit(await _serve_http(server, arguments))
+        await _serve_stdio(server)
+    finally:
+        skip_collection_at_exit()
 
 
 async def _serve_stdio(server: "MCPServer") -> None:

@@ -137,7 +137,7 @@ class CellRunner:
         async with self._turn.hold(cell.deadline):
             self._kernel.check_running()
             if cell.inputs is not None:
-                self._recorder.know(cell.inputs.environment)
+                self._recorder.know_of_cell(cell.inputs.environment)
             with self._recorder.cell(cell.code) as record:
                 self._deadline = cell.deadline
                 self._tool_texts.clear()
@@ -148,6 +148,7 @@ class CellRunner:
                     output = self._noticed(exc.output, cell, str(exc))
                     raise CodeExecutionError(self._describe(exc), output, exc.raised) from None
                 except ExecutionTimeoutError as exc:
+                    self._kernel.check_running()
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
                     output = self._noticed(exc.output, cell)
                     record.lost_state = self._expect_restarted_kernel(cell)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
+from ipybox.support.deadline import check_seconds
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
 
@@ -125,6 +126,8 @@ class ExecutorConfig:
     def __post_init__(self) -> None:
         self._check_types()
         check_init_timeout(self.kernel_init_timeout)
+        if self.approval_timeout is not None:
+            check_seconds("approval_timeout", self.approval_timeout, ", or None for no limit")
         if self.require_shell_escape and not self.approve_shell_cmds:
             raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
         # These depend on the current directory and on files, so they are read when the executor is created.
@@ -138,6 +141,8 @@ class ExecutorConfig:
         if isinstance(tools, str) or not isinstance(tools, Sequence):
             hint = f": tools=[{getattr(tools, '__name__', '...')}]" if callable(tools) else ""
             raise TypeError(f"tools must be a list of functions, not {type(tools).__name__}{hint}")
+        if not isinstance(cast(object, self.notebook_bytes), int):
+            raise TypeError(f"notebook_bytes={self.notebook_bytes!r} must be an int: give bytes, or 0 to keep nothing")
 
     @cached_property
     def workspace(self) -> Path:

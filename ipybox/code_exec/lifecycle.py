@@ -161,7 +161,7 @@ class KernelLifecycle:
                 tool_server = (await resources.enter_async_context(self._runtime)).tool_server
                 servers = await resources.enter_async_context(tool_server.serving(self._caller))
                 self._reset_mcp_servers = servers.reset
-                resources.push_async_callback(self._disconnect)
+                resources.push_async_callback(self._end)
                 await self._connect()
                 self._expect_current_kernel()
                 policy = self._config.policy
@@ -179,6 +179,11 @@ class KernelLifecycle:
             if was_started:
                 self._recorder.session("stop")
                 self._recorder.close()
+
+    async def _end(self) -> None:
+        """Ends the kernel and, at the same time, its MCP servers: both may take a while to end by themselves."""
+        assert self._reset_mcp_servers is not None
+        await asyncio.gather(self._disconnect(), self._reset_mcp_servers())
 
     async def _reset(self) -> None:
         async def renew() -> None:

@@ -6,7 +6,7 @@ Applications and the MCP server call `generate_mcp_sources`.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,8 +109,11 @@ async def generate_mcp_sources(
             "variables": read_env_file(places.workspace) if variables is None else variables,
             "on_progress": on_progress,
         }
-        tools = await _list_tools(name, server_params, connect_timeout, options)
-        modules = await asyncio.to_thread(generate_package, name, server_params, tools, place, places.workspace)
+
+        def generate(tools: list[ToolSpec]) -> ToolModules:
+            return generate_package(name, server_params, tools, place, places.workspace)
+
+        modules = await _with_tools(generate, name, server_params, connect_timeout, options)
         modules.server_name = name
         modules.advice = _advice(server_name, name, server_params, places)
         record |= _recorded_changes(modules)
@@ -119,17 +122,25 @@ async def generate_mcp_sources(
     return modules
 
 
-async def _list_tools(
-    server_name: str, server_params: dict[str, Any], connect_timeout: float, options: dict[str, Any]
-) -> list[ToolSpec]:
+async def _with_tools(
+    generate: Callable[[list[ToolSpec]], ToolModules],
+    server_name: str,
+    server_params: dict[str, Any],
+    connect_timeout: float,
+    options: dict[str, Any],
+) -> ToolModules:
+    """Generates the package from the tools of a server, while the server ends."""
     # The SDK takes a second to import; that must not block the caller's loop.
     client = await asyncio.to_thread(import_installed, "ipybox.mcp_client.client")
     try:
         async with client.MCPClient(server_params, connect_timeout, **options) as session:
             tools = await session.list_tools()
+            specs = [ToolSpec(tool.name, tool.description, tool.input_schema, tool.output_schema) for tool in tools]
+            closing: Awaitable[None] = session.close()
+            modules, _ = await asyncio.gather(asyncio.to_thread(generate, specs), closing)
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {server_name!r}: {exc}") from exc
-    return [ToolSpec(tool.name, tool.description, tool.input_schema, tool.output_schema) for tool in tools]
+    return modules
 
 
 def _advice(given: str, server_name: str, server_params: dict[str, Any], places: WritablePlaces) -> list[str]:

@@ -48,5 +48,5 @@ def in_coroutine(frame: FrameType | None) -> bool:
     return False
 
 
-def do_nothing() -> None:
-    """Does nothing; an event loop calls it when it is woken."""
+def do_nothing(*_: object) -> None:
+    """Does nothing; an event loop calls it when it is woken, and Python for a signal that only interrupts a call."""

@@ -9,8 +9,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
-import socket
 import sys
 import threading
 import time
@@ -25,6 +23,7 @@ from ipybox.guest.landlock import isolate_process
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.protocol import ENVIRONMENT, INPUTS, READ, VARIABLES
 from ipybox.guest.rlimits import limit_process
+from ipybox.guest.signal_watch import SignalWatch
 from ipybox.support.gc_pause import gc_paused
 
 with gc_paused(own=True):
@@ -32,13 +31,12 @@ with gc_paused(own=True):
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
-    from jupyter_client.jsonutil import json_default
-    from jupyter_client.session import json_packer
+    from jupyter_client.jsonutil import json_clean, json_default
     from tornado.ioloop import IOLoop
     from traitlets import Type
     from traitlets.config import Config
 
-    from ipybox.guest.shell import ZMQInteractiveShell
+    from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
 
 from ipybox.guest.streams import do_nothing
 from ipybox.guest.tracebacks import error_content
@@ -81,6 +79,7 @@ class GuestKernel(IPythonKernel):
     """
 
     shell_class = Type(ZMQInteractiveShell)
+    compiler_class = Type(GuestCompiler)
     #: What to set before the code of the current request runs, and the data of its variables.
     _inputs: tuple[dict[str, Any], list[Any]] | None = None
 
@@ -90,7 +89,10 @@ class GuestKernel(IPythonKernel):
         shell.start_execution()
         execute = partial(cast(Any, super()).do_execute, code, silent, *args, **kwargs)
         try:
-            return await (execute() if self._inputs is None else self._execute_with_inputs(execute))
+            reply = await (execute() if self._inputs is None else self._execute_with_inputs(execute))
+            if reply.get("ename") == "NoneType":  # the code did not raise, but showing its value did
+                reply |= shell.shown or {}
+            return reply
         except BaseException as error:
             reply = {"execution_count": shell.execution_count, "payload": shell.payload_manager.read_payload()}
             shell.payload_manager.clear_payload()
@@ -175,13 +177,20 @@ class GuestKernelApp(IPKernelApp):
 
 
 def pack_json(message: object) -> bytes:
-    """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode."""
+    """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode.
+
+    What JSON has no form for becomes text, such as NaN and infinity. jupyter_client does the same, but with a warning,
+    which would be output of the cell.
+    """
     try:
-        return encode_json(message).encode(errors="surrogateescape")
+        text = encode_json(message)
+    except (TypeError, ValueError):
+        message = json_clean(message)
+        text = encode_json(message)
+    try:
+        return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         return encode_ascii_json(message).encode()
-    except (TypeError, ValueError):  # jupyter_client converts the value
-        return json_packer(message)
 
 
 def unpack_json(part: bytes) -> Any:
@@ -202,19 +211,6 @@ def kernel_config() -> Config:
     return config
 
 
-def wake_at_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """Makes each signal wake the event loop, so that an interrupt reaches a cell that awaits something.
-
-    Python runs a signal's handler between two of its own instructions: for a signal that comes just before the loop
-    waits, the handler would run only when the loop wakes for another reason.
-    """
-    woken, waking = socket.socketpair()
-    for end in (woken, waking):
-        end.setblocking(False)
-    loop.add_reader(woken, woken.recv, 4096)
-    signal.set_wakeup_fd(waking.detach(), warn_on_full_buffer=False)
-
-
 def main() -> None:
     """Runs the kernel until it is shut down or its gateway ends."""
     connection_file, parent_pid, memory, processes = sys.argv[1:]
@@ -230,7 +226,7 @@ def main() -> None:
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.initialize(["-f", connection_file])
     app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
-    wake_at_signals(cast(Any, IOLoop.current()).asyncio_loop)
+    SignalWatch(cast(Any, IOLoop.current()).asyncio_loop).start()
     app.start()
 
 

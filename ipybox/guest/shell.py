@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from ipykernel import zmqshell
+from ipykernel.compiler import XCachingCompiler
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQDisplayPublisher
 from IPython.core import ultratb
@@ -53,12 +54,28 @@ class GuestEvents(EventManager):
     """Runs the callbacks of a cell, before and after its code; none of them prevents the end of the cell."""
 
     def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
-        """Calls the callbacks for an event. Prints their exceptions: in IPython, a SystemExit would end the kernel."""
+        """Calls the callbacks for an event. Prints their exceptions: in IPython, a SystemExit would end the kernel.
+
+        An interrupt ends the cell: its code does not run after a callback that was interrupted.
+        """
         for callback in self.callbacks[event][:]:
             try:
                 callback(*args, **kwargs)
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:
                 cast(Any, self).shell.report(f"Error in a callback for {event}", error)
+
+
+class GuestCompiler(XCachingCompiler):
+    """Numbers the cells in tracebacks. IPython itself counts only the cells of its history, which is empty."""
+
+    #: The number of the current cell.
+    number = 0
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        """Returns the file name of the code of a cell, which tracebacks show as `Cell In[number]`."""
+        return cast(Any, super()).cache(transformed_code, self.number or number, raw_code)
 
 
 # Libraries such as rich detect a Jupyter kernel by the name of this class.
@@ -70,6 +87,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     streams: StandardStreams
     #: The reply's content for the error of the current execution that was shown last, if any.
     shown: dict[str, Any] | None = None
+    #: The number of executions.
+    _cells = 0
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.streams = StandardStreams()
@@ -165,6 +184,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     def start_execution(self) -> None:
         """Forgets the state of earlier cells; ipykernel does so only for cells without `await`."""
         self.streams.restore()
+        self._cells += 1
+        cast(Any, self.compile).number = self._cells
         self.shown = self._last_traceback = None
         self._last_traceback_during_displayhook = False
         cast(Any, self.displayhook).msg = None  # left by a display that failed

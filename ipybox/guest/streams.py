@@ -32,7 +32,7 @@ def keep_order(*streams: Any, on_write: Callable[[], None] = do_nothing) -> "Des
     before it. Each write calls `on_write`. Returns the object that collects the output of child processes.
     """
     last: list[Any] = [streams[0]]
-    flushes = {id(stream): stream.flush for stream in streams}
+    flushes = {id(stream): partial(flush, stream, stream.flush) for stream in streams}
 
     def ordered(stream: Any, write: Write) -> Write:
         def write_in_order(text: str) -> int | None:
@@ -62,6 +62,28 @@ def stop_reader(stream: Any) -> bool:
     os.write(stream._original_stdstream_fd, b"\0")  # wakes the thread, which drops it
     stream.watch_fd_thread.join()
     return True
+
+
+def flush(stream: Any, without_thread: Callable[[], None]) -> None:
+    """Returns when the thread that sends output has sent that of the stream, or after `flush_timeout` seconds.
+
+    In ipykernel's own flush, that thread sets an event. An interrupt of `Event.wait` at the wrong place would leave the
+    lock of the event locked, and the thread would wait for it for ever. A plain lock has no such place.
+
+    Args:
+        stream: A stream of ipykernel.
+        without_thread: What to call instead where there is no such thread, or this is it.
+    """
+    publisher = stream.pub_thread
+    if publisher is None or not publisher.thread.is_alive() or publisher.thread is threading.current_thread():
+        without_thread()
+        return
+    sent = threading.Lock()
+    sent.acquire()
+    publisher.schedule(stream._flush)
+    publisher.schedule(sent.release)
+    if not sent.acquire(timeout=stream.flush_timeout):
+        print("the output was not sent in time", file=sys.__stderr__)
 
 
 def write_to_descriptor(fd: int, text: str) -> int:

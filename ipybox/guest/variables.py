@@ -4,12 +4,14 @@ The kernel imports this module for the first request that needs it.
 """
 
 import os
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ipybox.errors import VariableError
 from ipybox.guest.protocol import ENCODING, VARIABLE_ERROR
+from ipybox.guest.streams import do_nothing
 from ipybox.support.variables import EncodedVariable, decode, encode
 
 
@@ -45,8 +47,12 @@ def error_content(error: VariableError) -> dict[str, Any]:
 
 @contextmanager
 def environment(variables: dict[str, str]) -> Generator[None]:
-    """Sets environment variables, and restores them at the end, also if code has changed them."""
+    """Sets environment variables, and restores them at the end, also if code has changed them.
+
+    `TZ` sets the time zone: the C library reads the variable only when it is asked to.
+    """
     environ = os.environ  # code may replace it
+    read_zone = time.tzset if "TZ" in variables else do_nothing
     before = {name: environ.get(name) for name in variables}
 
     def restore() -> None:
@@ -55,10 +61,12 @@ def environment(variables: dict[str, str]) -> Generator[None]:
                 environ.pop(name, None)
             else:
                 environ[name] = value
+        read_zone()
 
     try:  # an interrupt may come anywhere, also during the first restoration
         try:
             environ.update(variables)
+            read_zone()
             yield
         finally:
             restore()

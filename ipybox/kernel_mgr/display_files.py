@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ipybox.kernel_mgr.display_forms import files_of, image_of
+from ipybox.kernel_mgr.display_forms import IMAGE_TYPES, files_of, has_broken_image, image_of
 from ipybox.kernel_mgr.outputs import Display
 from ipybox.support.safe_directory import Directory, open_directory
 
@@ -61,6 +61,8 @@ class DisplayDirectory:
         """Saves the displays of one cell, and returns the files, and notices about what was not saved."""
         files = DisplayFiles(displays)
         notices = files.notices()
+        if files.empty:  # as after most cells; a thread takes 0.1 ms to start on it
+            return SavedFiles(), notices
         try:
             saved = await asyncio.to_thread(
                 files.save, self._path, untrusted_root=self._untrusted_root, base=self._base
@@ -78,6 +80,8 @@ class DisplayFiles:
         #: The number of a display, and suffix and text of its form.
         self._forms: list[tuple[int, str, str]] = []
         self._omitted = 0
+        #: The number of displays with an image that is no base64.
+        self._broken = sum(map(has_broken_image, displays))
         room, count = MAX_FILE_CHARS, 0
         for number, display in enumerate(displays):
             for suffix, text in files_of(display):
@@ -88,14 +92,22 @@ class DisplayFiles:
                 else:
                     self._omitted += 1
 
+    @property
+    def empty(self) -> bool:
+        """Whether no display has a form that could be saved."""
+        return not self._forms and all(IMAGE_TYPES.keys().isdisjoint(display.data) for display in self._displays)
+
     def notices(self) -> list[str]:
-        """Returns a sentence about forms beyond the limits."""
-        if not self._omitted:
-            return []
-        return [
-            f"HTML, SVG, LaTeX or JSON was not saved for {self._omitted} displays: of one cell there can be "
-            f"{MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
-        ]
+        """Returns a sentence about forms beyond the limits, and one about images that could not be decoded."""
+        notices: list[str] = []
+        if self._omitted:
+            notices.append(
+                f"HTML, SVG, LaTeX or JSON was not saved for {self._omitted} displays: of one cell there can be "
+                f"{MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
+            )
+        if self._broken:
+            notices.append(f"Images that are not valid base64 were not saved: those of {self._broken} displays.")
+        return notices
 
     def save(self, directory: Path, *, untrusted_root: Path | None = None, base: Path | None = None) -> SavedFiles:
         """Writes the images and other forms to new files in `directory`, which is created if needed.
@@ -121,8 +133,12 @@ class DisplayFiles:
         room = MAX_IMAGE_DATA
         for number, display in enumerate(self._displays):
             image = image_of(display)
-            data = None if image is None else _decoded(image[1])
-            if image is not None and data is not None:
+            if image is None:
+                continue
+            data = _decoded(image[1])
+            if data is None:
+                self._broken += 1
+            else:
                 path = directory / f"{uuid.uuid4().hex}{image[0]}"
                 opened.write_new(path.name, data)
                 held = len(data) <= room

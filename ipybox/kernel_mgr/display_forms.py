@@ -57,6 +57,11 @@ def image_of(display: Display) -> tuple[str, str] | None:
     return None
 
 
+def has_broken_image(display: Display) -> bool:
+    """Returns whether there is a text where an image should be, but no base64 text."""
+    return any(display.data.get(mime) for mime in IMAGE_TYPES) and image_of(display) is None
+
+
 def files_of(display: Display) -> Iterator[tuple[str, str]]:
     """Yields the suffixes and texts of the other forms that become files."""
     for mime, suffix in FILE_TYPES.items():

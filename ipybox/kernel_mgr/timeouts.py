@@ -1,5 +1,7 @@
 """How long the application waits for a kernel and its gateway, in seconds."""
 
+from ipybox.support.deadline import check_seconds
+
 #: For the gateway to answer a request.
 GATEWAY_TIMEOUT = 20.0
 
@@ -26,7 +28,6 @@ def check_init_timeout(seconds: float) -> None:
     """Checks the time in which a new kernel must answer.
 
     Raises:
-        ValueError: If it is not positive.
+        TypeError, ValueError: If it is not a positive number.
     """
-    if not seconds > 0:
-        raise ValueError(f"kernel_init_timeout={seconds!r} must be positive: give seconds")
+    check_seconds("kernel_init_timeout", seconds)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ipybox.errors import IpyboxError
 from ipybox.mcp_server.kernel_sessions import KernelSessions
-from ipybox.support.private_socket import bind_private
+from ipybox.support.private_socket import bind_private, connect_private
 from ipybox.support.state import workspace_state_dir
 from ipybox.support.tasks import TaskSet
 
@@ -28,6 +28,26 @@ REQUEST_TIMEOUT = 10.0
 def socket_path(workspace: Path, pid: int | str) -> Path:
     """Returns the path of the socket of a server process; `*` stands for each of them."""
     return workspace_state_dir(workspace) / f"attach-{pid}.sock"
+
+
+def running_servers(workspace: Path) -> dict[int, Path]:
+    """Returns the sockets of the servers of a workspace by process id; removes those of servers that were killed."""
+    pattern = socket_path(workspace, "*")
+    prefix = pattern.stem.removesuffix("*")
+    paths = sorted(path for path in pattern.parent.glob(pattern.name) if _listens(path))
+    return {int(path.stem.removeprefix(prefix)): path for path in paths}
+
+
+def _listens(path: Path) -> bool:
+    try:
+        connect_private(path).close()
+    except ConnectionRefusedError:
+        with suppress(OSError):
+            path.unlink()
+        return False
+    except OSError:
+        return False
+    return True
 
 
 class AttachSocket:
@@ -50,6 +70,7 @@ class AttachSocket:
         if self._listener is not None:
             return
         try:
+            running_servers(self._workspace)  # removes the sockets of those that were killed
             self._path = socket_path(self._workspace, os.getpid())
             self._listener = bind_private(self._path)
         except OSError as exc:

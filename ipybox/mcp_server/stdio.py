@@ -7,15 +7,12 @@ https://www.jsonrpc.org/specification#error_object
 
 import io
 import json
-import os
-import select
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 import anyio
 from mcp.server import mcpserver
-from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INVALID_REQUEST,
@@ -30,6 +27,7 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ipybox.mcp_server.standard_streams import MessageOutput, message_input, message_output
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 
 #: Bytes of a line: enough for an upload of 64 MiB in base64.
@@ -138,22 +136,26 @@ def _request_id(value: Any) -> RequestId | None:
 async def _stdio() -> AsyncGenerator[tuple[Any, Any]]:
     """Yields the stream of messages and the one for answers."""
     send, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    with _private_stdin() as stdin:
+    answers, written = anyio.create_memory_object_stream[SessionMessage](0)
+    with message_input() as stdin, message_output() as stdout:
         # Kept until stdin is closed: a buffer closes its file when it is collected, and that may be on the reader's
         # thread, at any time.
         reader = io.BufferedReader(stdin, 1 << 16)
-        # The SDK writes; its input is empty.
-        async with (
-            stdio_server(anyio.wrap_file(io.StringIO())) as (nothing, answers),
-            anyio.create_task_group() as tasks,
-        ):
-            await nothing.aclose()
-            tasks.start_soon(_read, reader, send, answers)
+        async with anyio.create_task_group() as writing, anyio.create_task_group() as reading:
+            writing.start_soon(_write, stdout, written)
+            reading.start_soon(_read, reader, send, answers)
             try:
                 yield messages, answers
             finally:
                 stdin.wake()
-                tasks.cancel_scope.cancel()
+                reading.cancel_scope.cancel()
+
+
+async def _write(stdout: MessageOutput, answers: Any) -> None:
+    """Writes answers until there are no more."""
+    async with answers:
+        async for answer in answers:
+            await stdout.write(answer.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 
 async def _read(stdin: BinaryIO, messages: Any, answers: Any) -> None:
@@ -170,55 +172,6 @@ async def _read(stdin: BinaryIO, messages: Any, answers: Any) -> None:
             else:
                 if message is not None:
                     await messages.send(SessionMessage(message))
-
-
-class _Stdin(io.RawIOBase):
-    """Stdin whose reader on another thread can be woken, and then gets the end of file.
-
-    Args:
-        fd: Its descriptor; the caller still owns it.
-    """
-
-    def __init__(self, fd: int):
-        self._fd = fd
-        self._woken, self._wake = os.pipe()
-
-    def readable(self) -> bool:
-        """Reports that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Reads available bytes, and blocks until there are some; returns the number of bytes."""
-        # Not poll(2), which supports no terminals on macOS.
-        ready, _, _ = select.select([self._fd, self._woken], [], [])
-        return 0 if self._woken in ready else os.readv(self._fd, [buffer])
-
-    def wake(self) -> None:
-        """Makes this the end of stdin. Waking twice does nothing."""
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
-
-    def close(self) -> None:
-        """Closes the descriptors that are not stdin itself."""
-        if not self.closed:
-            self.wake()
-            os.close(self._woken)
-        super().close()
-
-
-@contextmanager
-def _private_stdin() -> Generator[_Stdin]:
-    """Yields stdin; children and libraries find it empty in this context."""
-    original = os.dup(0)
-    with open(os.devnull, "rb") as empty:
-        os.dup2(empty.fileno(), 0)
-    try:
-        with closing(_Stdin(original)) as stdin:
-            yield stdin
-    finally:
-        os.dup2(original, 0)
-        os.close(original)
 
 
 def _leaf(exc: BaseException) -> BaseException:

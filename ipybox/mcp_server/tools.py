@@ -5,7 +5,6 @@ creates `ToolHandlers`.
 """
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
+from mcp.server.mcpserver import server as sdk_server
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
@@ -291,13 +291,17 @@ def _registered(modules: "ToolModules", place: str) -> list[str]:
 
 @contextmanager
 def _unchanged_logging() -> Generator[None]:
-    """Keeps the SDK's server from configuring the logging of the application, which it does if there is no handler."""
-    root, placeholder = logging.getLogger(), logging.NullHandler()
-    root.addHandler(placeholder)
+    """Keeps the SDK's server from configuring the logging of the application, for which it would also import rich."""
+    names = sdk_server.__dict__
+    configure, names["configure_logging"] = names["configure_logging"], _leave_unchanged
     try:
         yield
     finally:
-        root.removeHandler(placeholder)
+        names["configure_logging"] = configure
+
+
+def _leave_unchanged(level: str = "INFO") -> None:
+    """Takes the place of the SDK's function."""
 
 
 def _success(text: str) -> CallToolResult:

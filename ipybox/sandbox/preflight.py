@@ -104,7 +104,7 @@ def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path
             return [finding]
         if finding.what == "srt" and has_node:
             outcome = probe([str(find_program("srt", path)), "--version"], path=path)
-            return [as_broken(finding, "srt", outcome.failure, REINSTALL_SRT) if outcome.failure else finding]
+            return [as_broken(finding, "srt", outcome, REINSTALL_SRT) if outcome.failure else finding]
         if finding.what not in programs:
             return [finding]
         examined = examine(programs[finding.what], path)
@@ -126,7 +126,7 @@ def _srt(path: str | None) -> Finding:
     else:
         outcome = probe([srt, "--version"], path=path)
         if outcome.failure:
-            return as_broken(Finding("srt", srt), "srt", outcome.failure, REINSTALL_SRT)
+            return as_broken(Finding("srt", srt), "srt", outcome, REINSTALL_SRT)
         version = parse_version(outcome.output)
         version = None if version == UNVERSIONED_SRT else version
     if version is None:

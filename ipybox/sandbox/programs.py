@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from shutil import which
 
 from ipybox.sandbox.findings import Finding, Remedy, install_remedy
-from ipybox.support.probe import probe
+from ipybox.support.probe import ProbeResult, probe
 from ipybox.workspace.programs import dropped_program
 
 Version = tuple[int, ...]
@@ -58,7 +58,7 @@ def examine(program: Program, path: str | None = None) -> Finding:
         return finding
     outcome = probe([executable, *program.arguments], path=path)
     if outcome.failure:
-        return as_broken(finding, program.name, outcome.failure, program.remedy or "install it again")
+        return as_broken(finding, program.name, outcome, program.remedy or "install it again")
     version = parse_version(outcome.output)
     if version is None:
         return finding
@@ -86,9 +86,13 @@ def absence(name: str) -> str:
     return f"{name} is only at {dropped}, which code in the kernel can write"
 
 
-def as_broken(finding: Finding, name: str, failure: str, remedy: Remedy) -> Finding:
-    """Returns the finding for a program that failed."""
-    return replace(finding, problem=f"{name} is broken, it {failure}", remedy=remedy)
+def as_broken(finding: Finding, name: str, outcome: ProbeResult, remedy: Remedy) -> Finding:
+    """Returns the finding for a program that failed; one that did not answer in time may work on an idle machine."""
+    if outcome.timed_out:
+        problem, remedy = f"{name} {outcome.failure}, the machine may be busy", f"try again; if it stays so, {remedy}"
+    else:
+        problem = f"{name} is broken, it {outcome.failure}"
+    return replace(finding, problem=problem, remedy=remedy)
 
 
 def find_program(name: str, path: str | None) -> str | None:

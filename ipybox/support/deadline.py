@@ -7,6 +7,7 @@ a while, sees answers and expired timers at the same time, and answers that have
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from numbers import Real
 
 #: Seconds that a timer may be late before the event loop counts as blocked.
 LATE = 0.2
@@ -16,6 +17,25 @@ TURNS = 5
 TURN = 0.1
 
 
+def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
+    """Checks a number of seconds.
+
+    Args:
+        name: The name of the option, for the error.
+        seconds: The number.
+        unlimited: What else can be given, for the error.
+
+    Raises:
+        TypeError: If it is not a number.
+        ValueError: If it is not positive. 0 means no limit in some libraries, and no time in others. NaN would break
+            all timers of the event loop.
+    """
+    if not isinstance(seconds, Real):
+        raise TypeError(f"{name}={seconds!r} must be a number: give seconds{unlimited}")
+    if not float(seconds) > 0:
+        raise ValueError(f"{name}={seconds!r} must be positive: give seconds{unlimited}")
+
+
 class Deadline:
     """A time limit that starts when it is created, in a running event loop.
 
@@ -23,13 +43,12 @@ class Deadline:
         seconds: The limit; None for no limit.
 
     Raises:
-        ValueError: If it is not positive. 0 means no limit in some libraries, and no time in others. NaN would break
-            all timers of the event loop.
+        TypeError, ValueError: If it is not a positive number, see `check_seconds`.
     """
 
     def __init__(self, seconds: float | None):
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"timeout={seconds!r} must be positive: give seconds, or None for no limit")
+        if seconds is not None:
+            check_seconds("timeout", seconds, ", or None for no limit")
         self.seconds = seconds
         #: Why the deadline expired early, if it did.
         self.reason: str | None = None

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+@lru_cache(maxsize=64)
 def is_local(host: str) -> bool:
     """Returns whether a `Host` header names this machine, as only its own programs do."""
     try:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ipybox.support.process_group import signal_group
 
-#: Default time limit of a program, in seconds.
-PROBE_TIMEOUT = 5.0
+#: Default time limit of a program, in seconds. On a busy machine, node takes several only to start.
+PROBE_TIMEOUT = 10.0
 
 #: Seconds to wait for the end of a program after SIGTERM, and after SIGKILL.
 STOP_GRACE = 0.5
@@ -27,10 +27,11 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The result of a program: its stdout, and its failure unless it succeeded."""
+    """The result of a program: its stdout, its failure unless it succeeded, and whether that was the time limit."""
 
     output: str
     failure: str | None
+    timed_out: bool = False
 
 
 def probe(
@@ -68,7 +69,7 @@ def probe(
         return ProbeResult("", f"can't be started ({exc.strerror})")
     status, output, errors = _watch(process, timeout)
     if status is None:
-        return ProbeResult(output, f"does not end within {timeout:g} s")
+        return ProbeResult(output, f"does not end within {timeout:g} s", timed_out=True)
     if status != 0:
         how = f"exits with {status}" if status > 0 else f"is killed by signal {-status}"
         return ProbeResult(output, f"{how}: {reason}" if (reason := _reason(errors) or _reason(output)) else how)

@@ -33,6 +33,7 @@ def publish_token(kind: Kind, port: int, token: str) -> Path:
     """Writes the token of the component at `port` where clients of the same user find it; returns the path."""
     path = token_file(kind, port)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _remove_dead(kind)
     new = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
@@ -40,6 +41,18 @@ def publish_token(kind: Kind, port: int, token: str) -> Path:
         json.dump({"token": token, "pid": os.getpid()}, file)
     new.replace(path)
     return path
+
+
+def _remove_dead(kind: Kind) -> None:
+    """Removes the tokens of components of this kind that were killed."""
+    pattern = token_file(kind, 0)
+    for path in pattern.parent.glob(pattern.name.replace("-0.", "-*.")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            pid = int(json.loads(path.read_text())["pid"])
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                path.unlink()
 
 
 def find_token(kind: Kind, port: int) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ipybox.audit import redaction
 from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name, secrets_among
 
 KEY = "sk-ant-api03-" + "x" * 20
@@ -147,6 +148,21 @@ def test_the_first_name_of_a_value_is_the_one_that_is_written(redactor: Redactor
     redactor.hide(["s3cr3t-value"])
 
     assert redactor.text("s3cr3t-value") == "${GITHUB}"
+
+
+def test_of_the_values_of_cells_the_newest_are_known(redactor: Redactor, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(redaction, "MAX_OF_CELLS", 2)
+    redactor.know_of_cell({"SHORT": "abc", "GITHUB": "s3cr3t-value", "A": "first-of-cells"})
+    redactor.know_of_cell({"B": "second-of-cells"})
+    redactor.know_of_cell({"A": "first-of-cells"})
+    redactor.know_of_cell({"C": "third-of-cells"})
+
+    text = "s3cr3t-value first-of-cells second-of-cells third-of-cells abc"
+    assert redactor.text(text) == "${GITHUB} ${A} second-of-cells ${C} abc"
+    redactor.know({"A": "first-of-cells"})
+    redactor.know_of_cell({name: f"other-of-cells-{name}" for name in "DEF"})
+    assert redactor.text("first-of-cells third-of-cells") == "${A} third-of-cells"
+    assert redactor.text("other-of-cells-D") == "${D}", "the values of one cell are known together"
 
 
 def test_what_follows_an_option_for_a_secret_is_taken_out(redactor: Redactor):

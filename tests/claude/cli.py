@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.claude.api import Request, Turn, serve
-from tests.servers import NODE_MODULES, ROOT, descendants, is_alive
+from tests.servers import NODE_MODULES, ROOT, children, descendants, is_alive
 
 #: What a user types, and where it would be without `Home`.
 REPOSITORY = "gradion-ai/ipybox"
@@ -248,7 +248,7 @@ def publish(directory: Path) -> Path:
 @contextmanager
 def no_process_left() -> Generator[None]:
     """Fails if what runs within leaves processes, also such as have lost their parents. They are killed."""
-    before = _children()
+    before = children()
     _adopt_orphans(True)
     try:
         yield
@@ -256,8 +256,8 @@ def no_process_left() -> Generator[None]:
         left = _left(before)
     finally:
         # The children of one that is killed are ours then.
-        while children := _children() - before:
-            for pid in children:
+        while orphans := children() - before:
+            for pid in orphans:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
         _adopt_orphans(False)
@@ -266,7 +266,7 @@ def no_process_left() -> Generator[None]:
 
 def _wait_for_builds(before: set[int]) -> None:
     """Waits for the processes that build a plugin's environment: they survive the client, and end by themselves."""
-    for pid in _children() - before:
+    for pid in children() - before:
         if BUILDER in _command(pid):
             _ends(pid, BUILD_TIMEOUT)
 
@@ -274,7 +274,7 @@ def _wait_for_builds(before: set[int]) -> None:
 def _left(before: set[int]) -> list[str]:
     """Returns the command lines of children that don't end within the grace time, and of what they have started."""
     deadline = time.monotonic() + GRACE
-    while running := {pid for pid in _children() - before if is_alive(pid)}:
+    while running := {pid for pid in children() - before if is_alive(pid)}:
         for pid in running:
             if not _ends(pid, deadline - time.monotonic()):
                 return [_command(process) for process in sorted(running.union(*map(descendants, running)))]
@@ -295,15 +295,6 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
         return ""
-
-
-def _children() -> set[int]:
-    """Returns the ids of this process's children, also of those that have ended and were not waited for."""
-    found: set[int] = set()
-    for children in Path("/proc/self/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
-            found.update(map(int, children.read_text().split()))
-    return found
 
 
 def _adopt_orphans(adopt: bool) -> None:

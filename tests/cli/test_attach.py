@@ -15,6 +15,8 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 
 from ipybox import CodeExecutor
 from ipybox.code_exec.presence import CAME, LEFT
+from ipybox.mcp_server.attach_socket import running_servers, socket_path
+from ipybox.support.private_socket import bind_private
 from tests.conftest import Mode
 from tests.mcp_server.test_server import client_of, output
 from tests.servers import WAIT
@@ -85,6 +87,8 @@ async def test_a_client_with_the_connection_file_uses_the_session_of_a_server(tm
         async with attached(tmp_path, "other") as command:
             await command.until("no session named 'other' runs; running sessions: .*work")
             assert await command.process.wait() == 1
+        async with attached(tmp_path, "work", "--server", "1") as command:
+            await command.until(r"and the process id 1 runs in .*: give --server and one of the process ids \d+\n")
         async with attached(tmp_path, "work") as command:
             connection_file = (await command.until(r"--existing (\S+)"))[1]
             assert Path(connection_file).stat().st_mode & 0o777 == 0o600
@@ -105,6 +109,14 @@ async def test_a_client_with_the_connection_file_uses_the_session_of_a_server(tm
         assert not Path(connection_file).exists()
     async with attached(tmp_path) as command:
         await command.until("no MCP server with a session runs")
+
+
+def test_the_socket_of_a_server_that_was_killed_is_removed(tmp_path: Path):
+    killed, runs = socket_path(tmp_path, 1), socket_path(tmp_path, 2)
+    bind_private(killed).close()
+    with bind_private(runs):
+        assert running_servers(tmp_path) == {2: runs}
+    assert not killed.exists()
 
 
 @pytest.mark.asyncio

@@ -69,6 +69,13 @@ def test_domains_are_a_list_however_they_are_given():
     assert parser().parse_args(given).allow_domain == ["a.org", "b.org", "c.org"]
 
 
+def test_a_settings_file_is_relative_to_the_directory_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for given, file in (("a.json", "a.json"), ("~/b.json", "home/b.json"), (str(tmp_path / "c.json"), "c.json")):
+        assert parser().parse_args(["--sandbox-config", given]).sandbox_config == tmp_path / file
+
+
 @pytest.mark.slow
 def test_demo_shows_the_main_job(tmp_path: Path, mode: Mode):
     path = f"{NODE_MODULES / '.bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"

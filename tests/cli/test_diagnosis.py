@@ -94,6 +94,14 @@ def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
     assert line.startswith("srt can't start a sandbox, it exits with 1: Error: no: ")
 
 
+def test_an_srt_that_starts_too_late_is_not_called_broken(sandbox: Path):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    late = "echo Error: Failed to create bridge sockets >&2; exit 1"
+    replace(copy / "dist", "cli.js", f"case $1 in --version) echo 0.0.78 ;; *) {late} ;; esac")
+    (line,) = problems(sandbox=True)
+    assert line.endswith("Failed to create bridge sockets, the machine may be busy: try again")
+
+
 def test_there_are_no_problems_where_all_is_well(sandbox: Path):
     docker_program(sandbox, "echo 28.2.1")
     assert problems() == problems(sandbox=True) == problems(docker=True) == problems(sandbox=True, docker=True) == []

@@ -77,6 +77,9 @@ def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
         ({"approver": "x"}, "approver must be a function that gets an ApprovalRequest, not 'x'"),
         ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method: tools=\[print\]"),
         ({"tools": "print"}, "tools must be a list of functions, not str"),
+        ({"notebook_bytes": 1.5}, r"^notebook_bytes=1\.5 must be an int: give bytes, or 0 to keep nothing$"),
+        ({"kernel_init_timeout": "5"}, r"^kernel_init_timeout='5' must be a number: give seconds$"),
+        ({"approval_timeout": "5"}, r"^approval_timeout='5' must be a number: give seconds, or None for no limit$"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_an_error_that_says_what_is_expected(options: dict[str, Any], message: str):

@@ -43,7 +43,8 @@ TOOL_CALL = "from mcptools.echo import echo; echo.run(echo.Params(text='hello'))
 WAITING = """
 interrupted = False
 try:
-    open({pipe!r}, 'w').write('runs')
+    with open({pipe!r}, 'w') as pipe:  # as Python ignores an interrupt while it closes a file that nothing refers to
+        pipe.write('runs')
     time.sleep(600)
 except KeyboardInterrupt:
     interrupted = True

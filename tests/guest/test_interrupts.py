@@ -1,4 +1,4 @@
-"""An interrupt ends cells that await, in what they wait for and in what they do, and the kernel keeps its state."""
+"""An interrupt ends cells, in what they wait for and in what they do, and the kernel keeps its state."""
 
 import pytest
 
@@ -94,3 +94,77 @@ while True: await asyncio.sleep(0)
     with pytest.raises(CodeExecutionError, match="CancelledError"):
         await executor.execute(code, timeout=WAIT)
     assert (await executor.execute("'loop' in globals()")).text == "True"
+
+
+async def raises_interrupt(executor: CodeExecutor, code: str) -> None:
+    """Runs code that interrupts itself, which must end then, and leaves a kernel that prints."""
+    with pytest.raises(CodeExecutionError, match="KeyboardInterrupt"):
+        await executor.execute(f"import os, signal, threading, time\n{code}", timeout=WAIT)
+    assert (await executor.execute("print('prints')", timeout=WAIT)).text == "prints"
+
+
+async def test_an_interrupt_ends_a_system_call_that_it_did_not_wake(executor: CodeExecutor):
+    # As if the signal came just before the call: Python notes it, but nothing ends the call.
+    code = """
+def lose():
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+threading.Timer(0.1, lose).start()
+time.sleep(60)
+"""
+    await raises_interrupt(executor, code)
+
+
+async def test_an_interrupt_of_a_finalizer_ends_the_cell(executor: CodeExecutor):
+    code = """
+class Finalized:
+    def __del__(self):
+        if not globals().setdefault("interrupted", []):
+            interrupted.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+Finalized()
+time.sleep(60)
+"""
+    await raises_interrupt(executor, code)
+
+
+async def test_an_interrupt_of_a_callback_before_the_code_ends_the_cell(executor: CodeExecutor):
+    await executor.execute("""
+import os, signal
+def interrupt_once(*_):
+    get_ipython().events.unregister("pre_run_cell", interrupt_once)
+    os.kill(os.getpid(), signal.SIGINT)
+get_ipython().events.register("pre_run_cell", interrupt_once)
+""")
+    await raises_interrupt(executor, "ran = True")
+    assert (await executor.execute("'ran' in globals()")).text == "False"
+
+
+async def test_an_interrupt_anywhere_in_print_leaves_the_output_working(executor: CodeExecutor):
+    # Python runs handlers of signals where a function begins, and after a call.
+    code = """
+import sys
+def printed(left):
+    def trace(frame, event, arg):
+        nonlocal left
+        frame.f_trace_lines = False
+        left -= event != "line"
+        if left < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+    sys.settrace(trace)
+    try:
+        print("x", flush=True)
+    except KeyboardInterrupt:
+        return False
+    finally:
+        sys.settrace(None)
+    return True
+tried = 0
+while not printed(tried):
+    tried += 1
+    print("still", flush=True)
+assert tried > 20, tried
+raise KeyboardInterrupt
+"""
+    await raises_interrupt(executor, code)

@@ -25,7 +25,9 @@ from tests import servers
 
 
 class Stream:
-    """Stands for one of ipykernel's streams: buffers, and notes what it sends when it is flushed."""
+    """Stands for one of ipykernel's streams without a thread: buffers, and notes what it sends when it is flushed."""
+
+    pub_thread = None
 
     def __init__(self, name: str, sent: list[str]):
         self.name = name

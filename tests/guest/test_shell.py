@@ -1,5 +1,6 @@
 """Cells end and say what happened, and the next one works, whatever their code has done to the kernel."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -145,8 +146,10 @@ async def test_an_exception_says_what_it_was_though_its_text_or_traceback_fails(
 
 
 async def test_a_display_that_fails_is_no_error_of_the_next_cell(executor: CodeExecutor):
-    await failure(executor, "class Shown:\n    def _repr_html_(self): return 1 / 0\nShown()")
+    with pytest.raises(CodeExecutionError) as error:
+        await executor.execute("class Shown:\n    def _repr_html_(self): return 1 / 0\nShown()", timeout=SOON)
 
+    assert (error.value.name, error.value.value) == ("ZeroDivisionError", "division by zero")
     assert await text(executor, "import asyncio; await asyncio.sleep(0); print('next')") == "next"
 
 
@@ -156,6 +159,15 @@ async def test_a_traceback_handler_that_fails_leaves_the_error(executor: CodeExe
 
     assert "ValueError: custom" in await failure(executor, "raise ValueError('custom')")
     assert await text(executor, "print('next')") == "next"
+
+
+async def test_a_traceback_numbers_its_cells(executor: CodeExecutor):
+    await executor.execute("def fails():\n    1 / 0")
+    frames = re.findall(r"Cell In\[(\d+)\], line (\d)", await failure(executor, "0\n0\nfails()"))
+
+    (calls, calls_line), (defined, defined_line) = frames
+    assert (calls_line, defined_line) == ("3", "2")
+    assert int(calls) == int(defined) + 1
 
 
 @pytest.mark.parametrize(
@@ -385,3 +397,5 @@ async def test_what_is_no_json_is_displayed_all_the_same(executor: CodeExecutor)
     code = "from datetime import date\ndisplay({'text/plain': 'shown'}, metadata={'at': date(2026, 1, 1)}, raw=True)"
 
     assert await text(executor, code) == "shown"
+    data = "display({'application/json': {'ratio': [float('nan'), 1]}}, raw=True)"
+    assert await text(executor, data) == '{"ratio": ["nan", 1]}'

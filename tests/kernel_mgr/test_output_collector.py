@@ -264,6 +264,14 @@ def test_pictures_have_lines_and_what_is_no_picture_is_not_saved(tmp_path: Path)
     assert picture.read_bytes() == PNG
 
 
+def test_pictures_that_are_no_base64_are_reported(tmp_path: Path):
+    broken = [display({"image/png": text}) for text in ("A===", "no base64", "\xe9")]
+    files = DisplayFiles(collected(*broken, display(png()), display({"image/png": "A", **png()})).displays())
+
+    assert len(files.save(tmp_path).images) == 2
+    assert files.notices() == ["Images that are not valid base64 were not saved: those of 3 displays."]
+
+
 def test_pictures_are_saved_in_order_as_new_files(tmp_path: Path):
     outputs = collected(
         display(png(b"first")),

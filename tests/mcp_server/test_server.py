@@ -193,12 +193,12 @@ async def test_nothing_is_written_before_the_first_call(tmp_path: Path, mode: Mo
         assert (tmp_path / ".ipybox").is_dir()
 
 
-@pytest.mark.parametrize("uri", ["ipybox://outputs/1a1ff75c7b7", "ipybox://outputs/../../.env", "file:///etc/passwd"])
-async def test_resource_that_is_none_says_so(uri: str, tmp_path: Path):
+async def test_resource_that_is_none_says_so(tmp_path: Path):
     (tmp_path / ".env").write_text("A=secret")
     async with client_of(tmp_path) as client:
-        with pytest.raises(MCPError, match=r"not found|is not the address of an output"):
-            await client.read_resource(uri)
+        for uri in ("ipybox://outputs/1a1ff75c7b7", "ipybox://outputs/../../.env", "file:///etc/passwd"):
+            with pytest.raises(MCPError, match=r"not found|is not the address of an output"):
+                await client.read_resource(uri)
 
 
 async def test_images_are_shown_and_files_named(tmp_path: Path, mode: Mode):
@@ -297,23 +297,18 @@ async def test_packages_are_installed_or_refused_with_the_reason(tmp_path: Path,
         assert "No matching distribution found for ipybox-no-such-package" in text_of(unknown)
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "problem"),
-    [
+async def test_registration_that_fails_says_why(tmp_path: Path, mode: Mode):
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("..", {"command": "x"}, "'..'"),
         ("good", {"command": "no-such-command-of-ipybox"}, "command not found: no-such-command-of-ipybox"),
         ("good", {"command": "x", "env": {"A": "${NO_SUCH_VARIABLE}"}}, "${NO_SUCH_VARIABLE}"),
         ("good", {"cmd": "x"}, "cmd"),
-    ],
-    ids=["name", "command", "variable", "key"],
-)
-async def test_registration_that_fails_says_why(
-    name: str, params: dict[str, Any], problem: str, tmp_path: Path, mode: Mode
-):
+    ]
     async with client_of(tmp_path, *mode.options) as client:
-        result = await call(client, "register_mcp_server", server_name=name, server_params=params)
-        assert result.is_error
-        assert problem in text_of(result)
+        for name, params, problem in cases:
+            result = await call(client, "register_mcp_server", server_name=name, server_params=params)
+            assert result.is_error
+            assert problem in text_of(result)
     assert not list(tmp_path.glob("mcptools/*/*.py"))
 
 

@@ -98,15 +98,15 @@ def test_last_line_needs_no_end(tmp_path: Path) -> None:
 SERVE_OFTEN = """
 import os, sys, threading
 import anyio
-from ipybox.mcp_server import stdio
+from ipybox.mcp_server import standard_streams, stdio
 
-class Stdin(stdio._Stdin):
+class Stdin(standard_streams.MessageInput):
     def close(self):
         if not self.closed and threading.current_thread() is not threading.main_thread():
             os._exit(2)
         super().close()
 
-stdio._Stdin = Stdin
+standard_streams.MessageInput = Stdin
 sys.setswitchinterval(1e-6)
 
 async def main():

@@ -91,19 +91,15 @@ async def test_errors_have_parts_and_say_whether_state_is_lost(tmp_path: Path, m
         assert not (await structure(client, code="1"))["kernel_restarted"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "session"),
-    [
+async def test_a_refused_call_has_structured_content_too(tmp_path: Path):
+    refused: list[tuple[dict[str, Any], str | None]] = [
         ({"code": 1}, "default"),
         ({"code": "1", "timeout": 0}, "default"),
         ({"code": "1", "session": 1}, None),
         ({"code": "1", "session": "no name"}, "no name"),
         ({"session": "x"}, "x"),
-    ],
-)
-async def test_a_refused_call_has_structured_content_too(
-    arguments: dict[str, Any], session: str | None, tmp_path: Path
-):
+    ]
     async with client_of(tmp_path, ON) as client:
-        content = await structure(client, **arguments)
-        assert (content["error"]["kind"], content["session"]) == ("other", session)
+        for arguments, session in refused:
+            content = await structure(client, **arguments)
+            assert (content["error"]["kind"], content["session"]) == ("other", session)

@@ -220,7 +220,7 @@ CALLS: dict[str, list[Call]] = {
     ],
     "kubernetes": [("cleanup", {})],
     "youtube_transcript": [("get_transcript", {"url": "nothing"})],
-    "atlassian": [("jira_get_issue", {"issue_key": "A-1"})],
+    "atlassian": [("jira_get_issue", {"issue_key": "AB-1"})],
     "redis_labs": [("get", {"key": "a"}), ("dbsize", {})],
     "postgres": [("query", {"sql": "SELECT 1"})],
     "clickhouse": [("list_databases", {})],

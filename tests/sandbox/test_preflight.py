@@ -141,7 +141,7 @@ def test_srt_without_a_readable_manifest_must_tell_its_version_itself(directory:
         pytest.param("echo 1.0.0", "srt does not report its version, like releases that are too old", id="untold"),
         pytest.param("echo hello", "srt does not report its version, like releases that are too old", id="none"),
         pytest.param("echo no config >&2; exit 3", "srt is broken, it exits with 3: no config", id="failing"),
-        pytest.param("exec sleep 1000", "srt is broken, it does not end within 0.3 s", id="hanging"),
+        pytest.param("exec sleep 1000", "srt does not end within 0.3 s, the machine may be busy", id="hanging"),
     ],
 )
 def test_srt_that_npm_did_not_install_is_asked(
@@ -202,7 +202,7 @@ def test_diagnosis_of_a_good_machine_has_versions_and_no_problem(directory: Path
         pytest.param("rg", "echo >&2 no pcre; exit 127", "rg is broken, it exits with 127: no pcre", id="failing"),
         pytest.param("socat", "kill -SEGV $$", "socat is broken, it is killed by signal 11: install", id="crashing"),
         pytest.param("bwrap", "exit 1", "bwrap is broken, it exits with 1: install", id="silent"),
-        pytest.param("bash", "/bin/sleep 1000", "bash is broken, it does not end within 1 s: install", id="hanging"),
+        pytest.param("bash", "/bin/sleep 1000", "bash does not end within 1 s, the machine may be busy", id="slow"),
     ],
 )
 def test_diagnosis_runs_the_programs(

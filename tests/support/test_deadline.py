@@ -124,6 +124,11 @@ async def test_a_time_that_is_none_upsets_no_timer(seconds: float):
         Deadline(seconds)
 
 
+async def test_a_time_that_is_no_number_is_an_error_that_says_what_is_expected():
+    with pytest.raises(TypeError, match=r"^timeout='5' must be a number: give seconds, or None for no limit$"):
+        Deadline("5")  # pyright: ignore[reportArgumentType]
+
+
 async def test_a_turn_that_does_not_come_in_time_fails_and_the_next_one_comes():
     turn = DeadlineLock()
     async with turn.hold(Deadline(None)):

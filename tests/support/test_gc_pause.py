@@ -50,3 +50,16 @@ with gc_paused(own=True):
 print(inside, after, gc.isenabled())
 """
     assert printed(code) == "False True False"
+
+
+def test_a_process_of_ipybox_exits_without_a_last_collection():
+    code = """
+import atexit, gc
+from ipybox.support import gc_pause
+gc_pause.skip_collection_at_exit()
+before = gc.isenabled()
+gc_pause.mark_own_process()
+gc_pause.skip_collection_at_exit()
+atexit.register(lambda: print(before, gc.isenabled(), gc.get_freeze_count() > 0, end=""))
+"""
+    assert printed(code) == "True False True"

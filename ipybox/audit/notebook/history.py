@@ -55,11 +55,11 @@ class SessionHistory:
         """Returns an empty history for another session, with the same limit and secrets."""
         return SessionHistory(self._limit, self._redactor)
 
-    def know(self, variables: Mapping[str, str]) -> None:
-        """Removes the secrets among these environment variables from now on."""
+    def know_of_cell(self, variables: Mapping[str, str]) -> None:
+        """Removes the secrets among the environment variables of a cell, for a while."""
         from ipybox.audit.redaction import secrets_among
 
-        self._redactor().know(secrets_among(variables))
+        self._redactor().know_of_cell(secrets_among(variables))
 
     def begin(self, code: str) -> ExecutedCell:
         """Returns the cell that starts now. It belongs to the history when it has ended."""
@@ -98,10 +98,21 @@ class SessionHistory:
         else:
             self._add(note)
 
-    async def call_fields(self, server: str, tool: str, arguments: Mapping[str, Any], *, large: bool) -> dict[str, Any]:
-        """Returns what a notebook says about a tool call when it starts."""
-        describe = partial(self._redactor().value, arguments, MAX_ARGUMENTS)
-        shown = await asyncio.to_thread(describe) if large else describe()
+    async def call_fields(
+        self, server: str, tool: str, arguments: Mapping[str, Any], shown: object = None, *, large: bool
+    ) -> dict[str, Any]:
+        """Returns what a notebook says about a tool call when it starts.
+
+        Args:
+            server: The name of the server.
+            tool: The name of the tool.
+            arguments: The arguments of the call.
+            shown: The arguments without secrets, if the audit log has them.
+            large: Whether processing the arguments takes long.
+        """
+        if shown is None:
+            describe = partial(self._redactor().value, arguments, MAX_ARGUMENTS)
+            shown = await asyncio.to_thread(describe) if large else describe()
         return {"server_name": self._text(server), "tool_name": self._text(tool), "arguments": shown}
 
     def add_call(self, cell: ExecutedCell | None, call: "ToolCallRecord", ended: Mapping[str, Any]) -> None:

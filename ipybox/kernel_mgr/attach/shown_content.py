@@ -45,8 +45,16 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "execute_result": ("data", "transient", "execution_count"),
 }
 
-#: Control characters, except line ends, tabs, backspaces and the start of an escape sequence that sets colors.
-_CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+#: Control characters, except line ends, tabs, backspaces and the start of an escape sequence that sets colors; and the
+#: characters that change the reading order.
+_CONTROL = re.compile(
+    r"\x1b(?!\[[0-9;]*m)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+#: The states that are shown. The others, such as `restarting`, come from a Jupyter server, and only code could claim
+#: them. `dead` is true even if code claims it: the application then starts another kernel.
+_STATES = ("starting", "busy", "idle", "dead")
 
 
 def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
@@ -65,7 +73,7 @@ def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
     if not confined:
         return content
     fields = _FIELDS.get(message.type)
-    if fields is None:
+    if fields is None or (message.type == "status" and content.get("execution_state") not in _STATES):
         return None
     shown = {name: _plain(content[name]) for name in fields if name in content}
     if "data" in shown:
@@ -110,7 +118,7 @@ def _shown_payload(payload: object) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a JSON value without control characters, except colors of a terminal."""
+    """Returns a JSON value without control characters, except colors of a terminal, and without direction marks."""
     if isinstance(value, str):
         return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, list):

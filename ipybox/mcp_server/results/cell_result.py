@@ -1,14 +1,14 @@
 """The structured content of a cell's tool result, and its output schema: for programs, which then parse no text.
 
 Everything that the blocks of the result say is in it, because some clients show a model only the one or only the other.
-The docstrings of the fields are the descriptions of the schema.
+The descriptions of the schema are not docstrings, because pydantic would take 20 ms to find these in the source.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from ipybox.errors import CodeExecutionError
 from ipybox.kernel_mgr.display_forms import FILE_TYPES, IMAGE_TYPES
@@ -19,21 +19,19 @@ _MIME_TYPES = {suffix: mime_type for mime_type, suffix in (IMAGE_TYPES | FILE_TY
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class CellError(_Part):
     """An error of a cell."""
 
-    kind: Literal["exception", "timeout", "kernel_died", "other"]
-    """exception: of the code; timeout: of the cell; kernel_died: while the code ran, its kernel died or was reset;
-    other: the call was refused, or ipybox failed"""
-    name: str | None
-    """Class of the exception; null for the other kinds"""
-    value: str
-    """Message of the exception, or of ipybox"""
-    traceback: str | None
-    """Traceback of the exception; null for the other kinds"""
+    kind: Literal["exception", "timeout", "kernel_died", "other"] = Field(
+        description="exception: of the code; timeout: of the cell; kernel_died: while the code ran, its kernel died or "
+        "was reset; other: the call was refused, or ipybox failed"
+    )
+    name: str | None = Field(description="Class of the exception; null for the other kinds")
+    value: str = Field(description="Message of the exception, or of ipybox")
+    traceback: str | None = Field(description="Traceback of the exception; null for the other kinds")
 
     @classmethod
     def of(cls, failure: Exception, shortened: Callable[[str], str]) -> "CellError":
@@ -64,20 +62,16 @@ class SavedFile(_Part):
 class CellResult(_Part):
     """The result of a cell."""
 
-    text: str
-    """What the code printed and displayed, without the error"""
+    text: str = Field(description="What the code printed and displayed, without the error")
     images: Sequence[SavedFile]
-    files: Sequence[SavedFile]
-    """HTML, SVG, LaTeX and JSON of displays"""
+    files: Sequence[SavedFile] = Field(description="HTML, SVG, LaTeX and JSON of displays")
     error: CellError | None
-    session: str | None
-    """The session of the cell; null if the arguments are wrong"""
-    kernel_restarted: bool
-    """Whether state of earlier cells was lost since the last result, other than by `reset`"""
-    notices: Sequence[str]
-    """Sentences of ipybox, which code can't write"""
-    full_output: str | None
-    """File with all text and the error, if some of it is omitted here"""
+    session: str | None = Field(description="The session of the cell; null if the arguments are wrong")
+    kernel_restarted: bool = Field(
+        description="Whether state of earlier cells was lost since the last result, other than by `reset`"
+    )
+    notices: Sequence[str] = Field(description="Sentences of ipybox, which code can't write")
+    full_output: str | None = Field(description="File with all text and the error, if some of it is omitted here")
 
     def content(self) -> dict[str, Any]:
         """Returns the structured content."""

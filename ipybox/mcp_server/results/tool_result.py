@@ -36,6 +36,9 @@ NAMED = 20
 #: Overwritten characters up to which a result has no notice about them.
 REDRAWN = 200
 
+#: Characters of a text up to which it is processed in the event loop.
+SHORT = 10_000
+
 #: The text of a result without any text and image.
 NO_OUTPUT = "(no output)"
 
@@ -64,12 +67,17 @@ class _Outcome:
     resources: bool
 
     @property
-    def text(self) -> str:
-        """The output, and then the error, if there is one."""
-        if self.failure is None:
-            return self.output.text or ""
-        error = failure_text(self.failure)
-        return f"{self.output.text}\n{error}" if self.output.text else error
+    def short(self) -> bool:
+        """Whether its text is so short that a thread would take longer to start on it than to process it."""
+        return len(self.output.text or "") + len(str(self.failure or "")) <= SHORT
+
+    def texts(self) -> tuple[str, str]:
+        """Returns the output, then the error if there is one: as it arrived, and as a terminal finally shows it."""
+        whole = self.output.text or ""
+        if self.failure is not None:
+            error = failure_text(self.failure)
+            whole = f"{whole}\n{error}" if whole else error
+        return whole, drawn(whole)
 
 
 @dataclass
@@ -118,8 +126,8 @@ class ToolResultBuilder:
     async def _result(self, outcome: _Outcome) -> CallToolResult:
         output = outcome.output
         asked = output.image_data if self._images != "link" else []
-        shown = await asyncio.to_thread(model_images, asked)
-        truncated = await asyncio.to_thread(self._truncated, outcome)
+        shown = await asyncio.to_thread(model_images, asked) if asked else []
+        truncated = await self._truncated(outcome)
         notices = [printable(notice, lines=True) for notice in (*output.notices, *truncated.notices)]
         warnings = [_FORGED] if MARK in truncated.text.lower() else []
         messages = "\n".join(
@@ -139,10 +147,9 @@ class ToolResultBuilder:
             result.structured_content = structure.content()
         return result
 
-    def _truncated(self, outcome: _Outcome) -> _Truncation:
-        """Returns the text of the result; if it is not the whole text, keeps that in a file. Blocks."""
-        whole = outcome.text
-        text = drawn(whole)
+    async def _truncated(self, outcome: _Outcome) -> _Truncation:
+        """Returns the text of the result; if it is not the whole text, keeps that in a file."""
+        whole, text = outcome.texts() if outcome.short else await asyncio.to_thread(outcome.texts)
         if len(text) > outcome.max_chars:
             truncated, omission = _Truncation(_cut(text, outcome.max_chars)), ""
         elif len(whole) > len(text) + REDRAWN:
@@ -150,7 +157,7 @@ class ToolResultBuilder:
         else:
             return _Truncation(text)
         try:
-            name = self._store.save(whole)
+            name = await asyncio.to_thread(self._store.save, whole)
         except OSError as exc:
             logger.warning("the full output can't be kept: %s", exc)
             truncated.notices.append(f"{omission}The full output can't be kept: {exc}")

@@ -4,8 +4,8 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -77,6 +77,7 @@ class ApprovalRequest:
         self._answered = False
         self._decision: ApprovalDecision | None = None
         self._ended = asyncio.Event()
+        self._at_undecided_end: list[Callable[[], None]] = []
 
     @cached_property
     def tool_args(self) -> dict[str, Any]:
@@ -134,7 +135,21 @@ class ApprovalRequest:
             return False
         self.state, self._decision = state, decision
         self._ended.set()
+        if isinstance(decision, NoDecision):
+            for call in self._at_undecided_end:
+                call()
         return True
+
+    @contextmanager
+    def undecided(self, call: Callable[[], None]) -> Generator[None]:
+        """Calls a function if the request ends without a decision during the context, or has so ended before."""
+        self._at_undecided_end.append(call)
+        try:
+            if isinstance(self._decision, NoDecision):
+                call()
+            yield
+        finally:
+            self._at_undecided_end.remove(call)
 
     async def _answer(self, outcome: Outcome, decision: ApprovalDecision) -> bool:
         self._check_expiry()
@@ -168,19 +183,16 @@ ApprovalCallback = Callable[[ApprovalRequest], Awaitable[object]]
 
 
 async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
-    """Has an approver decide on a request; returns when both have ended.
+    """Has an approver decide on a request; returns when the approver has ended.
 
     An approver that raises or is cancelled makes the call fail, as does one that returns True or False instead of
     deciding. One that returns nothing may decide later. If the request ends without a decision, the approver is
     cancelled; if another decision is made, it runs on.
     """
-    asking = asyncio.create_task(_call(approver, request))
-    try:
-        if isinstance(await request.decided(), NoDecision):
-            asking.cancel()
-        await asyncio.wait([asking])
-    finally:
-        asking.cancel()
+    with suppress(TimeoutError):  # of the block: `_call` passes on none of the approver
+        async with asyncio.timeout(None) as asking:
+            with request.undecided(lambda: asking.reschedule(0)):
+                await _call(approver, request)
 
 
 async def _call(approver: ApprovalCallback, request: ApprovalRequest) -> None:

@@ -1,5 +1,7 @@
 // What `battery.py` is for Python: makes the calls that the test gives, and prints what comes back.
-import { open } from "node:fs/promises";
+import { once } from "node:events";
+import { constants, openSync } from "node:fs";
+import { Socket } from "node:net";
 
 const PATIENCE = 60_000;
 
@@ -13,12 +15,13 @@ function answer({ content, isError }) {
 
 async function cancelled(call, pipe) {
   const controller = new AbortController();
-  const failed = call({ timeout: PATIENCE, signal: controller.signal }).then(() => false, () => true);
-  const opened = await open(pipe);
-  await opened.read(Buffer.alloc(64));
-  await opened.close();
+  const ended = call({ timeout: PATIENCE, signal: controller.signal }).then(answer, () => null);
+  const written = new Socket({ fd: openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK) });
+  const early = await Promise.race([once(written, "data").then(() => false), ended.then((found) => [found])]);
+  if (early) throw new Error(`the call ended before its code wrote there: ${JSON.stringify(early)}`);
   controller.abort();
-  if (!(await failed)) throw new Error("the call was not cancelled");
+  if (await ended) throw new Error("the call was not cancelled");
+  written.destroy();
   return null;
 }
 

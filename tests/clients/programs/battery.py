@@ -9,6 +9,7 @@ virtual environment, in which the packages of the tests are not installed.
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -75,13 +76,23 @@ async def _answer(
     call = asyncio.create_task(connection.call(tool, arguments))
     if pipe is None:
         return await call
-    await asyncio.to_thread(_read_some, pipe)
+    written = asyncio.create_task(_written(pipe))
+    await asyncio.wait([call, written], return_when=asyncio.FIRST_COMPLETED)
+    assert not call.done(), f"the call ended before its code wrote there: {call.result()}"
     call.cancel()
     await asyncio.wait([call])
     assert call.cancelled(), call
     return None
 
 
-def _read_some(pipe: str) -> bytes:
-    with open(pipe, "rb", buffering=0) as opened:
-        return opened.read(64)
+async def _written(pipe: str) -> None:
+    """Returns when code has written to a pipe. A thread that waits for that would outlast a call that fails."""
+    written = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    loop.add_reader(descriptor, written.set)
+    try:
+        await written.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

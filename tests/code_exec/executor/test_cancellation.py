@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor
 from ipybox.errors import ExecutionCancelledError
 from tests.code_exec.cells import SLEEPS, SWALLOWS_INTERRUPTS, begun, text
+from tests.conftest import Mode
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -117,3 +119,12 @@ async def test_a_slow_consumer_gets_chunks_with_gaps_that_are_told_and_the_whole
     assert 0 < shown <= 1100
     told = [chunk.text for chunk in chunks if isinstance(chunk, CodeExecutionChunk) and chunk.notice]
     assert told == [f"\n[ipybox] {10_000 - shown:,} characters were dropped here.\n"]
+
+
+async def test_an_executor_that_stops_while_it_cancels_says_that_it_was_stopped(tmp_path: Path, mode: Mode):
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as stopped:
+        task = await begun(stopped, SWALLOWS_INTERRUPTS)
+        stopped.cancel()
+        await stopped.stop()
+        with pytest.raises(RuntimeError, match=r"^the code executor has been stopped$"):
+            await task

@@ -160,6 +160,13 @@ async def test_environment_variables_are_restored(executor: CodeExecutor, code: 
     assert (await executor.execute("os.environ['KEPT'], os.environ.get('ADDED')")).text == "('before', None)"
 
 
+async def test_the_time_zone_of_a_cell_is_that_of_its_environment(executor: CodeExecutor):
+    before = (await executor.execute("import time; time.tzname")).text
+
+    assert (await executor.execute("time.tzname[0]", env={"TZ": "ABC-3"})).text == "'ABC'"
+    assert (await executor.execute("time.tzname")).text == before
+
+
 async def test_secrets_of_the_environment_of_a_cell_are_not_in_its_notebook(executor: CodeExecutor):
     with pytest.raises(CodeExecutionError) as caught:
         await executor.execute(

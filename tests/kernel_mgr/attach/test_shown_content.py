@@ -36,6 +36,7 @@ def test_no_form_that_a_front_end_executes_leaves_the_sandbox(msg_type: str):
         ("a\x1b[31mred\x1b[0m\r\n\t\b", "a\x1b[31mred\x1b[0m\r\n\t\b"),
         ("\x1b]0;title\x07", "\ufffd]0;title\ufffd"),
         ("\x1b[2J\x9b2J", "\ufffd[2J\ufffd2J"),
+        ("a\u202eb\u2066c\u200fd", "a\ufffdb\ufffdc\ufffdd"),
     ],
 )
 def test_text_of_the_sandbox_controls_no_terminal_but_for_colors(text: str, shown: str):
@@ -51,6 +52,12 @@ def test_a_reply_has_clients_show_pages_and_do_nothing_else():
     shown = shown_content(message("execute_reply", {"status": "ok", "payload": payload}), confined=True)
 
     assert shown == {"status": "ok", "payload": [page | {"data": {"text/plain": "help"}}]}
+
+
+@pytest.mark.parametrize("state", ["restarting", "autorestarting", "unknown", 1, ["idle"], {}])
+def test_a_state_that_no_kernel_reports_leaves_no_sandbox(state: object):
+    assert shown_content(message("status", {"execution_state": state}), confined=True) is None
+    assert shown_content(message("status", {"execution_state": "busy"}), confined=True) == {"execution_state": "busy"}
 
 
 @pytest.mark.parametrize("msg_type", ["comm_open", "comm_msg", "debug_event", "unknown"])

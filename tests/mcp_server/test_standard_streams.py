@@ -1,0 +1,70 @@
+"""Answers are written to whatever stdout is, and nothing else is."""
+
+import asyncio
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Generator
+
+import pytest
+
+from ipybox.mcp_server.standard_streams import MessageOutput
+from tests.servers import WAIT
+
+#: What a process prints around and within the context, in several ways.
+PRINTED = """
+import asyncio, os, sys
+from ipybox.mcp_server.standard_streams import message_output
+
+async def main():
+    with message_output() as stdout:
+        print("library", flush=True)
+        os.system("echo child")
+        await stdout.write(b"message\\n")
+
+asyncio.run(main())
+print("afterwards", flush=True)
+"""
+
+
+@pytest.fixture
+def pipe() -> Generator[tuple[int, int]]:
+    read_end, write_end = os.pipe()
+    yield read_end, write_end
+    os.close(read_end)
+    os.close(write_end)
+
+
+@pytest.mark.parametrize("size", [1, select.PIPE_BUF, 1 << 20], ids=["byte", "what a ready pipe takes", "more"])
+async def test_a_reader_that_waits_does_not_hold_up_the_event_loop(pipe: tuple[int, int], size: int):
+    read_end, write_end = pipe
+    earlier = 0
+    while select.select([], [write_end], [], 0)[1]:  # until it is full
+        earlier += os.write(write_end, b"." * select.PIPE_BUF)
+    data = os.urandom(size)
+
+    writing = asyncio.create_task(MessageOutput(write_end).write(data))
+    done, _ = await asyncio.wait([writing], timeout=0.1)
+    assert not done
+
+    arrived = b""
+    while len(arrived) < earlier + size:
+        arrived += await asyncio.to_thread(os.read, read_end, 1 << 16)
+    assert arrived[earlier:] == data
+    await asyncio.wait_for(writing, WAIT)
+
+
+async def test_a_reader_that_is_gone_is_an_error():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        with pytest.raises(BrokenPipeError):
+            await MessageOutput(write_end).write(b"answer\n")
+    finally:
+        os.close(write_end)
+
+
+def test_only_messages_are_written_to_stdout():
+    done = subprocess.run([sys.executable, "-c", PRINTED], capture_output=True, text=True, timeout=WAIT, check=True)
+    assert (done.stdout, done.stderr) == ("message\nafterwards\n", "library\nchild\n")

@@ -1,0 +1,116 @@
+"""The pages of the docs site, their Markdown for agents, and the check of links that `make docs-site` runs.
+
+They need nothing that makes HTML: `make docs-site` installs that.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.site.build import add_markdown, stage
+from docs.site.links import broken_links
+from docs.site.pages import DOCS, OPTIONAL, Page, load_config, pages_of
+from ipybox import errors
+
+#: Bytes that an agent reads: the list, and everything. Half of the context of a model is about 400 kB.
+MAX_LIST, MAX_FULL = 10_000, 400_000
+
+#: What people ask for by name.
+NAMED = (
+    *("Installation", "Quickstart", "Generating tool APIs", "Executing code", "Sandboxing", "Claude Code plugin"),
+    *("API reference", "Architecture", "Troubleshooting", "Glossary", "Decisions", "MCP tools", "Options"),
+)
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Page]]:
+    """A directory with the pages in `docs/`, and with what agents read in `site/`; and the list of pages."""
+    directory = tmp_path_factory.mktemp("staged")
+    pages = stage(directory)
+    add_markdown(directory, directory / "site", pages)
+    return directory, pages
+
+
+def test_every_page_is_in_the_navigation():
+    files = {path.relative_to(DOCS).as_posix() for pattern in ("*.md", "api/*.md") for path in DOCS.glob(pattern)}
+    pages = [page.path for page in pages_of(load_config()["nav"])]
+
+    assert files <= {*pages, *OPTIONAL}
+    assert len(pages) == len({*pages})
+
+
+def test_pages_that_people_ask_for_have_these_names():
+    titles = re.findall(r"^ *- ([^:]+):", (DOCS.parent / "mkdocs.yml").read_text().partition("\nnav:")[2], re.MULTILINE)
+
+    assert [name for name in NAMED if name not in titles] == []
+
+
+def test_relative_links_of_the_pages_lead_to_files_of_the_site(staged: tuple[Path, list[Page]]):
+    directory, pages = staged
+    for page in pages:
+        file = directory / "docs" / page.path
+        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
+        links = re.findall(r"\]\((?!https?:|mailto:)([^)#]+)", text)
+        assert [link for link in links if not (file.parent / link).is_file()] == [], page.path
+
+
+def test_agents_get_a_list_of_all_pages(staged: tuple[Path, list[Page]]):
+    directory, pages = staged
+    text = (directory / "site" / "llms.txt").read_text()
+    url = load_config()["site_url"]
+
+    assert text.startswith("# ipybox\n\n> ")
+    assert re.findall(r"^- \[.*\]\((.*)\)$", text, re.MULTILINE) == [url + page.path for page in pages]
+    assert len(text.encode()) < MAX_LIST
+
+
+def test_agents_get_all_pages_in_one_file(staged: tuple[Path, list[Page]]):
+    directory, pages = staged
+    text = (directory / "site" / "llms-full.txt").read_text()
+
+    for page in pages:
+        assert (directory / "site" / page.path).read_text().strip() in text, page.path
+    assert len(text.encode()) < MAX_FULL
+
+
+def test_agents_get_signatures_and_docstrings(staged: tuple[Path, list[Page]]):
+    directory, _ = staged
+    text = (directory / "site" / "api" / "code_executor.md").read_text()
+
+    assert "\n:::" not in text
+    assert "### `async execute(code: str, timeout: float | None=120, *, approver:" in text
+    assert "approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails" in text
+
+
+def test_each_error_is_in_troubleshooting():
+    page = (DOCS / "troubleshooting.md").read_text()
+    classes = [
+        name
+        for name, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, Exception) and each.__module__ == errors.__name__ and not name.startswith("_")
+    ]
+
+    assert len(classes) > 10
+    assert [name for name in classes if f"\n| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "problem"),
+    [
+        ('<a href="other.html#there">', None),
+        ('<a href="other.html">', None),
+        ('<a href="#here" id="here">', None),
+        ('<a href="https://example.org/page">', None),
+        ('<a href="gone.html">', "page.html: gone.html: file not found"),
+        ('<a href="other.html#gone">', "page.html: other.html#gone: anchor not found"),
+        ('<script src="https://example.org/a.js">', "page.html: loads https://example.org/a.js of another host"),
+        ('<link rel="stylesheet" href="//example.org/a">', "page.html: loads //example.org/a of another host"),
+    ],
+)
+def test_broken_links_are_found(link: str, problem: str | None, tmp_path: Path):
+    (tmp_path / "page.html").write_text(f"<html>{link}</html>")
+    (tmp_path / "other.html").write_text('<html><h2 id="there">There</h2></html>')
+
+    assert broken_links(tmp_path) == ([] if problem is None else [problem])

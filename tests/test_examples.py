@@ -1,0 +1,123 @@
+"""Runs each program of `examples/` with its command, in a workspace of its own.
+
+In one mode: the programs choose it. They run no sandbox, since their code is their own.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.audit.lines import log_of
+from tests.servers import NODE_MODULES, ROOT
+
+pytestmark = pytest.mark.kernel
+
+EXAMPLES = ROOT / "examples"
+TIMEOUT = 60
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Returns the variables of a shell in which the virtual environment is active and npm's server is installed."""
+    path = [str(Path(sys.executable).parent), str(NODE_MODULES / ".bin"), os.environ["PATH"]]
+    return {"PATH": os.pathsep.join(path), "HOME": str(home), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+
+
+def run(command: list[str], cwd: Path) -> str:
+    """Returns what a command that succeeds prints."""
+    done = subprocess.run(
+        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_report_reads_through_the_server_and_plots(tmp_path: Path):
+    *table, plots = run([sys.executable, str(EXAMPLES / "csv_report" / "run.py"), str(tmp_path)], tmp_path).splitlines()
+
+    assert [line.split() for line in table] == [["North", "5,711.30"], ["South", "5,655.00"], ["West", "5,088.00"]]
+    (image,) = plots.removeprefix("plots: ").split()
+    assert Path(image).read_bytes().startswith(b"\x89PNG")
+
+
+def test_saved_action_chains_the_tools_of_github(tmp_path: Path):
+    command = [sys.executable, str(EXAMPLES / "github_commits" / "run.py"), "torvalds", str(tmp_path)]
+
+    first, again = run(command, tmp_path), run(command, tmp_path)
+
+    repositories = [line for line in first.splitlines() if not line.startswith(" ")]
+    assert first == again
+    assert repositories[0].startswith("linux (1")
+    assert len(first.splitlines()) == len(repositories) + 2 * 3 == 8
+
+
+async def test_bot_asks_in_the_chat_and_does_what_people_answer(tmp_path: Path):
+    bot = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(EXAMPLES / "approval_bot" / "bot.py"),
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"TMPDIR": str(tmp_path)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert bot.stdin is not None
+    assert bot.stdout is not None
+    answers = iter(["why?\n", "yes 1\n", "no 2 too expensive\n"])
+    posts: list[str] = []
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            async for line in bot.stdout:
+                posts.append(line.decode().strip())
+                if posts[-1].endswith(("?", "`no 1 reason`.")):
+                    bot.stdin.write(next(answers).encode())
+            assert await bot.wait() == 0
+    finally:
+        if bot.returncode is None:
+            bot.kill()
+            await bot.wait()
+
+    assert posts[:4] == [
+        "1: may I call app.order(item='paper', quantity=5)?",
+        "I wait for 1. Answer `yes 1` or `no 1 reason`.",
+        "2: may I call app.order(item='printer', quantity=1)?",
+        "ordered 5 x paper",
+    ]
+    assert posts[4].startswith("not ordered: ")
+    assert "too expensive" in posts[4]
+
+
+def test_rules_of_the_bank_allow_ask_and_deny(tmp_path: Path):
+    printed = run([sys.executable, str(EXAMPLES / "bank_policy" / "run.py"), str(tmp_path)], tmp_path)
+
+    asked = [line for line in printed.splitlines() if line.startswith("asked about")]
+    results = dict(line.split(": ", 1) for line in printed.splitlines() if not line.startswith("asked about"))
+    assert len(asked) == 2
+    assert (results["balance"], results["rent"], results["large"]) == (
+        "result=9000.0",
+        "result=2100.0",
+        "result=1200.0",
+    )
+    assert "I don't know this account" in results["stranger"]
+    assert "denied" in results["savings"]
+    assert "denied" in results["close"]
+
+
+def test_command_of_the_crontab_reports_the_changes_of_the_day_and_prints_nothing(tmp_path: Path):
+    (line,) = (line for line in (EXAMPLES / "nightly" / "crontab").read_text().splitlines() if line[0] != "#")
+    command = line.split(maxsplit=5)[5]
+    (tmp_path / "venv").symlink_to(Path(sys.executable).parent.parent)
+    shutil.copytree(EXAMPLES / "nightly", tmp_path / "nightly", ignore=shutil.ignore_patterns("workspace"))
+    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
+    run(["git", "init", "--quiet", "project"], tmp_path)
+    run(["git", *identity, "commit", "--quiet", "--allow-empty", "-m", "Parse nested lists"], tmp_path / "project")
+
+    assert run(["sh", "-c", command], tmp_path) == ""
+
+    workspace = tmp_path / "nightly" / "workspace"
+    (report,) = (workspace / "reports").iterdir()
+    assert "- Parse nested lists (Ada" in report.read_text()
+    assert "tool_call" in {event["event"] for event in log_of(workspace)}
