@@ -6,6 +6,7 @@ The request for it is JSON, up to the end of file on its socket. See `ipybox.gue
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -35,10 +36,22 @@ def run_kernel(channel: socket.socket, template_environment: dict[str, str]) -> 
     change_environment(template_environment, request["environment"])
     os.chdir(request["directory"])
     close_input()
+    set_signals()
     importlib.invalidate_caches()
     sys.orig_argv[:] = request["command"]
     sys.argv[:] = [kernel.__file__, *request["command"][4:]]  # without python -P -m MODULE
     kernel.main()
+
+
+def set_signals() -> None:
+    """Sets the signals as in a program that the gateway starts: it ignores SIGHUP, and handles others itself.
+
+    The template has started earlier, with the signals of the application.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def change_environment(before: dict[str, str], after: dict[str, str]) -> None:

@@ -58,6 +58,14 @@ class PrivateIOPubThread(IOPubThread):
     #: Called without arguments for each message that no stream has buffered.
     on_output: Callable[[], None] = staticmethod(do_nothing)
 
+    def start(self) -> None:
+        """Starts the thread, which opens the socket now that it needs for the first output of a stream.
+
+        Later, code may have used up all descriptors: the output would be lost, and each flush would wait for it.
+        """
+        cast(Any, super()).start()
+        cast(Any, self).schedule(lambda: cast(Any, self)._event_pipe)
+
     def send_multipart(self, *args: Any, **kwargs: Any) -> None:
         """Sends a message from any thread; streams use this thread."""
         cast(Any, super()).send_multipart(*args, **kwargs)

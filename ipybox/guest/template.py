@@ -54,6 +54,8 @@ def main() -> None:
     with gc_paused(own=True):
         for module in KERNEL_MODULES:
             import_module(module)
+    if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that the environment of kernels brings in
+        sys.exit(f"kernels can't be forked off a process with {threads} threads")
     gc.collect()
     gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
     request = serve(control)

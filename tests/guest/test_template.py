@@ -1,7 +1,7 @@
 """Kernels that are forked off the template are as those that are started as programs, and share no secrets."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -72,14 +72,14 @@ import multiprocessing, subprocess, sys
 def answers(method):
     with multiprocessing.get_context(method).Pool(1) as pool:
         return pool.map(abs, [-1])
-results = [answers("fork"), answers("spawn"), answers("forkserver")]
+results = [answers(method) for method in {methods}]
 child = "import os, sys; print(os.environ['IPYBOX_KERNEL_ID'] != '', sys.stdin.read() == '')"
 print(results, subprocess.run([sys.executable, "-c", child], capture_output=True, text=True).stdout.strip())
 """
 
 
 @asynccontextmanager
-async def without_template(**options: Any) -> AsyncIterator[CodeExecutor]:
+async def without_template(**options: Any) -> AsyncGenerator[CodeExecutor]:
     """Runs an executor whose gateway starts each kernel as a new process."""
     command = gateway_launch.GatewayConfig._command  # pyright: ignore[reportPrivateUsage] - no option turns it off
 
@@ -123,8 +123,12 @@ async def test_each_kernel_has_random_numbers_of_its_own(executor: CodeExecutor,
         assert len(set(drawn)) == 3, drawn
 
 
-async def test_code_starts_processes_in_all_ways(sibling: CodeExecutor):
-    assert (await sibling.execute(WORKERS)).text == "[[1], [1], [1]] True True"
+async def test_code_starts_processes_in_all_ways(tmp_path: Path, mode: Mode):
+    """In a directory of its own, because new processes import from that of the kernel first."""
+    methods = ["fork", "spawn", *([] if mode.sandbox else ["forkserver"])]  # which needs a socket with a path
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as forked:
+        results = (await forked.execute(WORKERS.replace("{methods}", str(methods)))).text
+    assert results == f"{[[1]] * len(methods)} True True"
 
 
 @pytest.mark.kernel
