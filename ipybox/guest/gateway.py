@@ -53,6 +53,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
     parser.add_argument("--prespawn", action="store_true", help="start a kernel for the first request")
+    parser.add_argument("--preload", nargs="*", default=[], help="modules that kernels have imported from their start")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
     parser.add_argument(
         "--confine", action="store_true", help="give up capabilities and system calls that sandboxed code does not need"
@@ -66,14 +67,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def start_template(environment: dict[str, str], runtime_dir: str) -> KernelTemplate | None:
+def start_template(environment: dict[str, str], runtime_dir: str, preload: list[str]) -> KernelTemplate | None:
     """Starts the process that kernels are forked off; None on systems whose libraries do not support that.
 
     https://github.com/python/cpython/issues/77906
     """
     if sys.platform != "linux":
         return None
-    template = KernelTemplate(environment, runtime_dir)
+    template = KernelTemplate(environment, runtime_dir, preload)
     with suppress(OSError):  # the first kernel reports it
         template.start()
     return template
@@ -100,7 +101,7 @@ def main() -> None:
     if arguments.tools:
         environment["TOOL_SERVER_HOST"] = "127.0.0.1"
         environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
-    template = start_template(environment, runtime_dir)
+    template = start_template(environment, runtime_dir, arguments.preload)
 
     from ipybox.guest.gateway_app import run_gateway  # while the template does its own imports
     from ipybox.guest.kernel_manager import GuestKernelManager

@@ -1,6 +1,8 @@
 """The template process: it has imported what kernels import, and each kernel is a fork of it, which is ready sooner.
 
-Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID ...
+Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES ...
+
+MODULES are more modules to import, separated by commas (`ipybox.guest.preload`).
 
 The gateway starts it (`ipybox.guest.template_client`), and sends it one end of a socket pair for each kernel. The
 template forks, does not read from that socket, and answers with the id of the new process. Only that process reads its
@@ -18,9 +20,13 @@ import os
 import socket
 import sys
 from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
 
 from ipybox.guest.confine import protect_process
 from ipybox.guest.fork_protocol import FORK, ForkAnswer
+from ipybox.guest.packages import packages_dir
+from ipybox.guest.preload import preload
 from ipybox.guest.process import die_with_parent
 from ipybox.support.gc_pause import gc_paused
 
@@ -54,6 +60,9 @@ def main() -> None:
     with gc_paused(own=True):
         for module in KERNEL_MODULES:
             import_module(module)
+        modules = [module for module in sys.argv[3].split(",") if module]
+        if unfit := preload(modules, packages_dir(Path.cwd())):
+            start_again(control, environment, [module for module in modules if module != unfit])
     if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that the environment of kernels brings in
         sys.exit(f"kernels can't be forked off a process with {threads} threads")
     gc.collect()
@@ -63,6 +72,13 @@ def main() -> None:
     from ipybox.guest.forked_kernel import run_kernel
 
     run_kernel(request, environment)
+
+
+def start_again(control: socket.socket, environment: dict[str, str], modules: list[str]) -> NoReturn:
+    """Replaces this process by a new template with other modules, under the same id and with the same socket."""
+    control.set_inheritable(True)
+    arguments = [*sys.orig_argv[:6], ",".join(modules), *sys.argv[4:]]
+    os.execve(sys.executable, arguments, environment)
 
 
 def serve(control: socket.socket) -> socket.socket:

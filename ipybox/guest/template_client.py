@@ -10,11 +10,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 from ipybox.guest.fork_protocol import FORK, MAX_ANSWER_BYTES, SOCKET_TYPE, ForkAnswer, KernelRequest
+from ipybox.guest.packages import packages_dir
 from ipybox.guest.process_identity import PLACEHOLDER
 from ipybox.guest.strays import KERNEL_ID
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
@@ -83,13 +85,19 @@ class KernelTemplate:
     Args:
         environment: The environment of kernels, without what differs from kernel to kernel.
         directory: Where files of kernels are, whose paths are in their command lines.
+        preload: More modules that the template imports (`ipybox.guest.preload`). If the packages of the workspace have
+            changed, the next kernel gets a new template.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: str):
+    def __init__(self, environment: Mapping[str, str], directory: str, preload: Sequence[str] = ()):
         # A token in the memory of the template would be in that of all kernels.
         common = {name: value for name, value in environment.items() if name != TOKEN_VARIABLE}
         self._environment = {**common, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
         self._space = len(sys.executable) + len(directory) + COMMAND_SPACE
+        self._preload = preload
+        self._packages = packages_dir(Path.cwd())
+        #: What the operating system says about the packages that the current process may have imported.
+        self._imported: object = None
         self._lock = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -107,10 +115,11 @@ class KernelTemplate:
         ours, theirs = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
         ours.setblocking(False)
         self._control = ours
+        self._imported = self._installed()
         with theirs:
             self._process = subprocess.Popen(
                 # Each empty argument reserves a byte.
-                [*command, str(theirs.fileno()), str(os.getpid()), *[""] * self._space],
+                [*command, str(theirs.fileno()), str(os.getpid()), ",".join(self._preload), *[""] * self._space],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -125,6 +134,8 @@ class KernelTemplate:
         async with self._lock:
             while not self._given_up:
                 try:
+                    if self._preload and self._imported != self._installed():
+                        self._end()
                     if self._control is None:
                         self.start()
                     return await self._fork(cast(socket.socket, self._control))
@@ -158,6 +169,14 @@ class KernelTemplate:
             logger.debug("the template can't fork a kernel: %s", answer.get("error"))
             return None
         return ForkedProcess(answer["pid"], ours)
+
+    def _installed(self) -> object:
+        """Returns what changes when a package is installed: the directory is replaced as a whole."""
+        try:
+            found = self._packages.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     def _end(self) -> None:
         if self._control is not None:
