@@ -163,6 +163,17 @@ OPTIONS = (
         syntax={"type": _seconds, "metavar": "N"},
     ),
     Option(
+        name="preload",
+        help="module that kernels have imported from their start, on Linux, such as pandas; repeatable, or a list "
+        "with commas",
+        receiver=Receiver.EXECUTOR,
+        passed_on=True,
+        plugin=PluginSetting(
+            "Preloaded modules", "Modules that code finds imported already, separated by commas, such as pandas,sympy"
+        ),
+        syntax={"action": "extend", "type": _items, "metavar": "MODULE"},
+    ),
+    Option(
         name="instructions",
         help="instructions for agents: full, or brief for agents with the codeact skill (default: full)",
         receiver=Receiver.SERVER,

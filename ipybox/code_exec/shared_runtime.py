@@ -144,6 +144,7 @@ class SharedRuntime:
             on_tool_connection=self._accept_kernel_connection,
             limits=config.limits,
             prespawn=True,
+            preload=config.preload,
         )
 
     def _new_tool_server(self) -> "ToolServer":

@@ -169,6 +169,15 @@ def protect_process() -> None:
     _prctl("make this process undumpable", PR_SET_DUMPABLE, 0)
 
 
+def unprotect_process() -> None:
+    """Undoes `protect_process`, which forked children inherit.
+
+    Raises:
+        OSError: If it fails.
+    """
+    _prctl("make this process dumpable", PR_SET_DUMPABLE, 1)
+
+
 def program(machine: str) -> list[Instruction]:
     """Returns the filter for a machine, as `uname -m` calls it.
 

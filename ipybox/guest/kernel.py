@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from ipybox.guest.forks import end_child
 from ipybox.guest.interrupts import interrupts_end
+from ipybox.guest.landlock import isolate_process
 from ipybox.guest.process import die_with_parent
 from ipybox.guest.protocol import ENVIRONMENT, INPUTS, READ, VARIABLES
 from ipybox.guest.rlimits import limit_process
@@ -56,6 +57,14 @@ class PrivateIOPubThread(IOPubThread):
 
     #: Called without arguments for each message that no stream has buffered.
     on_output: Callable[[], None] = staticmethod(do_nothing)
+
+    def start(self) -> None:
+        """Starts the thread, which opens the socket now that it needs for the first output of a stream.
+
+        Later, code may have used up all descriptors: the output would be lost, and each flush would wait for it.
+        """
+        cast(Any, super()).start()
+        cast(Any, self).schedule(lambda: cast(Any, self)._event_pipe)
 
     def send_multipart(self, *args: Any, **kwargs: Any) -> None:
         """Sends a message from any thread; streams use this thread."""
@@ -214,6 +223,7 @@ def main() -> None:
     """Runs the kernel until it is shut down or its gateway ends."""
     connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
+    isolate_process()
     limit_process(memory=int(memory) or None, processes=int(processes) or None)
     # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")

@@ -1,23 +1,18 @@
-"""Kernel processes as the gateway manages them: monitored without polling, and never left behind.
+"""Kernels as the gateway manages them: monitored without polling, and restarted by their clients only.
 
 Jupyter's own manager polls its kernels every three seconds, and restarts a dead one silently, without its set-up. Here
-a thread waits for each kernel process. If it ends on its own, every WebSocket of the kernel gets `status: dead`
-immediately, and the kernel is not restarted: the client decides.
+a thread waits for each kernel process (`ipybox.guest.provisioner`). If it ends on its own, every WebSocket of the
+kernel gets `status: dead` immediately, and the kernel is not restarted: the client decides.
 """
 
 import asyncio
-import contextlib
 import os
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
-from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
     KernelGatewayIOLoopKernelManager,
@@ -26,85 +21,11 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
 from tornado.web import HTTPError
 
 from ipybox.guest import strays
-
-#: The process ids of all kernels that were not waited for yet.
-running: set[int] = set()
+from ipybox.guest.provisioner import ForkProvisioner, WatchedProvisioner
+from ipybox.guest.template_client import KernelTemplate
 
 #: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
-
-
-class WatchedProvisioner(LocalProvisioner):
-    """Starts a kernel process in a process group of its own, and kills all its processes when the kernel ends."""
-
-    process: subprocess.Popen[bytes] | None
-    pgid: int | None
-
-    def __init__(self, on_exit: Callable[[], None], **kwargs: Any):
-        super().__init__(**kwargs)
-        self._on_exit = on_exit
-        self._exited = asyncio.Event()
-        self._kernel_id = ""
-        #: Processes below the kernel when it was asked to end.
-        self._seen: set[int] = set()
-
-    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-        """Starts the kernel process and a thread that waits for its end."""
-        self._kernel_id = kwargs["env"][strays.KERNEL_ID]
-        info = await super().launch_kernel(cmd, **kwargs)
-        self._exited = asyncio.Event()
-        assert self.process is not None
-        running.add(self.process.pid)
-        threading.Thread(target=self._watch, args=(self.process.pid, asyncio.get_running_loop()), daemon=True).start()
-        return info
-
-    async def poll(self) -> int | None:
-        """Returns the exit status of the kernel process, or None while it runs.
-
-        Unlike the inherited method, it leaves the process to the thread that waits for it, because only that thread may
-        reap it.
-        """
-        return 0 if self.process is None else self.process.returncode
-
-    async def wait(self) -> int | None:
-        """Returns the exit status of the kernel process as soon as it has ended."""
-        await self._exited.wait()
-        status = await self.poll()
-        self.process = None
-        return status
-
-    async def shutdown_requested(self, restart: bool = False) -> None:
-        """Looks for the kernel's processes once more, because they become orphans when the kernel ends."""
-        if self.process is not None:
-            self._seen = strays.below_child(self.process.pid)
-        await super().shutdown_requested(restart)
-
-    def _kill_all(self, pid: int) -> None:
-        if self.pgid is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pgid, signal.SIGKILL)
-        strays.kill_kernel(pid, self._kernel_id, self._seen)
-
-    def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
-        if sys.platform == "darwin":  # which has no waitid() before Python 3.13
-            assert self.process is not None
-            self.process.wait()
-        else:
-            # The process stays a zombie, so that its group id can't be taken before the group is killed.
-            with contextlib.suppress(ChildProcessError):  # reaped elsewhere, so it has ended
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        try:
-            self._kill_all(pid)
-        finally:  # whatever fails: a cell must not wait for a kernel that is gone
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
-                loop.call_soon_threadsafe(self._ended)
-
-    def _ended(self) -> None:
-        assert self.process is not None
-        self.process.wait()  # takes no time: it has ended
-        running.discard(self.process.pid)
-        self._exited.set()
-        self._on_exit()
 
 
 class GuestKernelManager(KernelGatewayIOLoopKernelManager):
@@ -115,6 +36,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     #: Limits of each process of a kernel, and of their number; see `ipybox.guest.rlimits`.
     memory_limit: ClassVar[int | None] = None
     process_limit: ClassVar[int | None] = None
+    #: The process that kernels are forked off; None where each is a new process.
+    template: ClassVar[KernelTemplate | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -142,7 +65,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         if self.provisioner is None:
             # The traits of the manager that the provisioner needs have no types.
             traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": self.kernel_spec}
-            self.provisioner = WatchedProvisioner(on_exit=self._kernel_ended, parent=self, **traits)
+            traits |= {"on_exit": self._kernel_ended, "parent": self}
+            if self.template is None:
+                self.provisioner = WatchedProvisioner(**traits)
+            else:
+                self.provisioner = ForkProvisioner(self.template, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
@@ -158,6 +85,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         """
         assert self.provisioner is not None
         await self.provisioner.post_launch(**kwargs)
+
+    async def _async_wait(self, pollinterval: float = 0.1) -> None:
+        """Waits until the kernel process has ended; Jupyter looks every 0.1 s."""
+        if self.has_kernel:
+            await cast(WatchedProvisioner, self.provisioner).ended()
 
     def start_restarter(self) -> None:
         """Does nothing: only the client restarts a kernel."""

@@ -16,11 +16,13 @@ import ctypes
 import errno
 import os
 import struct
+import sys
 from collections.abc import Sequence
 
 #: System calls, whose numbers are the same on all machines.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 CREATE_RULESET_VERSION, RULE_PATH_BENEATH = 1, 1
+PR_GET_NO_NEW_PRIVS = 39
 #: Rights (LANDLOCK_ACCESS_FS_…): to open for writing, to rename or link into another directory, to cut by name.
 WRITE_FILE, REFER, TRUNCATE = 1 << 1, 1 << 13, 1 << 14
 #: Abstract unix sockets and signals of processes outside of this restriction.
@@ -47,24 +49,51 @@ def restrict_writes(writable: Sequence[str]) -> bool:
     Raises:
         OSError: If it fails, or fails for some threads. The process must not go on to run untrusted code.
     """
+    abi = _version()
+    rights = WRITE_FILE | (TRUNCATE if abi >= ABI_TRUNCATE else 0)
+    return _enter_domain(abi, rights, (DEVICES, *([PROCESSES] if os.geteuid() else []), *writable))
+
+
+def isolate_process() -> bool:
+    """Protects other processes from this one and its children, if this process can't gain privileges anymore.
+
+    They can't read the memory, the environment or the descriptors of other processes, nor send them signals, unless
+    these are their own children. Files are not restricted. Without `no_new_privs`, which a sandbox sets, nothing
+    changes, because programs such as sudo would stop working.
+
+    Returns:
+        Whether it is isolated; False also if the operating system has no Landlock, or a version before 2.
+
+    Raises:
+        OSError: If it fails. The process must not go on to run untrusted code.
+    """
+    if sys.platform != "linux" or ctypes.CDLL(None).prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
+        return False
+    return _enter_domain(_version(), 0, ())
+
+
+def _version() -> int:
     # A container's filter may deny calls that it does not know.
     absent = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-    abi = _system_call("ask for Landlock", CREATE_RULESET, 0, 0, CREATE_RULESET_VERSION, tolerated=absent)
+    return _system_call("ask for Landlock", CREATE_RULESET, 0, 0, CREATE_RULESET_VERSION, tolerated=absent)
+
+
+def _enter_domain(abi: int, rights: int, paths: Sequence[str]) -> bool:
+    """Restricts rights to some paths; Landlock also protects processes outside of the new domain from those inside."""
     if abi < ABI_REFER:
         return False
     if len(threads := os.listdir("/proc/self/task")) > 1:
-        raise OSError(errno.EBUSY, f"could not restrict writes: there are {len(threads)} threads, not one")
+        raise OSError(errno.EBUSY, f"could not use Landlock: there are {len(threads)} threads, not one")
 
-    rights = WRITE_FILE | (TRUNCATE if abi >= ABI_TRUNCATE else 0)
     scopes = SCOPES if abi >= ABI_SCOPES else 0
     # Older versions take the longer structure if the unknown fields are zero.
     attributes = ctypes.create_string_buffer(struct.pack("=QQQ", rights | REFER, 0, scopes), 24)
     ruleset = _system_call("make a ruleset", CREATE_RULESET, ctypes.addressof(attributes), len(attributes), 0)
     try:
         _allow(ruleset, "/", REFER)  # which Landlock denies unless a rule allows it
-        for path in (DEVICES, *([PROCESSES] if os.geteuid() else []), *writable):
+        for path in paths:
             _allow(ruleset, path, rights)
-        _system_call("restrict writes", RESTRICT_SELF, ruleset, 0)
+        _system_call("enter the domain", RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
     return True

@@ -77,6 +77,7 @@ class GatewayConfig:
         log_level: Logging level of the gateway.
         tools: Whether code in kernels can call tools.
         prespawn: Whether the gateway starts a kernel before a client asks for one.
+        preload: Modules that kernels have imported from their start, on Linux.
     """
 
     sandbox_settings: "SandboxSettings | None" = None
@@ -86,6 +87,7 @@ class GatewayConfig:
     log_level: str = "INFO"
     tools: bool = False
     prespawn: bool = False
+    preload: Sequence[str] = ()
 
     @property
     def workspace(self) -> Path:
@@ -162,6 +164,8 @@ class GatewayConfig:
             command.append("--tools")
         if self.prespawn:
             command.append("--prespawn")
+        if self.preload:
+            command += ["--preload", *self.preload]
         if self.limits.memory is not None:
             command += ["--memory-limit", str(self.limits.memory)]
         if self.limits.processes is not None:

@@ -60,6 +60,7 @@ class KernelGateway:
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings.
         prespawn: Whether the gateway starts a kernel before a client asks for one. The first client that sets no
             variables gets it.
+        preload: Modules that kernels have imported from their start, on Linux.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -81,6 +82,7 @@ class KernelGateway:
         limits: ResourceLimits | None = None,
         allowed_domains: Sequence[str] = (),
         prespawn: bool = False,
+        preload: Sequence[str] = (),
     ):
         if sandbox_config is not None and not sandbox:
             raise ValueError("sandbox_config is given, but the sandbox is off: pass sandbox=True")
@@ -102,6 +104,7 @@ class KernelGateway:
             log_level=log_level,
             tools=on_tool_connection is not None,
             prespawn=prespawn,
+            preload=preload,
         )
         self._watch: LimitMonitor | None = None
         #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.

@@ -77,6 +77,7 @@ def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
         ({"approver": "x"}, "approver must be a function that gets an ApprovalRequest, not 'x'"),
         ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method: tools=\[print\]"),
         ({"tools": "print"}, "tools must be a list of functions, not str"),
+        ({"preload": "pandas"}, r"^preload must be a list of names of modules, not str: preload=\['pandas'\]$"),
         ({"notebook_bytes": 1.5}, r"^notebook_bytes=1\.5 must be an int: give bytes, or 0 to keep nothing$"),
         ({"kernel_init_timeout": "5"}, r"^kernel_init_timeout='5' must be a number: give seconds$"),
         ({"approval_timeout": "5"}, r"^approval_timeout='5' must be a number: give seconds, or None for no limit$"),
@@ -86,6 +87,11 @@ def test_an_option_of_the_wrong_type_is_an_error_that_says_what_is_expected(opti
     for of in (CodeExecutor, Executor):
         with pytest.raises(TypeError, match=message):
             of(**options)
+
+
+def test_only_names_of_modules_are_preloaded():
+    with pytest.raises(ValueError, match=r"^preload: 'os; import sys' is not the name of a module$"):
+        CodeExecutor(preload=["os.path", "os; import sys"])
 
 
 def test_require_shell_escape_needs_the_approval_of_commands():

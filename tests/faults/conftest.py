@@ -13,8 +13,8 @@ from tests import servers
 from tests.conftest import Mode
 from tests.servers import WAIT
 
-#: Runs before each kernel that finds it on its PYTHONPATH.
-SITECUSTOMIZE = """
+#: Runs at the start of each kernel, as PYTHONSTARTUP.
+STARTUP = """
 import os, time
 while os.path.exists({hang!r}):
     time.sleep(0.01)
@@ -56,10 +56,10 @@ async def keeps_its_state(executor: CodeExecutor) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: None) -> AsyncIterator[Family]:
     directory = tmp_path_factory.mktemp("faults")
-    code = SITECUSTOMIZE.format(hang=str(directory / "hang"), die=str(directory / "die"))
-    (directory / "sitecustomize.py").write_text(code)
+    startup = directory / "startup.py"
+    startup.write_text(STARTUP.format(hang=str(directory / "hang"), die=str(directory / "die")))
     servers.register(directory, scripted=servers.scripted())
-    env = {"PYTHONPATH": str(directory)}
+    env = {"PYTHONSTARTUP": str(startup)}
     async with (
         CodeExecutor(working_dir=directory, kernel_env=env, sandbox=mode.sandbox) as executor,
         executor.sibling() as sibling,

@@ -14,7 +14,8 @@ import pytest
 from IPython.core.error import StdinNotImplementedError
 
 from ipybox.guest.extension import refuse_input
-from ipybox.guest.gateway import gateway_config, offer_tool_port, unix_sockets_work
+from ipybox.guest.gateway import offer_tool_port
+from ipybox.guest.gateway_app import gateway_config, unix_sockets_work
 from ipybox.guest.kernel import kernel_config, pack_json
 from ipybox.guest.protocol import LISTENER, MAX_FDS
 from ipybox.guest.streams import keep_order, write_to_descriptor

@@ -7,9 +7,10 @@ from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
 from ipybox.kernel_mgr.limits.process_tree import LinuxTree
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 
-ROOT, GATEWAY, A, B = 1, 5, 10, 20
+ROOT, GATEWAY, TEMPLATE, A, B = 1, 5, 6, 10, 20
 
 GATEWAY_COMMAND = b"python\0-P\0-m\0ipybox.guest.gateway\0--tools\0"
+TEMPLATE_COMMAND = b"python\0-P\0-m\0ipybox.guest.template\0" + b"5\0" * 2
 
 
 class Processes(LinuxTree):
@@ -131,3 +132,43 @@ def test_a_process_with_the_id_of_one_that_ended_is_not_that_one(pid: int):
     owners = look(trees, processes, {**sandbox, A: GATEWAY, B: GATEWAY, pid: 2})
     assert owners == {"a": [A], "b": [B], UNATTRIBUTED: [pid]}
     assert pid not in trees.helpers
+
+
+def test_the_template_and_what_it_forks_are_helpers_until_the_gateway_adopts_it():
+    processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 7: TEMPLATE, 30: 7}, a=A)
+    processes.commands |= dict.fromkeys((TEMPLATE, 7, 30), TEMPLATE_COMMAND)
+    trees = KernelProcesses(processes)
+    assert look(trees, processes) == {"a": [A]}
+    assert (trees.helpers, trees.templates) == ({*SANDBOX, TEMPLATE, 7, 30}, {TEMPLATE, 7, 30})
+
+    adopted = {**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 30: GATEWAY}
+    assert look(trees, processes, adopted) == {"a": [A], UNATTRIBUTED: [30]}
+    processes.rename(30, "b")
+    assert look(trees, processes) == {"a": [A], "b": [30]}
+
+
+@pytest.mark.parametrize("parent", [A, 2, GATEWAY], ids=["in_its_kernel", "left_its_kernel", "adopted_by_the_gateway"])
+def test_a_process_that_calls_itself_the_template_is_not_it(parent: int):
+    processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 30: parent}, a=A)
+    processes.commands |= dict.fromkeys((TEMPLATE, 30), TEMPLATE_COMMAND)
+    trees = KernelProcesses(processes)
+    assert look(trees, processes) == ({"a": [A, 30]} if parent == A else {"a": [A], UNATTRIBUTED: [30]})
+    assert trees.templates == {TEMPLATE}
+
+
+def test_a_template_that_was_started_again_counts_because_it_could_be_any_process():
+    processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY}, a=A)
+    processes.commands |= dict.fromkeys((TEMPLATE, 40), TEMPLATE_COMMAND)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    assert look(trees, processes, {**SANDBOX, A: GATEWAY, 40: GATEWAY}) == {"a": [A], UNATTRIBUTED: [40]}
+
+
+def test_a_kernel_that_calls_itself_the_template_stays_a_kernel_also_where_there_is_no_template():
+    processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY}, a=A, b=B)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    processes.commands[A] = processes.commands[30] = TEMPLATE_COMMAND
+    owners = look(trees, processes, {**SANDBOX, A: GATEWAY, B: GATEWAY, 30: GATEWAY})
+    assert owners == {"a": [A], "b": [B], UNATTRIBUTED: [30]}
+    assert trees.templates == set()

@@ -375,16 +375,16 @@ async def test_a_gateway_that_does_not_answer_is_stopped(tmp_path: Path, mode: M
     gateway = KernelGateway(port=None, working_dir=tmp_path, sandbox=mode.sandbox)
     await gateway.start()
     processes = servers.descendants() - before
-    # Those around a sandbox have children.
-    (pid,) = (pid for pid in processes if is_gateway(pid) and not servers.descendants(pid))
+    # Those around a sandbox have it below them.
+    (pid,) = (pid for pid in processes if is_gateway(pid) and not any(map(is_gateway, servers.descendants(pid))))
     os.kill(pid, how)
     async with asyncio.timeout(WAIT):
         await gateway.stop(timeout=0.2)
         await gateway.join()
 
     assert not gateway.running
-    # What is in a sandbox ends when the kernel of the system gets to it.
-    assert await servers.until_dead(processes, GRACE if mode.sandbox else 0) == set()
+    # The template and what is in a sandbox end when the kernel of the system gets to it.
+    assert await servers.until_dead(processes, GRACE) == set()
 
 
 async def test_a_gateway_that_ends_at_its_start_is_an_error_with_its_last_words(

@@ -72,7 +72,9 @@ def save_after_requests(measured: Any) -> Callable[[ModuleType], None]:
     """Returns what has a kernel save its data after each request."""
 
     def change(_: ModuleType) -> None:
-        kernel: Any = getattr(sys.modules["__main__"], "GuestKernel", None)
+        # In the template, from which kernels are forked, it is not the main module.
+        modules = (sys.modules.get(name) for name in ("__main__", "ipybox.guest.kernel"))
+        kernel: Any = next(filter(None, (getattr(module, "GuestKernel", None) for module in modules)), None)
         if kernel is None:
             return
         dispatch = kernel.dispatch_shell

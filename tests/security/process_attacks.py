@@ -144,7 +144,7 @@ def read_environments(pid: str, token: str) -> str:
 
 
 def read_memory(pid: str, token: str) -> str:
-    """Reads what is writable, up to some megabytes."""
+    """Reads what is writable, up to some megabytes of each process."""
 
     def attempt(pid: int) -> str:
         found = b""
@@ -152,7 +152,7 @@ def read_memory(pid: str, token: str) -> str:
             for start, end in _writable(maps.read()):
                 with suppress(OSError):
                     memory.seek(start)
-                    found += memory.read(min(end - start, 4 << 20))
+                    found += memory.read(min(end - start, (4 << 20) - len(found)))
         return found.decode("latin-1") or _nothing()
 
     return each(attempt, others(pid, token))

@@ -5,6 +5,7 @@ a process counts only if the place in the tree and the start time agree: the ope
 process can change them. The time of the first poll does not matter. `LimitMonitor` uses this.
 """
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -14,6 +15,9 @@ from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 #: The command line of the gateway. The command lines of the sandbox around it only end with it.
 GATEWAY = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.gateway\0")
 
+#: The command line of the template process, which kernels are forked off.
+TEMPLATE = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.template\0")
+
 #: The command line of a kernel, which contains its id in a file name.
 KERNEL = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
 
@@ -22,8 +26,10 @@ class KernelProcesses:
     """Distinguishes helpers and the processes of each kernel, including daemons.
 
     The gateway is the oldest process with its command line. Helpers are the gateway and all processes that are at least
-    as old: the sandbox around it. A kernel is a child of the gateway with a kernel's command line; if two claim the
-    same id, it belongs to the first one.
+    as old: the sandbox around it. So is the template that starts with the gateway, with what is below it: a child of
+    the gateway with that command line, and older than all that could run code. A process that it forks for a kernel
+    leaves it before it becomes the kernel. A kernel is a child of the gateway with a kernel's command line; if two
+    claim the same id, it belongs to the first one.
 
     Other processes belong to the kernel that they are below, or else to the kernel below which they were first seen. A
     process that left its kernel's tree earlier is unattributed, because its kernel is unknown.
@@ -41,8 +47,12 @@ class KernelProcesses:
         self._started: dict[int, float] = {}
         self._owners: dict[int, str] = {}
         self._kernels: dict[str, int] = {}
-        #: The gateway and the sandbox around it, at the last poll.
+        #: The earliest start time of a process that is no helper.
+        self._code_since = math.inf
+        #: The gateway, the sandbox around it and the template, at the last poll.
         self.helpers: set[int] = set()
+        #: The template, and what is below it. Code has no influence on their memory.
+        self.templates: set[int] = set()
 
     @property
     def kernels(self) -> set[str]:
@@ -56,10 +66,14 @@ class KernelProcesses:
 
     def look(self, parents: Mapping[int, int]) -> None:
         """Updates the processes and their owners, from the result of `ProcessTree.parents`."""
-        before, self._owners, self.helpers = self._owners, {}, set()
+        before, self._owners, self.helpers, self.templates = self._owners, {}, set(), set()
         self._started = {pid: started for pid, started in self._started.items() if pid in parents}
         self._kernels = {kernel: pid for kernel, pid in self._kernels.items() if pid in parents}
         for pid, parent in parents.items():
+            if parent in self.templates or (parent == self._gateway and self._is_template(pid)):
+                self.templates.add(pid)
+                self.helpers.add(pid)
+                continue
             owner = self._owners.get(parent)
             if owner:
                 if pid not in self._started:
@@ -75,11 +89,17 @@ class KernelProcesses:
         """Returns the processes of a kernel, or the unattributed ones, parents before children."""
         return [pid for pid, found in self._owners.items() if found == owner]
 
+    def _is_template(self, pid: int) -> bool:
+        if self._started.get(pid, 0.0) >= self._code_since or self._tree.start_time(pid) >= self._code_since:
+            return False
+        return TEMPLATE.match(self._tree.command(pid)) is not None
+
     def _find_owner(self, pid: int, parent: int, before: Mapping[int, str]) -> str | None:
         """Returns the owner of a process that is not below a process of a kernel; None if it is a helper."""
         started = self._tree.start_time(pid)
         if started <= self._gateway_started:
             return None
+        self._code_since = min(self._code_since, started)
         # The system may have reused the id of a process that ended.
         same = self._started.get(pid) == started
         self._started[pid] = started

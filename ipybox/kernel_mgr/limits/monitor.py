@@ -201,7 +201,8 @@ class LimitMonitor:
         """Returns the used memory: an upper bound if that is within the limit, or else the exact amount."""
         counted = [pid for pid in pids if pid not in self._trees.helpers]
         helpers = sum(
-            max(0, self._tree.resident(pid).private - self._memory_before.get(pid, 0)) for pid in self._trees.helpers
+            max(0, self._tree.resident(pid).private - self._memory_before.get(pid, 0))
+            for pid in self._trees.helpers - self._trees.templates
         )
         bound = helpers + self._tree.hidden() + sum(self._tree.resident(pid).total for pid in counted)
         return bound if bound <= limit else helpers + self._tree.exact(counted)

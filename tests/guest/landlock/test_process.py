@@ -207,4 +207,36 @@ def test_what_was_not_confined_before_is_an_error():
     except OSError as error:
         print(error)
 """
-    assert "could not restrict writes" in RestrictedChild("ordinary", in_srt=False).run(code.strip())
+    assert "could not enter the domain" in RestrictedChild("ordinary", in_srt=False).run(code.strip())
+
+
+def test_an_isolated_process_writes_as_before_and_reaches_no_process_but_its_children():
+    """Two children that are isolated one after the other stand for kernels that were forked off the template."""
+    code = """
+    assert restrict(".")
+    read_end, write_end = os.pipe()
+    if (sibling := os.fork()) == 0:
+        assert landlock.isolate_process()
+        os.write(write_end, b"x")
+        signal.pause()
+    os.read(read_end, 1)
+    os.kill(sibling, 0)
+    if (pid := os.fork()) == 0:
+        assert landlock.isolate_process()
+        found = [outcomes.outcome(lambda: os.kill(process, 0)) for process in (sibling, os.getppid(), os.getpid())]
+        Path("file").write_text("1")
+        Path("directory").mkdir()
+        os.rename("file", "directory/file")
+        print(*found, len(os.listdir("/proc/self/fd")) > 2, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.kill(sibling, signal.SIGKILL)
+"""
+    printed = RestrictedChild(USERS[0], in_srt=False).run(code.strip())
+    refused = "EPERM" if version() >= landlock.ABI_SCOPES else DONE
+    assert printed == f"{refused} {refused} {DONE} True\n"
+
+
+def test_what_can_gain_privileges_is_not_isolated():
+    code = "    print(landlock.isolate_process(), outcomes.outcome(lambda: os.kill(os.getppid(), 0)))"
+    assert RestrictedChild("ordinary", in_srt=False).run(code.strip()) == f"False {DONE}\n"

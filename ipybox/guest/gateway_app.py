@@ -1,0 +1,128 @@
+"""The Jupyter Kernel Gateway inside the gateway process: it listens on no port, its connections come over the link.
+
+Its imports take most of the start, while the template process does its own ones (`ipybox.guest.gateway`).
+"""
+
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, cast
+
+from ipybox.guest.protocol import MAX_FDS, READY
+from ipybox.guest.strays import adopt_orphans, kill_descendants
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
+from ipybox.support.gc_pause import gc_paused
+
+# jsonschema imports these for its format checks, if they are installed. They are not needed; one takes 1.4 s to compile
+# a grammar, the others 0.1 s together.
+for unneeded in ("fqdn", "isoduration", "rfc3986_validator", "rfc3987_syntax", "uri_template", "webcolors"):
+    sys.modules[unneeded] = None  # type: ignore[assignment]
+
+with gc_paused(own=True):
+    from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
+    from tornado.httpserver import HTTPServer
+    from tornado.ioloop import IOLoop
+    from tornado.iostream import IOStream
+    from traitlets.config import Config
+
+    from ipybox.guest import provisioner
+
+#: The largest message that the gateway accepts from its client: the code of a cell, with room to spare.
+MAX_MESSAGE_BYTES = 1 << 30
+
+
+class GuestGatewayApp(KernelGatewayApp):
+    """A kernel gateway whose connections come from the application over the link."""
+
+    link: socket.socket
+    prespawn: bool
+
+    def init_webapp(self) -> None:
+        """Sets up the handlers; unlike the gateway's default, they check the Host header of each request."""
+        super().init_webapp()
+        self.web_app.settings.update(
+            allow_remote_access=False,
+            local_hostnames=["localhost"],
+            websocket_max_message_size=MAX_MESSAGE_BYTES,
+        )
+
+    def init_http_server(self) -> None:
+        """Creates the HTTP server without a listening socket, and starts to accept connections from the link."""
+        self.http_server = HTTPServer(self.web_app)
+        loop: Any = IOLoop.current()
+        loop.add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
+        self.link.sendall(READY)
+        if self.prespawn:
+            loop.add_callback(cast(Any, self.kernel_manager).prespawn)
+
+    def _take_connections(self, _fd: int, _events: int) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self.link, 4096, MAX_FDS)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        for fd in fds:
+            connection = socket.socket(fileno=fd)
+            connection.setblocking(False)
+            self.http_server.handle_stream(IOStream(connection), ("127.0.0.1", 0))
+        if not data:
+            self._end()
+
+    def _end(self) -> None:
+        """Ends this process with all its kernels, immediately: the application is gone or requests it."""
+        kill_descendants()
+        shutil.rmtree(self.runtime_dir, ignore_errors=True)
+        os._exit(0)
+
+
+def gateway_config(runtime_dir: str, log_level: str) -> Config:
+    """Returns the configuration of gateway and kernels."""
+    config: Any = Config()
+    config.GuestGatewayApp.log_level = logging.getLevelNamesMapping()[log_level]
+    config.GuestGatewayApp.ws_ping_interval = 0  # a lost peer shows as end of file
+    config.JupyterWebsocketPersonality.list_kernels = True
+    config.JupyterWebsocketPersonality.env_whitelist = [
+        TOKEN_VARIABLE
+    ]  # variables that a client may set for its kernel
+    config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
+    config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernel_manager.GuestMultiKernelManager"
+    config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernel_manager.GuestKernelConnection"
+    config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernel_manager.GuestKernelManager"
+    config.MappingKernelManager.buffer_offline_messages = False
+    config.KernelManager.shutdown_wait_time = 2.0
+    # Kernel channels are files in a private directory, except where a sandbox blocks AF_UNIX; there the
+    # loopback interface is private, too.
+    config.KernelManager.transport = "ipc" if unix_sockets_work(runtime_dir) else "tcp"
+    return config
+
+
+def unix_sockets_work(directory: str) -> bool:
+    """Tells whether this process may make AF_UNIX sockets in `directory`."""
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(str(Path(scratch) / "s"))
+        except OSError:
+            return False
+    return True
+
+
+def run_gateway(link: socket.socket, runtime_dir: str, *, prespawn: bool, log_level: str) -> None:
+    """Runs the gateway until the link is closed."""
+    # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
+    warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
+    app = GuestGatewayApp()
+    app.link, app.prespawn = link, prespawn
+    app.runtime_dir = runtime_dir
+    app.update_config(gateway_config(runtime_dir, log_level))
+    run: Any = app  # its methods are not annotated
+    run.initialize([])
+    # Processes that left the tree could neither be monitored nor ended with their kernel.
+    adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: provisioner.running)
+    run.start()

@@ -1,0 +1,128 @@
+"""How the gateway starts kernel processes, notices their end, and leaves nothing of them behind.
+
+On Linux, kernels are forked off the template (`ipybox.guest.template`). Elsewhere, or if there is no template, each is
+a new process. The gateway waits for both in the same way, because both are its children.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+
+from ipybox.guest import strays
+from ipybox.guest.fork_protocol import KernelRequest
+from ipybox.guest.template_client import ForkedProcess, KernelTemplate
+
+#: The process ids of all kernels that were not waited for yet.
+running: set[int] = set()
+
+
+class WatchedProvisioner(LocalProvisioner):
+    """Starts a kernel process in a process group of its own, and kills all its processes when the kernel ends."""
+
+    process: subprocess.Popen[bytes] | ForkedProcess | None
+    pgid: int | None
+
+    def __init__(self, on_exit: Callable[[], None], **kwargs: Any):
+        super().__init__(**kwargs)
+        self._on_exit = on_exit
+        self._exited = asyncio.Event()
+        self._kernel_id = ""
+        #: Processes below the kernel when it was asked to end.
+        self._seen: set[int] = set()
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        """Starts the kernel process and a thread that waits for its end."""
+        self._kernel_id = kwargs["env"][strays.KERNEL_ID]
+        await self._start(cmd, **kwargs)
+        self._exited = asyncio.Event()
+        assert self.process is not None
+        running.add(self.process.pid)
+        threading.Thread(target=self._watch, args=(self.process.pid, asyncio.get_running_loop()), daemon=True).start()
+        return self.connection_info
+
+    async def poll(self) -> int | None:
+        """Returns the exit status of the kernel process, or None while it runs.
+
+        Unlike the inherited method, it leaves the process to the thread that waits for it, because only that thread may
+        reap it.
+        """
+        return 0 if self.process is None else self.process.returncode
+
+    async def ended(self) -> None:
+        """Returns when the kernel process has ended."""
+        await self._exited.wait()
+
+    async def wait(self) -> int | None:
+        """Returns the exit status of the kernel process as soon as it has ended."""
+        await self.ended()
+        status = await self.poll()
+        self.process = None
+        return status
+
+    async def shutdown_requested(self, restart: bool = False) -> None:
+        """Looks for the kernel's processes once more, because they become orphans when the kernel ends."""
+        if self.process is not None:
+            self._seen = strays.below_child(self.process.pid)
+        await super().shutdown_requested(restart)
+
+    async def _start(self, cmd: list[str], **kwargs: Any) -> None:
+        await super().launch_kernel(cmd, **kwargs)
+
+    def _kill_all(self, pid: int) -> None:
+        if self.pgid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pgid, signal.SIGKILL)
+        strays.kill_kernel(pid, self._kernel_id, self._seen)
+
+    def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
+        if sys.platform == "darwin":  # which has no waitid() before Python 3.13
+            assert self.process is not None
+            self.process.wait()
+        else:
+            # The process stays a zombie, so that its group id can't be taken before the group is killed.
+            with contextlib.suppress(ChildProcessError):  # reaped elsewhere, so it has ended
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        try:
+            self._kill_all(pid)
+        finally:  # whatever fails: a cell must not wait for a kernel that is gone
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
+                loop.call_soon_threadsafe(self._ended)
+
+    def _ended(self) -> None:
+        assert self.process is not None
+        self.process.wait()  # takes no time: it has ended
+        running.discard(self.process.pid)
+        self._exited.set()
+        self._on_exit()
+
+
+class ForkProvisioner(WatchedProvisioner):
+    """Has kernel processes forked off the template, and starts new ones only where that fails."""
+
+    def __init__(self, template: KernelTemplate, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._template = template
+
+    async def _start(self, cmd: list[str], **kwargs: Any) -> None:
+        process = await self._template.fork()
+        if process is None:
+            await super()._start(cmd, **kwargs)
+            return
+        running.add(process.pid)  # from here on, nothing else reaps it
+        if not process.exists:
+            running.discard(process.pid)
+            process.discard()
+            await super()._start(cmd, **kwargs)
+            return
+        environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
+        directory = str(kwargs.get("cwd") or os.getcwd())
+        self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
+        await process.start(KernelRequest(command=cmd, environment=environment, directory=directory))

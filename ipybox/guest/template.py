@@ -1,0 +1,135 @@
+"""The template process: it has imported what kernels import, and each kernel is a fork of it, which is ready sooner.
+
+Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES ...
+
+MODULES are more modules to import, separated by commas (`ipybox.guest.preload`).
+
+The gateway starts it (`ipybox.guest.template_client`), and sends it one end of a socket pair for each kernel. The
+template forks, does not read from that socket, and answers with the id of the new process. Only that process reads its
+command line and environment from the socket (`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in
+the memory of the template and of later kernels. The end of the gateway ends the template.
+
+It runs no code of users and imports nothing from the workspace. It has one thread, no event loop and no ZeroMQ context,
+because a fork copies none of these in a usable state. The arguments at its end are empty: they reserve space for the
+command lines of kernels (`ipybox.guest.process_identity`).
+"""
+
+import gc
+import json
+import os
+import socket
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from ipybox.guest.confine import protect_process
+from ipybox.guest.fork_protocol import FORK, ForkAnswer
+from ipybox.guest.packages import packages_dir
+from ipybox.guest.preload import preload
+from ipybox.guest.process import die_with_parent
+from ipybox.support.gc_pause import gc_paused
+
+#: What a kernel imports until its first cell runs.
+KERNEL_MODULES = (
+    "ipybox.guest.kernel",
+    "ipybox.guest.extension",
+    "IPython.core.completerlib",
+    "IPython.core.logger",
+    "IPython.core.oinspect",
+    "IPython.extensions.storemagic",
+    "encodings.ascii",
+    "encodings.idna",
+    "encodings.latin_1",
+    "faulthandler",
+    "ipykernel.debugger",
+    "pdb",
+    "tornado.platform.asyncio",
+    "tornado.queues",
+    "traitlets.config.argcomplete_config",
+)
+
+
+def main() -> None:
+    """Answers requests until the gateway ends; a forked process becomes a kernel and returns when that ends."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    die_with_parent(int(sys.argv[2]))
+    protect_process()
+    environment = dict(os.environ)
+    with gc_paused(own=True):
+        for module in KERNEL_MODULES:
+            import_module(module)
+        modules = [module for module in sys.argv[3].split(",") if module]
+        if unfit := preload(modules, packages_dir(Path.cwd())):
+            start_again(control, environment, [module for module in modules if module != unfit])
+    if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that the environment of kernels brings in
+        sys.exit(f"kernels can't be forked off a process with {threads} threads")
+    gc.collect()
+    gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
+    request = serve(control)
+
+    from ipybox.guest.forked_kernel import run_kernel
+
+    run_kernel(request, environment)
+
+
+def start_again(control: socket.socket, environment: dict[str, str], modules: list[str]) -> NoReturn:
+    """Replaces this process by a new template with other modules, under the same id and with the same socket."""
+    control.set_inheritable(True)
+    arguments = [*sys.orig_argv[:6], ",".join(modules), *sys.argv[4:]]
+    os.execve(sys.executable, arguments, environment)
+
+
+def serve(control: socket.socket) -> socket.socket:
+    """Forks a process for each request. Returns in forked processes only, with the socket of the request."""
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, len(FORK), 1)
+        if not message:
+            sys.exit()
+        request = socket.socket(fileno=fds[0])
+        try:
+            pid = fork_orphan()
+        except OSError as error:
+            answer: ForkAnswer = {"error": f"fork: {error.strerror}"}
+        else:
+            if pid == 0:
+                control.close()
+                return request
+            answer = {"pid": pid}
+        request.close()
+        control.send(json.dumps(answer).encode())
+
+
+def fork_orphan() -> int:
+    """Forks a process that becomes a child of the gateway, which adopts orphans; returns its id, or 0 in itself.
+
+    The process leads a session and a process group of its own. It has been adopted when this returns its id.
+
+    Raises:
+        OSError: If it can't be forked.
+    """
+    read_end, write_end = os.pipe()
+    between = os.fork()
+    if between == 0:
+        try:
+            if os.fork() == 0:
+                os.setsid()
+                os.close(read_end)
+                os.write(write_end, b"%d" % os.getpid())
+                os.close(write_end)
+                return 0
+        except OSError as error:
+            os._exit(error.errno or 1)
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        pid = pipe.read()
+    _, status = os.waitpid(between, 0)
+    if error := os.waitstatus_to_exitcode(status):
+        raise OSError(error, os.strerror(error))
+    return int(pid)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""The gateway's side of the template process: starts it, and has kernels forked off it.
+
+The socket to the template is the only descriptor that both share. See `ipybox.guest.template`.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from ipybox.guest.fork_protocol import FORK, MAX_ANSWER_BYTES, SOCKET_TYPE, ForkAnswer, KernelRequest
+from ipybox.guest.packages import packages_dir
+from ipybox.guest.process_identity import PLACEHOLDER
+from ipybox.guest.strays import KERNEL_ID
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait for an answer of the template, which may still import its modules. Clients wait twice as long.
+FORK_TIMEOUT = 10.0
+
+#: Bytes that the command line of a kernel may be longer than those of its program and its directory together.
+COMMAND_SPACE = 256
+
+
+class ForkedProcess:
+    """A forked process, a child of the gateway that waits for its request; with the part of `Popen` that Jupyter uses.
+
+    Attributes:
+        pid: Its process id, and that of its group.
+        returncode: Its exit status, once `wait` has returned.
+    """
+
+    def __init__(self, pid: int, channel: socket.socket):
+        self.pid = pid
+        self.returncode: int | None = None
+        self._channel = channel
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is a child of this process that was not waited for."""
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return False
+        return True
+
+    async def start(self, request: KernelRequest) -> None:
+        """Lets the process become a kernel. If it has ended instead, the thread that waits for it notices."""
+        with self._channel, suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(request).encode())
+
+    def discard(self) -> None:
+        """Lets the process end without becoming a kernel."""
+        self._channel.close()
+
+    def wait(self) -> int:
+        """Waits until the process ends, and returns its exit status; 0 if that is unknown, like `Popen`."""
+        if self.returncode is None:
+            try:
+                _, status = os.waitpid(self.pid, 0)
+            except ChildProcessError:
+                self.returncode = 0
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def send_signal(self, signum: int) -> None:
+        """Sends the process a signal, unless it was waited for."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
+
+
+class KernelTemplate:
+    """The template process, which is started again if it has ended; without it, the log has the reason, once.
+
+    Args:
+        environment: The environment of kernels, without what differs from kernel to kernel.
+        directory: Where files of kernels are, whose paths are in their command lines.
+        preload: More modules that the template imports (`ipybox.guest.preload`). If the packages of the workspace have
+            changed, the next kernel gets a new template.
+    """
+
+    def __init__(self, environment: Mapping[str, str], directory: str, preload: Sequence[str] = ()):
+        # A token in the memory of the template would be in that of all kernels.
+        common = {name: value for name, value in environment.items() if name != TOKEN_VARIABLE}
+        self._environment = {**common, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
+        self._space = len(sys.executable) + len(directory) + COMMAND_SPACE
+        self._preload = preload
+        self._packages = packages_dir(Path.cwd())
+        #: What the operating system says about the packages that the current process may have imported.
+        self._imported: object = None
+        self._lock = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        #: Whether the current process has answered.
+        self._works = False
+        self._given_up = False
+
+    def start(self) -> None:
+        """Starts the process, which imports what kernels need.
+
+        Raises:
+            OSError: If it can't be started.
+        """
+        command = [sys.executable, "-P", "-m", "ipybox.guest.template"]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
+        ours.setblocking(False)
+        self._control = ours
+        self._imported = self._installed()
+        with theirs:
+            self._process = subprocess.Popen(
+                # Each empty argument reserves a byte.
+                [*command, str(theirs.fileno()), str(os.getpid()), ",".join(self._preload), *[""] * self._space],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    async def fork(self) -> ForkedProcess | None:
+        """Returns a new process, which waits for its request; None if it can't be forked.
+
+        Register the process before you await anything, because other children of the gateway are reaped.
+        """
+        async with self._lock:
+            while not self._given_up:
+                try:
+                    if self._preload and self._imported != self._installed():
+                        self._end()
+                    if self._control is None:
+                        self.start()
+                    return await self._fork(cast(socket.socket, self._control))
+                except (OSError, EOFError, TimeoutError) as error:
+                    self._end()
+                    self._given_up, self._works = not self._works, False
+                    if self._given_up:
+                        logger.warning("there is no template, so that each kernel takes longer to start: %s", error)
+                except BaseException:
+                    self._end()  # its answer is still on its way
+                    raise
+            return None
+
+    async def _fork(self, control: socket.socket) -> ForkedProcess | None:
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            with theirs:
+                socket.send_fds(control, [FORK], [theirs.fileno()])
+            async with asyncio.timeout(FORK_TIMEOUT):
+                message = await asyncio.get_running_loop().sock_recv(control, MAX_ANSWER_BYTES)
+            if not message:
+                raise EOFError("its process has ended")
+            answer: ForkAnswer = json.loads(message)
+        except BaseException:
+            ours.close()
+            raise
+        self._works = True
+        if "pid" not in answer:
+            ours.close()
+            logger.debug("the template can't fork a kernel: %s", answer.get("error"))
+            return None
+        return ForkedProcess(answer["pid"], ours)
+
+    def _installed(self) -> object:
+        """Returns what changes when a package is installed: the directory is replaced as a whole."""
+        try:
+            found = self._packages.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._control = self._process = None

@@ -1,0 +1,149 @@
+"""Kernels that are forked off the template are as those that are started as programs, and share no secrets."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from ipybox import CodeExecutor
+from ipybox.kernel_mgr import gateway_launch
+from tests import servers
+from tests.code_exec.test_lifecycle import command_of
+from tests.conftest import Mode
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: A gateway whose template does not answer in time, as on a machine where it can't work.
+WITHOUT_TEMPLATE = "from ipybox.guest import gateway, template_client; template_client.FORK_TIMEOUT = 0; gateway.main()"
+
+#: What code finds of its process, and what differs from kernel to kernel by nature.
+STATE = """
+import gc, json, locale, os, resource, signal, sys, threading, time
+def kind(fd):
+    try: return os.readlink(f"/proc/self/fd/{fd}").partition(":")[0]
+    except OSError: return "closed"
+own = [os.environ[name] for name in
+    ("IPYBOX_KERNEL_ID", "IPYBOX_GATEWAY_ID", "TOOL_SERVER_TOKEN", "TOOL_SERVER_PORT")]
+def shown(text):
+    for value in own:
+        text = text.replace(value, "*")
+    return "*" if text in (str(os.getpid()), str(os.getppid())) else text
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+state = {
+    "environment": {name: shown(value) for name, value in sorted(os.environ.items())},
+    "arguments": [shown(argument) for argument in sys.argv],
+    "original arguments": [shown(argument) for argument in sys.orig_argv],
+    "command line": [shown(argument) for argument in open("/proc/self/cmdline").read().rstrip("\\0").split("\\0")],
+    "id in /proc": own[0] in open("/proc/self/environ").read(),
+    "path": [shown(entry) for entry in sys.path],
+    "flags": repr(sys.flags),
+    "directory": [os.getcwd(), os.readlink("/proc/self/cwd")],
+    "main": sorted(name for name in vars(sys.modules["__main__"]) if name.startswith("__")),
+    "handlers": {number.name: repr(signal.getsignal(number)).partition(" at ")[0] for number in signal.Signals},
+    "signals": [status[name] for name in ("SigBlk", "SigIgn", "SigCgt")],
+    "limits": [resource.getrlimit(number) for number in range(16)],
+    "locale": [locale.setlocale(locale.LC_CTYPE), locale.setlocale(locale.LC_COLLATE), locale.getpreferredencoding()],
+    "time zone": time.tzname,
+    "input": [sys.stdin.fileno(), kind(0), os.read(0, 1).decode(), sys.stdin.read()],
+    "output": [kind(1), kind(2), sys.stdout.encoding, sys.__stdout__.encoding],
+    "mask": status["Umask"],
+    "privileges": {name: value for name, value in status.items() if name[:3] in ("Cap", "NoN", "Sec", "Uid", "Gid")},
+    "group": [os.getpid() == os.getpgid(0) == os.getsid(0), os.getppid() > 0],
+    "threads": threading.active_count(),
+    "collector": [gc.isenabled(), gc.get_threshold(), len(gc.callbacks)],
+    "descriptors": sum(kind(fd) in ("pipe", "/dev/null") for fd in range(256)),
+    "start of modules": sorted({name.partition(".")[0] for name in sys.modules}),
+}
+print(json.dumps(state))
+"""
+
+STREAMS = """
+import json, os, random, secrets, ssl, tempfile, uuid
+print(json.dumps([random.random(), str(uuid.uuid4()), secrets.token_hex(), os.urandom(8).hex(), ssl.RAND_bytes(8).hex(),
+    next(tempfile._get_candidate_names())]))
+"""
+
+WORKERS = """
+import multiprocessing, subprocess, sys
+def answers(method):
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        return pool.map(abs, [-1])
+results = [answers(method) for method in {methods}]
+child = "import os, sys; print(os.environ['IPYBOX_KERNEL_ID'] != '', sys.stdin.read() == '')"
+print(results, subprocess.run([sys.executable, "-c", child], capture_output=True, text=True).stdout.strip())
+"""
+
+
+@asynccontextmanager
+async def without_template(**options: Any) -> AsyncGenerator[CodeExecutor]:
+    """Runs an executor whose gateway starts each kernel as a new process."""
+    command = gateway_launch.GatewayConfig._command  # pyright: ignore[reportPrivateUsage] - no option turns it off
+
+    def changed(self: gateway_launch.GatewayConfig) -> list[str]:
+        python, _, _, _, *arguments = command(self)  # python -P -m MODULE
+        return [python, "-P", "-c", WITHOUT_TEMPLATE, *arguments]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gateway_launch.GatewayConfig, "_command", changed)
+        async with CodeExecutor(**options) as executor:
+            yield executor
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sibling(executor: CodeExecutor, shared: None) -> AsyncIterator[CodeExecutor]:
+    async with executor.sibling() as sibling:
+        yield sibling
+
+
+async def answer(executor: CodeExecutor, code: str) -> Any:
+    return json.loads((await executor.execute(code)).text or "")
+
+
+async def test_a_forked_kernel_is_as_one_that_is_started_as_a_program(
+    executor: CodeExecutor, sibling: CodeExecutor, workspace: Path, mode: Mode
+):
+    options: dict[str, Any] = {"kernel_env": {"GREETING": "hello"}, "working_dir": workspace, "sandbox": mode.sandbox}
+    async with without_template(**options) as started:
+        expected = await answer(started, STATE)
+    for forked in (executor, sibling):
+        state = await answer(forked, STATE)
+        assert set(state.pop("start of modules")) >= set(expected["start of modules"])
+        assert state == {name: value for name, value in expected.items() if name != "start of modules"}
+
+
+async def test_each_kernel_has_random_numbers_of_its_own(executor: CodeExecutor, sibling: CodeExecutor):
+    """The seed of hashes is the same, by nature: it is set when the template starts."""
+    async with executor.sibling() as third:
+        streams = [await answer(each, STREAMS) for each in (executor, sibling, third)]
+    for drawn in zip(*streams, strict=True):
+        assert len(set(drawn)) == 3, drawn
+
+
+async def test_code_starts_processes_in_all_ways(tmp_path: Path, mode: Mode):
+    """In a directory of its own, because new processes import from that of the kernel first."""
+    methods = ["fork", "spawn", *([] if mode.sandbox else ["forkserver"])]  # which needs a socket with a path
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as forked:
+        results = (await forked.execute(WORKERS.replace("{methods}", str(methods)))).text
+    assert results == f"{[[1]] * len(methods)} True True"
+
+
+@pytest.mark.kernel
+async def test_a_template_that_was_killed_is_started_again(tmp_path: Path):
+    """Without a sandbox; in one, no code can kill it (`tests/security/test_siblings.py`)."""
+    before = templates()
+    async with CodeExecutor(working_dir=tmp_path) as executor:
+        (killed,) = templates() - before
+        await executor.execute(f"import os; os.kill({killed}, 9)")
+        await executor.reset()
+        (again,) = templates() - before
+        await executor.reset()
+        assert (templates() - before, await answer(executor, "1 + 1")) == ({again}, 2)
+        assert again != killed
+
+
+def templates() -> set[int]:
+    return {pid for pid in servers.descendants() if "ipybox.guest.template" in command_of(pid)}
