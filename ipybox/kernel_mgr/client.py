@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +19,7 @@ from ipybox.kernel_mgr.display_files import DisplayDirectory
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.execution_output import ExecutionResult
-from ipybox.kernel_mgr.gateway_client import GatewayClient, is_shortage
+from ipybox.kernel_mgr.gateway_client import is_shortage
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
 from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
@@ -72,11 +71,14 @@ class KernelClient:
     ):
         timeouts.check_init_timeout(kernel_init_timeout)
         endpoint = endpoint or Endpoint("kernel-gateway", host, port)
-        self._gateway = GatewayClient(endpoint, self._note_loss)
-        heartbeat = None if endpoint.dial is not None else ping_interval
-        self._new_kernel = partial(RemoteKernel, self._gateway, env, heartbeat, kernel_init_timeout)
-        #: The current kernel. A reset replaces it.
-        self._kernel = self._new_kernel()
+        self._kernel = RemoteKernel(
+            endpoint,
+            env,
+            heartbeat=None if endpoint.dial is not None else ping_interval,
+            init_timeout=kernel_init_timeout,
+        )
+        self._gateway = self._kernel.gateway
+        self._channels = self._kernel.channels
         self._displays = DisplayDirectory(images_dir or Path("images"), untrusted_root, workspace)
         self._turn = DeadlineLock()
         self._tasks = TaskSet()
@@ -170,7 +172,7 @@ class KernelClient:
 
     async def until_put_out(self, mark: int) -> None:
         """Waits until all output before a mark has arrived, for at most 2 s."""
-        await self._kernel.channels.until_mark(mark)
+        await self._channels.until_mark(mark)
 
     async def execute(self, code: str, timeout: float | None = 120) -> ExecutionResult:
         """Executes code and returns its output.
@@ -230,9 +232,9 @@ class KernelClient:
         """
         execution = Execution(on_output)
         request = messages.execute_request(code, **(inputs.fields() if inputs else {}))
-        kernel = await self._execute(execution, request, deadline, inputs.buffers() if inputs else ())
+        await self._execute(execution, request, deadline, inputs.buffers() if inputs else ())
         output = await self._output(execution)
-        execution.check(output, kernel.death)
+        execution.check(output, self._kernel.death)
         return output
 
     async def read(self, name: str, deadline: Deadline) -> messages.Message:
@@ -243,32 +245,30 @@ class KernelClient:
             ExecutionError, TimeoutError: As `execute`.
         """
         execution = Execution()
-        kernel = await self._execute(execution, messages.execute_request("", **{READ: name}), deadline)
-        return execution.check(None, kernel.death)
+        await self._execute(execution, messages.execute_request("", **{READ: name}), deadline)
+        return execution.check(None, self._kernel.death)
 
     async def _execute(
         self, execution: Execution, request: dict[str, Any], deadline: Deadline, buffers: Sequence[bytes] = ()
-    ) -> RemoteKernel:
-        """Sends a request, and waits until its execution ends, or interrupts it at the deadline; returns its kernel."""
+    ) -> None:
+        """Sends a request and waits until its execution has ended; interrupts it at the deadline."""
         try:
             async with deadline.limit():
                 await self.recovered()
         except TimeoutError:
             raise deadline.not_begun("an earlier one that was given up is still running") from None
-        kernel = self._kernel
-        execution.msg_id = await kernel.request("execute_request", request, execution, buffers)
+        execution.msg_id = await self._kernel.request("execute_request", request, execution, buffers)
         try:
             async with deadline.limit():
                 await execution.ended.wait()
         except TimeoutError:
-            fate = await self._recover(execution, kernel)
+            fate = await self._recover(execution)
             reason = deadline.reason or f"the execution exceeded {deadline.seconds:g} s"
             raise ExecutionTimeoutError(f"{reason}: {fate}", await self._output(execution)) from None
         except asyncio.CancelledError:
-            await self._recover(execution, kernel)
+            await self._recover(execution)
             raise
-        kernel.channels.forget(execution.msg_id)
-        return kernel
+        self._channels.forget(execution.msg_id)
 
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
@@ -279,18 +279,18 @@ class KernelClient:
             collected.text(), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
         )
 
-    async def _recover(self, execution: Execution, kernel: RemoteKernel) -> str:
+    async def _recover(self, execution: Execution) -> str:
         """Interrupts an execution or restarts its kernel, also if this task is cancelled; returns the outcome."""
-        self._recovery = asyncio.create_task(self._interrupt(execution, kernel))
+        self._recovery = asyncio.create_task(self._interrupt(execution))
         return await asyncio.shield(self._recovery)
 
-    async def _interrupt(self, execution: Execution, kernel: RemoteKernel) -> str:
+    async def _interrupt(self, execution: Execution) -> str:
         deadline = Deadline(timeouts.INTERRUPT_GRACE)
         try:
             async with deadline.limit():
                 await execution.begun.wait()
             if not execution.ended.is_set() or execution.over:
-                await kernel.interrupt()
+                await self._kernel.interrupt()
             async with deadline.limit():
                 await execution.ended.wait()
         except TimeoutError:
@@ -301,9 +301,9 @@ class KernelClient:
                 return "the kernel gateway does not answer, its kernel is lost"
             return await self._restart()
         finally:
-            kernel.channels.forget(execution.msg_id)
+            self._channels.forget(execution.msg_id)
             self._recovery = None
-        return "the kernel was interrupted and keeps its state" if execution.over else kernel.death()
+        return "the kernel was interrupted and keeps its state" if execution.over else self._kernel.death()
 
     async def _restart(self) -> str:
         """Replaces a kernel that can't be interrupted; returns the outcome."""
@@ -340,8 +340,11 @@ class KernelClient:
         async with self._lifecycle:
             if not self._gateway.opened:
                 raise RuntimeError("not connected to a kernel: call connect() first")
-            old, self._kernel = self._kernel, self._new_kernel()
-            await old.replace(self._kernel, "the kernel was reset while the code ran")
-
-    def _note_loss(self) -> None:
-        self._kernel.channels.death = "the kernel gateway does not answer"
+            await self._kernel.delete("the kernel was reset while the code ran")
+            if self.gateway_lost:
+                raise GatewayError("the kernel gateway does not answer")
+            try:
+                await self._kernel.create()
+            except (aiohttp.ClientError, OSError) as exc:
+                await self._gateway.probe()
+                raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc

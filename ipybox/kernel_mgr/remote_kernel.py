@@ -1,4 +1,4 @@
-"""Creates and deletes a kernel that a gateway runs for a `KernelClient`."""
+"""Creates and deletes the kernel that a gateway runs for a `KernelClient`, one kernel at a time."""
 
 import asyncio
 import logging
@@ -16,6 +16,7 @@ from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.gateway_client import GatewayClient, is_shortage
 from ipybox.kernel_mgr.kernel_channels import MAX_MESSAGE_BYTES, KernelChannels, MessageListener
 from ipybox.support.deadline import Deadline
+from ipybox.support.endpoint import Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -26,16 +27,16 @@ class RemoteKernel:
     """A kernel on a gateway. The owner calls one method at a time, except for `request`.
 
     Args:
-        gateway: The gateway, which is open while there is a kernel.
+        endpoint: The address of the gateway.
         env: Environment variables for the kernel.
         heartbeat: Seconds between pings that detect a lost gateway; None for no pings.
         init_timeout: Seconds in which a new kernel must answer.
     """
 
     def __init__(
-        self, gateway: GatewayClient, env: Mapping[str, str] | None, heartbeat: float | None, init_timeout: float
+        self, endpoint: Endpoint, env: Mapping[str, str] | None, *, heartbeat: float | None, init_timeout: float
     ):
-        self.gateway = gateway
+        self.gateway = GatewayClient(endpoint, self._note_loss)
         self.channels = KernelChannels()
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
@@ -130,30 +131,6 @@ class RemoteKernel:
                 logger.debug("can't delete kernel %s: %s", self._to_delete[-1], exc)
             self._to_delete.pop()
 
-    async def replace(self, successor: "RemoteKernel", reason: str) -> None:
-        """Ends the kernel, and creates another one at the same time, because both take a while; returns after both.
-
-        Args:
-            successor: The kernel to create.
-            reason: Requests that wait for the old kernel fail with it.
-
-        Raises:
-            GatewayError: If the new kernel does not start, or the gateway does not answer.
-        """
-        creation = asyncio.create_task(successor.create())
-        try:
-            await self.delete(reason)
-            if self.gateway.lost:
-                raise GatewayError("the kernel gateway does not answer")
-            await creation
-        except (aiohttp.ClientError, OSError) as exc:
-            await self.gateway.probe()
-            raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc
-        finally:
-            creation.cancel()
-            await asyncio.gather(creation, return_exceptions=True)
-            successor._to_delete += self._to_delete
-
     async def _until_ready(self) -> None:
         """Returns when the kernel has answered a request."""
         reply = _InfoReply()
@@ -171,6 +148,9 @@ class RemoteKernel:
         if isinstance(exc, TimeoutError):
             return f"it did not answer within {self._init_timeout:g} s"
         return str(exc) or type(exc).__name__
+
+    def _note_loss(self) -> None:
+        self.channels.death = "the kernel gateway does not answer"
 
 
 class _InfoReply:
