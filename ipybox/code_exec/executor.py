@@ -93,7 +93,7 @@ class CodeExecutor:
 
     @property
     def kernel_id(self) -> str | None:
-        """The id of the kernel on its gateway or Jupyter server; None if there is none. Another kernel has another."""
+        """The id of the kernel on its gateway or Jupyter server; None without a kernel. A new kernel has a new id."""
         client = self._kernel.client
         return client.kernel_id if client is not None and client.alive else None
 

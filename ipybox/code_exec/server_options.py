@@ -38,8 +38,8 @@ def server_of(config: "ExecutorConfig") -> "Endpoint | None":
         return None
     if given := _given(config, LOCAL_OPTIONS):
         raise ValueError(
-            f"{given} does not apply to kernels of a Jupyter server, which are confined and limited there: leave it "
-            "out, or leave out gateway_url"
+            f"{given} does not apply to kernels of a Jupyter server, which are confined and limited there: omit "
+            "it, or gateway_url"
         )
     from ipybox.jupyter_engine.address import server_endpoint
     from ipybox.kernel_mgr.remote_kernel import KERNEL_ID

@@ -1,4 +1,4 @@
-"""A Jupyter server that somebody else runs, in place of the `KernelGateway` that the application starts."""
+"""A Jupyter server that ipybox does not run, in place of the `KernelGateway` that the application starts."""
 
 import contextlib
 import logging
@@ -38,7 +38,7 @@ class JupyterGateway:
         on_tool_connection: Receives each connection of a kernel to the tool server.
     """
 
-    #: Of a gateway process: this is none.
+    #: What only a gateway process of this machine has.
     port: int | None = None
     spawned = False
 
@@ -55,7 +55,7 @@ class JupyterGateway:
     ):
         self.endpoint = endpoint
         self.running = False
-        #: Messages about exceeded limits, of which there are none here.
+        #: Messages about exceeded limits; always empty, because limits are those of the server.
         self.exceeded: dict[str, str] = {}
         #: Notices for the session.
         self.notices: list[str] = []

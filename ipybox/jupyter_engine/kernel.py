@@ -17,7 +17,7 @@ import aiohttp
 from ipybox.errors import ExecutionError, GatewayError, KernelDiedError, VariableError
 from ipybox.guest.protocol import INPUTS, READ
 from ipybox.jupyter_engine.bridge import KernelBridge
-from ipybox.jupyter_engine.guest_files import GuestFiles
+from ipybox.jupyter_engine.guest_files import Archive, GuestFiles
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.kernel_channels import MessageListener
@@ -125,7 +125,7 @@ class ServerKernel(RemoteKernel):
         await super().release(reason)
 
     async def delete(self, reason: str) -> None:
-        """Ends the kernel, if there is one, whoever has created it."""
+        """Ends the kernel, if there is one, also if it was adopted."""
         bridge, self._bridge = self._bridge, None
         if bridge is not None:
             await bridge.close()
@@ -182,14 +182,15 @@ class ServerKernel(RemoteKernel):
             )
         if not await bridge.output_arrives():
             raise GatewayError(LIMIT_HINT)
-        await self._send_files(bridge)
-        if not info.has_pydantic:
+        archive = await self._send_files(bridge)
+        if archive.has_packages and not info.has_pydantic:
             self._note(f"Generated packages can't be imported in the kernel on {info.host}: it needs pydantic there.")
 
-    async def _send_files(self, bridge: KernelBridge) -> None:
+    async def _send_files(self, bridge: KernelBridge) -> Archive:
         try:
             archive = await asyncio.to_thread(self._files.archive)
             await bridge.send_files(archive)
+            return archive
         except (OSError, GatewayError) as exc:
             raise ExecutionError(f"the generated packages could not be sent to the kernel: {exc}") from exc
 

@@ -28,7 +28,7 @@ MAX_MESSAGE_BYTES = 256 << 20
 #: The option of sockets for immediate acknowledgments, which only Linux has.
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
-#: Returns another WebSocket with the same kernel after the connection was lost; None if there is none.
+#: Returns another WebSocket with the same kernel after the connection was lost; None if that fails.
 Reopen = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse | None]]
 
 #: What a gateway reports of a kernel that has ended: it restarts some by itself, without their state.
@@ -259,7 +259,7 @@ class KernelChannels:
 
 
 def _acknowledge(websocket: aiohttp.ClientWebSocketResponse) -> None:
-    """Has the system acknowledge what has arrived over TCP at once, which is not lasting.
+    """Has the system acknowledge what has arrived over TCP immediately; the setting does not last.
 
     Jupyter's servers leave Nagle's algorithm on: they would wait for a delayed acknowledgment, 40 ms for each answer.
     """

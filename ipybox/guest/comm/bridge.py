@@ -7,7 +7,7 @@ Out go `comm_msg` messages on IOPub, in come `comm_msg` messages on the control 
 thread of its own, so also while a cell runs. Each has an operation (`op`), and bytes as its buffer:
 
     kernel → application    call      one part of the request of a tool call: id, n of `of`
-                            withdraw  nobody waits for the result of a call anymore
+                            withdraw  the result of a call is not needed anymore
                             got       the result of a call has arrived
                             done, failed    the answer to setup, files, probe or ping
     application → kernel    ack       the whole request of a call has arrived: it need not be repeated
@@ -97,6 +97,14 @@ class Bridge:
         self.archive: dict[int, bytes] = {}
         self.directory = directory
         self.inherited = inherited
+        self.handlers: dict[str, Callable[[Any, Any], dict[str, Any] | None]] = {
+            "ack": self.on_ack,
+            "reply": self.on_reply,
+            "setup": self.on_setup,
+            "files": self.on_files,
+            "probe": self.on_probe,
+            "ping": self.on_ping,
+        }
 
     def take(self, stream: Any, ident: Any, message: Any) -> Any:
         """Handles a message of the control channel, on the thread of that channel."""
@@ -105,7 +113,7 @@ class Bridge:
             return None if self.inherited is None else self.inherited(stream, ident, message)
         order = content["data"]
         try:
-            answer = getattr(self, "on_" + order["op"])(order, message)
+            answer = self.handlers[order["op"]](order, message)
         except Exception as error:
             self.send({"op": "failed", "text": f"{type(error).__name__}: {error}"}, parent=message)
         else:
