@@ -50,6 +50,6 @@ def server_of(config: "ExecutorConfig") -> "Endpoint | None":
 
 
 def _given(config: "ExecutorConfig", names: Iterable[str]) -> str | None:
-    """Returns the first of the options that does not have its default."""
+    """Returns the first of the options that has a value other than its default."""
     defaults = {each.name: each.default for each in fields(config)}
-    return next((name for name in names if getattr(config, name) != defaults[name]), None)
+    return next((name for name in names if getattr(config, name) not in (defaults[name], None, 0, [])), None)

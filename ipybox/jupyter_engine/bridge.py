@@ -48,6 +48,10 @@ class KernelInfo:
     has_pydantic: bool
 
 
+class NoBridgeError(GatewayError):
+    """The kernel has handled an order, and did not answer: it has no bridge."""
+
+
 class _Order:
     """Waits for the answer to an order, or its end."""
 
@@ -56,6 +60,8 @@ class _Order:
         self.answer: dict[str, Any] | None = None
         #: Characters of output that belong to the order.
         self.printed = 0
+        #: Whether the kernel has handled the order.
+        self.handled = False
         self.ended = asyncio.Event()
 
     def take(self, message: Message) -> None:
@@ -65,6 +71,7 @@ class _Order:
         elif message.type == "stream" and message.content.get("name") == "stdout":
             self.printed += len(joined(message.content.get("text")))
         elif message.type == "status" and message.content.get("execution_state") == "idle":
+            self.handled = True
             self.ended.set()
 
     def lose(self) -> None:
@@ -145,16 +152,20 @@ class KernelBridge:
         return (await self._order(order)).printed == PROBE_MESSAGES * PROBE_CHARACTERS
 
     async def has_state(self) -> bool:
-        """Returns whether the kernel still is the one in which the bridge was installed.
+        """Returns whether the kernel still is the one in which the bridge was installed, also if it does not answer.
 
         Raises:
             KernelDiedError: If the kernel ends.
         """
-        try:
-            await self._order({"op": "ping"})
-        except GatewayError:
-            return False
-        return True
+        for _ in range(2):  # a server that restores a connection may drop one message
+            try:
+                await self._order({"op": "ping"})
+            except NoBridgeError:
+                continue
+            except GatewayError:  # it is busy, or the connection was lost again
+                pass
+            return True
+        return False
 
     async def _order(self, data: dict[str, Any], buffer: bytes = b"") -> _Order:
         """Sends an order, and returns it when the kernel has handled it."""
@@ -171,8 +182,12 @@ class KernelBridge:
             self._channels.forget(msg_id)
         if order.answer is None and not self._channels.alive:
             raise KernelDiedError(self._channels.death)
+        if not order.handled:
+            raise GatewayError("the connection to the kernel was lost")
         if order.answer is None and data["op"] != "probe":
-            raise GatewayError("the kernel has no connection to this application: it was restarted, or code removed it")
+            raise NoBridgeError(
+                "the kernel has no connection to this application: it was restarted, or code removed it"
+            )
         if order.answer is not None and order.answer.get("op") == "failed":
             text = order.answer.get("text")
             raise ExecutionError(f"the kernel failed: {printable(text[:500]) if isinstance(text, str) else 'unknown'}")

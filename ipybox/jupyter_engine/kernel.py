@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -50,6 +51,18 @@ LIMIT_HINT = (
 )
 
 
+class ServerRefusalError(GatewayError):
+    """The server refused a WebSocket. aiohttp's own error would contain the token.
+
+    Args:
+        status: The HTTP status.
+    """
+
+    def __init__(self, status: int):
+        super().__init__(f"the server refused the connection to the kernel: HTTP {status}")
+        self.status = status
+
+
 class ServerKernel(RemoteKernel):
     """A kernel of another Jupyter server.
 
@@ -80,6 +93,7 @@ class ServerKernel(RemoteKernel):
     ):
         super().__init__(endpoint, None, heartbeat=HEARTBEAT, init_timeout=init_timeout)
         self._specification = {"name": name}
+        self._creation_timeout = init_timeout  # a scheduler may need a while for its process
         self._env = env
         self._adopted = adopted
         #: Whether the adopted kernel was used, so that the next one is a new one.
@@ -98,6 +112,18 @@ class ServerKernel(RemoteKernel):
     def check_attachable(self) -> None:
         """Raises a RuntimeError: the server has an interface for people."""
         raise RuntimeError("people join a kernel of a Jupyter server there, not through ipybox")
+
+    async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:
+        """Returns a WebSocket with the kernel's channels, for a new or lost Jupyter session.
+
+        Raises:
+            GatewayError, aiohttp.ClientError, OSError: If it can't be opened.
+        """
+        try:
+            return await super().connect(jupyter_session)
+        except aiohttp.WSServerHandshakeError as exc:
+            status = exc.status
+        raise ServerRefusalError(status)  # not in the `except`, so that it has no context
 
     async def request(
         self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
@@ -203,8 +229,8 @@ class ServerKernel(RemoteKernel):
                 while True:
                     try:
                         websocket = await self.connect(self._jupyter_session)
-                    except aiohttp.WSServerHandshakeError as exc:
-                        if exc.status < 500:
+                    except ServerRefusalError as exc:
+                        if exc.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                             self.channels.death = f"{death}, and the connection to it was lost"
                             return None
                     except (GatewayError, aiohttp.ClientError, OSError) as exc:

@@ -41,6 +41,8 @@ class RemoteKernel:
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
         self._specification: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
+        #: Seconds for the gateway to create a kernel; None for the time of any other request.
+        self._creation_timeout: float | None = None
         self._heartbeat = heartbeat
         self._init_timeout = init_timeout
         #: Kernels that could not be deleted, because this process could open no connection.
@@ -139,7 +141,8 @@ class RemoteKernel:
             GatewayError, aiohttp.ClientError, OSError: As `create`.
         """
         # The gateway answers when it has started the process, not when the kernel is ready.
-        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification)).get("id")
+        timeout = self._creation_timeout
+        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification, timeout=timeout)).get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
             raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
         return kernel_id

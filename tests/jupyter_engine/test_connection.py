@@ -8,6 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.errors import GatewayError
@@ -35,6 +37,34 @@ async def test_a_wrong_token_and_an_unknown_kernel_are_named(gateway: JupyterSer
     known = {"gateway_url": gateway.url, "gateway_token": TOKEN}
     assert "no kernel named 'julia': it has python3" in await refused(**known, kernel_name="julia")
     assert "can't use the kernel with kernel_id='gone'" in await refused(**known, kernel_id="gone")
+
+
+async def test_no_error_has_the_token_wherever_one_looks() -> None:
+    async def specifications(_: web.Request) -> web.Response:
+        return web.json_response({"kernelspecs": {"python3": {}}})
+
+    async def created(_: web.Request) -> web.Response:
+        return web.json_response({"id": "a"})
+
+    async def refuse(_: web.Request) -> web.Response:
+        raise web.HTTPForbidden
+
+    app = web.Application()
+    app.router.add_get("/api/kernelspecs", specifications)
+    app.router.add_post("/api/kernels", created)
+    app.router.add_route("*", "/{path:.*}", refuse)
+    async with TestServer(app, host="127.0.0.1") as server:
+        with pytest.raises(GatewayError, match="refused the connection to the kernel: HTTP 403") as caught:
+            async with CodeExecutor(gateway_url=str(server.make_url("/")), gateway_token=TOKEN):
+                pass
+
+    error: BaseException | None = caught.value
+    seen: list[str] = []
+    while error is not None:
+        seen.append(f"{error!r} {error.args!r} {vars(error)!r}")
+        error = error.__cause__ or error.__context__
+    assert len(seen) > 1
+    assert TOKEN not in "".join(seen)
 
 
 async def test_nobody_at_the_address(tmp_path: Path) -> None:
