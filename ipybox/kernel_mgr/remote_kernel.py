@@ -74,7 +74,7 @@ class RemoteKernel:
                 await self._join(uuid.uuid4().hex)
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
             await self.gateway.probe()
-            await self.delete("the kernel did not start")
+            await self.release("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
 
     async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:

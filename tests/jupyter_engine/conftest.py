@@ -55,7 +55,7 @@ async def remote(gateway: JupyterServer, here: Path) -> AsyncIterator[CodeExecut
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def executor(remote: CodeExecutor) -> CodeExecutor:  # pyright: ignore[reportUnusedFunction]
+async def executor(remote: CodeExecutor) -> CodeExecutor:
     """The same, whose kernel has `call(text)`, also after a test has reset it."""
     await remote.execute(SETUP)
     return remote

@@ -22,10 +22,10 @@ from tests.servers import WAIT
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.kernel, pytest.mark.slow]
 
 
-async def refused(**options: str) -> str:
+async def refused(**options: Any) -> str:
     """Returns why an executor with these options does not start."""
     with pytest.raises(GatewayError) as caught:
-        async with CodeExecutor(**options):  # pyright: ignore[reportArgumentType] - all of them are strings
+        async with CodeExecutor(**options):
             pass
     assert TOKEN not in str(caught.value)
     return str(caught.value)
@@ -174,25 +174,26 @@ async def test_a_connection_that_does_not_come_back_is_an_error(
             wire.down = False
             result = await executor.execute("print('back')")
             assert (result.text, result.kernel_restarted) == ("back", True)
-    assert kernel_id is not None
-    await asyncio.to_thread(go.write_text, "")  # its cell ends
-    # The kernel was left behind: another executor uses it, and has its state.
-    async with CodeExecutor(
-        gateway_url=gateway.url, gateway_token=TOKEN, working_dir=tmp_path, kernel_id=kernel_id
-    ) as executor:
+    # The kernel was left behind, and its cell runs: a failed attempt to use it does not end it.
+    adopting: dict[str, Any] = {"gateway_url": gateway.url, "gateway_token": TOKEN, "kernel_id": kernel_id}
+    with pytest.raises(GatewayError, match="did not answer within 1 s"):
+        async with CodeExecutor(**adopting, working_dir=tmp_path, kernel_init_timeout=1):
+            pass
+    await asyncio.to_thread(go.write_text, "")  # the cell ends
+    async with CodeExecutor(**adopting, working_dir=tmp_path) as executor:
         result = await executor.execute("print(kept)")
         assert (result.text, result.kernel_restarted, executor.kernel_id) == ("1", False, kernel_id)
-        await executor.reset()  # ends it
 
 
 async def test_an_adopted_kernel_has_tools_and_is_left_running(gateway: JupyterServer, tmp_path: Path) -> None:
-    options = {"gateway_url": gateway.url, "gateway_token": TOKEN}
+    options: dict[str, Any] = {"gateway_url": gateway.url, "gateway_token": TOKEN}
     async with CodeExecutor(**options, working_dir=tmp_path, tools=[echo]) as first:
         await first.execute(f"{SETUP.replace(', repeat', '')}\nstate = 7")
         kernel_id = first.kernel_id
         for _ in range(2):  # another application takes over, and leaves the kernel
             async with CodeExecutor(**options, working_dir=tmp_path, tools=[echo], kernel_id=kernel_id) as second:
                 assert (await second.execute("print(state, call('taken over'))")).text == "7 taken over"
+                assert second.kernel_id == kernel_id
 
 
 def _ready(fifo: Fifo) -> str:
