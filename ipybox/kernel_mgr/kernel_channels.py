@@ -209,6 +209,9 @@ class KernelChannels:
                 another = await reopen()
                 if another is None:
                     return
+                if self._kernel_ended:  # in the meantime
+                    await another.close()
+                    return
                 self._websocket = websocket = another
                 self.gaps += 1
                 self._connected.set()
