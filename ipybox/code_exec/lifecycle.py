@@ -113,12 +113,14 @@ class KernelLifecycle:
 
         Raises:
             CodeExecutionError: If there is no kernel.
+            ExecutionError: If it can't be made ready for the next cell.
             RuntimeError: If the executor is not running.
         """
         if self._lock.locked() or self.client is None or not self.client.idle:
             await self._tasks.finish(self._revive())
             self.check_running()
         assert self.client is not None
+        await self.client.remote_kernel.prepare()
         return self.client
 
     async def surviving_kernel(self) -> "KernelClient":

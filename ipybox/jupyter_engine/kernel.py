@@ -125,13 +125,22 @@ class ServerKernel(RemoteKernel):
             status = exc.status
         raise ServerRefusalError(status)  # not in the `except`, so that it has no context
 
-    async def request(
-        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
-    ) -> str:
-        """Sends a request as `RemoteKernel.request` does; before it runs code, sends files that have changed.
+    async def prepare(self) -> None:
+        """Sends files that have changed.
 
         Raises:
             ExecutionError: If they can't be sent.
+            KernelDiedError: If there is no kernel.
+        """
+        if self._bridge is not None:
+            await self._send_files(self._bridge)
+
+    async def request(
+        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
+    ) -> str:
+        """Sends a request as `RemoteKernel.request` does.
+
+        Raises:
             KernelDiedError: If there is no kernel.
             VariableError: If the request sets or reads variables, which only ipybox's own kernels can.
         """
@@ -140,8 +149,6 @@ class ServerKernel(RemoteKernel):
                 "variables and env can't be exchanged with a kernel of a Jupyter server: assign them in the code, and "
                 "print what you need"
             )
-        if msg_type == "execute_request" and self._bridge is not None:
-            await self._send_files(self._bridge)
         return await super().request(msg_type, content, listener, buffers)
 
     async def release(self, reason: str) -> None:

@@ -77,6 +77,9 @@ class RemoteKernel:
             await self.release("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
 
+    async def prepare(self) -> None:
+        """Makes the kernel ready for the next cell; one of ipybox's own gateway always is."""
+
     async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:
         """Returns a WebSocket with the kernel's channels, for a new Jupyter session.
 

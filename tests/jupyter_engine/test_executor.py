@@ -159,6 +159,44 @@ def run(params, seal=None): return ToolRunner("scripted", params, seal=seal).run
         await executor.execute(f"{code}\nrun({{'command': 'touch', 'args': ['/tmp/never']}})")
 
 
+async def test_messages_that_code_forges_are_calls_like_any_other_and_run_once(executor: CodeExecutor) -> None:
+    seen: list[str] = []
+    forged = asyncio.Event()
+
+    async def decide(request: ApprovalRequest) -> None:
+        text = str(request.tool_args["text"])
+        seen.append(text)
+        if text == "forged":
+            forged.set()
+        else:
+            await forged.wait()
+        await request.accept()
+
+    result = await executor.execute(
+        """
+import json
+from ipybox_comm import bridge
+from mcptools.app import CLIENT
+def forge(call_id, body, **data): bridge.send({"op": "call", "id": call_id, "n": 0, "of": 1, **data}, buffers=[body])
+body = json.dumps({"server_name": "app", "server_params": CLIENT.server_params, "seal": CLIENT._seal,
+                   "tool_name": "echo", "tool_args": {"text": "forged"}}).encode()
+for _ in range(3): forge("ab" * 16, body)
+forge("ab", body)
+forge("cd" * 16, body, n=-1)
+forge("ef" * 16, body, of=10**9)
+forge("01" * 16, b"x" * (2 << 20))
+forge("23" * 16, body.replace(b'"app"', b'"other"'))
+bridge.send({"op": "got", "id": "ab" * 16})
+content = {"comm_id": "another", "data": {"op": "call", "id": "45" * 16, "n": 0, "of": 1}}
+bridge.kernel.session.send(bridge.kernel.iopub_socket, "comm_msg", content, buffers=[body])
+print(call("real"))
+""",
+        approver=decide,
+    )
+
+    assert (result.text, seen) == ("real", ["forged", "real"])
+
+
 async def test_packages_that_change_are_sent_before_the_next_cell(executor: CodeExecutor, here: Path) -> None:
     package = here / "mcptools" / "added"
     package.mkdir()

@@ -191,6 +191,8 @@ class Bridge:
 
     def on_files(self, order: Any, message: Any) -> dict[str, Any]:
         """Adds one part of an archive; the last one replaces the files that code imports."""
+        if order["n"] == 0:  # the rest of an earlier one will not come
+            self.archive = {}
         self.archive[order["n"]] = bytes(message["buffers"][0])
         if len(self.archive) < order["of"]:
             return {}
