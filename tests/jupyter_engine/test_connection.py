@@ -19,7 +19,8 @@ from tests.jupyter_engine.conftest import SETUP, echo
 from tests.jupyter_engine.foreign import TOKEN, JupyterServer, Wire, jupyter
 from tests.servers import WAIT
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.kernel, pytest.mark.slow]
+# Without the fixture `mode`: a sandbox is an error here, see `test_address.py`.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.kernel]
 
 
 async def refused(**options: Any) -> str:

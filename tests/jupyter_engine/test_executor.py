@@ -12,6 +12,7 @@ from tests import servers
 from tests.jupyter_engine.foreign import TOKEN, JupyterServer
 from tests.servers import WAIT
 
+# Without the fixture `mode`: a sandbox is an error here, see `test_address.py`.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.kernel]
 
 
