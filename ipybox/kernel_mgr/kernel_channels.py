@@ -125,7 +125,8 @@ class KernelChannels:
         Raises:
             KernelDiedError: If there is no kernel to receive the request.
         """
-        await self._connected.wait()
+        if self.alive:
+            await self._connected.wait()
         if not self.alive:
             raise KernelDiedError(self.death)
         msg_id, data = messages.encode_request(
