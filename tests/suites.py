@@ -40,6 +40,8 @@ FOLDERS = {
     "faults/test_executor.py": ("slow", "python"),
     "faults/test_model.py": ("slow", "fuzz"),
     "guest": ("python",),
+    "jupyter_engine/test_connection.py": ("slow",),
+    "jupyter_engine/test_executor.py": ("slow",),
     "kernel_mgr": ("python",),
     "kernel_mgr/test_kernel_processes.py": ("python", "slow"),
     "kernel_mgr/test_limits.py": ("python", "slow"),

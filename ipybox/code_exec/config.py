@@ -7,11 +7,12 @@
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
+from ipybox.code_exec.server_options import server_of
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
     from ipybox.audit.notebook.history import SessionHistory
     from ipybox.audit.redaction import Redactor
+    from ipybox.support.endpoint import Endpoint
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
     from ipybox.tool_exec.functions.function_tools import FunctionTools
@@ -92,13 +94,23 @@ class ExecutorConfig:
             of matplotlib as `Display.chart`. It makes output larger.
         notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`. Beyond that, the
             oldest outputs are dropped, which the notebook says. With 0, nothing is kept, and no notebook can be made.
+        gateway_url: The URL of a Jupyter server that runs the kernels, such as `https://jupyter.example.org`, instead
+            of a process on this machine (`docs/jupyter-servers.md`). Without TLS, only for servers on this machine.
+        gateway_token: The token of that server.
+        gateway_ca: A file with certificates in PEM format, which alone are trusted to certify that server; by default,
+            those of the system are.
+        kernel_name: The name of the kernel specification on that server, `python3` by default.
+        kernel_id: The id of a kernel that runs on that server, to use with its state instead of a new one. `stop` does
+            not end it.
 
     Raises:
+        OSError: If `gateway_ca` can't be read.
         PolicyError: If the policy can't be read or is wrong.
         TypeError: If the approver is not a function, or `tools` not a list.
         ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
-            `require_shell_escape` is set without `approve_shell_cmds`, `kernel_init_timeout` is not positive, or
-            `preload` names no module.
+            `require_shell_escape` is set without `approve_shell_cmds`, `kernel_init_timeout` is not positive,
+            `preload` names no module, the URL or token of a Jupyter server is not possible, or an option does not apply
+            to kernels there.
     """
 
     tool_server_host: str = "localhost"
@@ -129,6 +141,11 @@ class ExecutorConfig:
     preload: Sequence[str] = ()
     display_data: bool = False
     notebook_bytes: int = 16 << 20
+    gateway_url: str | None = None
+    gateway_token: str | None = field(default=None, repr=False)
+    gateway_ca: Path | str | None = None
+    kernel_name: str | None = None
+    kernel_id: str | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -138,7 +155,7 @@ class ExecutorConfig:
         if self.require_shell_escape and not self.approve_shell_cmds:
             raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
         # These depend on the current directory and on files, so they are read when the executor is created.
-        _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions
+        _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions, self.server
 
     def _check_types(self) -> None:
         approver: object = self.approver
@@ -166,8 +183,18 @@ class ExecutorConfig:
 
     @property
     def untrusted_root(self) -> Path | None:
-        """The workspace, in which links are then not followed, if code is confined to it; None otherwise."""
-        return self.workspace if self.sandbox else None
+        """The workspace if code there is not trusted, so links are not followed, and calls need a seal; else None."""
+        return self.workspace if self.sandbox or self.gateway_url is not None else None
+
+    @cached_property
+    def server(self) -> "Endpoint | None":
+        """The Jupyter server that runs the kernels; None if a process on this machine does.
+
+        Raises:
+            OSError: If the certificates can't be read.
+            ValueError: If its URL or token is not possible, or an option does not apply to its kernels.
+        """
+        return server_of(self)
 
     @cached_property
     def images(self) -> Path:
@@ -260,7 +287,7 @@ class ExecutorConfig:
         from ipybox.audit.redaction import Redactor, secrets_among
 
         redactor = Redactor()
-        redactor.know(secrets_among({**os.environ, **self.placeholder_values, **(self.kernel_env or {})}))
+        redactor.know(secrets_among({**os.environ, **self.placeholder_values, **self._given_secrets}))
         return redactor
 
     def opened_audit_log(self) -> "AuditLog | None":
@@ -274,9 +301,15 @@ class ExecutorConfig:
         from ipybox.audit.audit import AuditLog
 
         audit = self.audit if isinstance(self.audit, AuditLog) else AuditLog(self.workspace, self.audit)
-        audit.know({**(self.variables or {}), **(self.kernel_env or {})})
+        audit.know({**(self.variables or {}), **self._given_secrets})
         audit.open()
         return audit
+
+    @property
+    def _given_secrets(self) -> dict[str, str]:
+        """Variables of the kernel, and the token of the server, by their names."""
+        token = {} if self.gateway_token is None else {"GATEWAY_TOKEN": self.gateway_token}
+        return {**(self.kernel_env or {}), **token}
 
 
 def accepts_options(

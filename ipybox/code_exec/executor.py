@@ -15,6 +15,7 @@ from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner, encode_inputs
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig, accepts_options
+from ipybox.code_exec.default_approvers import accept_call, reject_call
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
@@ -91,6 +92,12 @@ class CodeExecutor:
         return self._recorder.name
 
     @property
+    def kernel_id(self) -> str | None:
+        """The id of the kernel on its gateway or Jupyter server; None without a kernel. A new kernel has a new id."""
+        client = self._kernel.client
+        return client.kernel_id if client is not None and client.alive else None
+
+    @property
     def siblings(self) -> "tuple[CodeExecutor, ...]":
         """The other running executors that share its gateway, in the order of their starts. `stop` removes one."""
         return tuple(each for each in self._started if each is not self and each._kernel.running)
@@ -101,7 +108,7 @@ class CodeExecutor:
         if self._config.approver is not None:
             # The config of an `Executor` has a plain function, which it replaces by an asynchronous one.
             return cast("ApprovalCallback", self._config.approver)
-        return _accept if self._config.policy is None else _reject
+        return accept_call if self._config.policy is None else reject_call
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -311,7 +318,7 @@ class CodeExecutor:
 
         Raises:
             OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
-            ValueError: If `source` is too large.
+            ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
         return await asyncio.to_thread(lambda: self._files().copy_in(Path(source), destination))
 
@@ -326,23 +333,14 @@ class CodeExecutor:
 
         Raises:
             OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
-            ValueError: If `source` is too large.
+            ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
         return await asyncio.to_thread(lambda: self._files().copy_out(source, Path(destination)))
 
     def _files(self) -> "FileTransfer":
+        if self._config.server is not None:
+            raise ValueError("files are not copied to or from kernels of a Jupyter server: use the server's own means")
         from ipybox.workspace.transfer.file_transfer import FileTransfer
 
         settings = self._config.settings
         return FileTransfer(self._config.workspace, settings=None if settings is None else lambda: settings)
-
-
-async def _accept(request: "ApprovalRequest") -> None:
-    await request.accept(by="auto")
-
-
-async def _reject(request: "ApprovalRequest") -> None:
-    await request.reject(
-        "the approval policy asks about it, and there is no approver: use `stream`, or pass an `approver`",
-        by="nobody",
-    )

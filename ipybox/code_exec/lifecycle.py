@@ -113,12 +113,14 @@ class KernelLifecycle:
 
         Raises:
             CodeExecutionError: If there is no kernel.
+            ExecutionError: If it can't be made ready for the next cell.
             RuntimeError: If the executor is not running.
         """
         if self._lock.locked() or self.client is None or not self.client.idle:
             await self._tasks.finish(self._revive())
             self.check_running()
         assert self.client is not None
+        await self.client.remote_kernel.prepare()
         return self.client
 
     async def surviving_kernel(self) -> "KernelClient":
@@ -157,6 +159,7 @@ class KernelLifecycle:
             workspace = self._config.workspace
             if not workspace.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "the working directory is not there", str(workspace))
+            self.expected_kernel_id = ""
             async with AsyncExitStack() as resources:
                 tool_server = (await resources.enter_async_context(self._runtime)).tool_server
                 servers = await resources.enter_async_context(tool_server.serving(self._caller))
@@ -231,11 +234,9 @@ class KernelLifecycle:
         self.gateway = gateway
         client = KernelClient(
             images_dir=self._config.images,
-            kernel_init_timeout=self._config.kernel_init_timeout,
-            endpoint=gateway.endpoint,
             untrusted_root=self._config.untrusted_root,
             workspace=self._config.workspace,
-            env=self._runtime.kernel_env(self._caller),
+            kernel=self._runtime.new_kernel(gateway, self._caller, first=not self.expected_kernel_id),
         )
         try:
             await client.connect(retries=0)

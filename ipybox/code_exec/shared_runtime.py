@@ -20,6 +20,9 @@ from ipybox.support.gc_pause import gc_paused
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
+    from ipybox.jupyter_engine.gateway import JupyterGateway
+    from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+    from ipybox.support.endpoint import Endpoint
     from ipybox.tool_exec.functions.function_tools import FunctionTools
     from ipybox.tool_exec.server import ToolServer
 
@@ -65,9 +68,23 @@ class SharedRuntime:
         assert self._tool_server is not None
         return self._tool_server
 
-    def kernel_env(self, caller: ToolCaller) -> dict[str, str] | None:
-        """Returns the variables for an executor's kernel; None for the first executor, because the gateway has them."""
-        return None if caller is self._first else {TOKEN_VARIABLE: caller.token}
+    def new_kernel(
+        self, gateway: "KernelGateway | JupyterGateway", caller: ToolCaller, *, first: bool
+    ) -> "RemoteKernel":
+        """Returns a kernel of the gateway for an executor; the gateway does not create it yet.
+
+        Args:
+            gateway: The gateway.
+            caller: The kernel, as a source of tool calls.
+            first: Whether the executor had no kernel since its start.
+        """
+        from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+
+        if not isinstance(gateway, KernelGateway):
+            return gateway.kernel(caller.token, adopt=first and caller is self._first)
+        # The gateway has the variables of the first executor's kernel.
+        env = None if caller is self._first else {TOKEN_VARIABLE: caller.token}
+        return RemoteKernel(gateway.endpoint, env, heartbeat=None, init_timeout=self._config.kernel_init_timeout)
 
     async def prepare(self) -> None:
         """Starts the gateway process and its first kernel in the background, which saves time later.
@@ -86,12 +103,12 @@ class SharedRuntime:
             if self._users == 0:
                 await self._stop_gateway()
 
-    async def kill_gateway(self, gateway: KernelGateway) -> None:
+    async def kill_gateway(self, gateway: "KernelGateway | JupyterGateway") -> None:
         """Kills a gateway that does not answer."""
         async with self._gateway_lock:
             await gateway.stop(timeout=0)
 
-    async def replace_gateway(self, lost: KernelGateway) -> None:
+    async def replace_gateway(self, lost: "KernelGateway | JupyterGateway") -> None:
         """Starts a new gateway in place of a lost one, unless another executor already did.
 
         Raises:
@@ -125,8 +142,10 @@ class SharedRuntime:
         async with self._gateway_lock:
             await self.gateway.stop()
 
-    def _new_gateway(self) -> KernelGateway:
+    def _new_gateway(self) -> "KernelGateway | JupyterGateway":
         config = self._config
+        if config.server is not None:
+            return self._jupyter_gateway(config.server)
         env = {TOKEN_VARIABLE: self._first.token, **(config.kernel_env or {})}
         if config.display_data:
             env[DISPLAY_DATA_VARIABLE] = "1"
@@ -147,6 +166,21 @@ class SharedRuntime:
             preload=config.preload,
         )
 
+    def _jupyter_gateway(self, server: "Endpoint") -> "JupyterGateway":
+        from ipybox.codeact.library import MCPTOOLS
+        from ipybox.jupyter_engine.gateway import JupyterGateway
+
+        config = self._config
+        return JupyterGateway(
+            server,
+            kernel_name=config.kernel_name or "python3",
+            kernel_id=config.kernel_id,
+            kernel_env=config.kernel_env or {},
+            packages=config.workspace / MCPTOOLS,
+            init_timeout=config.kernel_init_timeout,
+            on_tool_connection=self._accept_kernel_connection,
+        )
+
     def _new_tool_server(self) -> "ToolServer":
         from ipybox.tool_exec.server import ToolServer
 
@@ -159,7 +193,7 @@ class SharedRuntime:
             connect_timeout=config.connect_timeout,
             sealed_workspace=config.untrusted_root,
             caller=self._first,
-            install=self._install_package,
+            install=self._install_package if config.server is None else None,
             places=config.writable_places,
             variables=config.placeholder_values,
             functions=config.functions,

@@ -51,6 +51,7 @@ class KernelClient:
         untrusted_root: The workspace, if the kernel runs in a sandbox: links that code created there are not followed.
         workspace: The workspace. If it is deleted, it is not created again for images.
         env: Environment variables for the kernel; the gateway accepts only some.
+        kernel: The kernel on its gateway, instead of host, port, endpoint and env.
 
     Raises:
         ValueError: If `kernel_init_timeout` is not positive.
@@ -68,15 +69,14 @@ class KernelClient:
         untrusted_root: Path | None = None,
         workspace: Path | None = None,
         env: Mapping[str, str] | None = None,
+        kernel: RemoteKernel | None = None,
     ):
         timeouts.check_init_timeout(kernel_init_timeout)
-        endpoint = endpoint or Endpoint("kernel-gateway", host, port)
-        self._kernel = RemoteKernel(
-            endpoint,
-            env,
-            heartbeat=None if endpoint.dial is not None else ping_interval,
-            init_timeout=kernel_init_timeout,
-        )
+        if kernel is None:
+            endpoint = endpoint or Endpoint("kernel-gateway", host, port)
+            heartbeat = None if endpoint.dial is not None else ping_interval
+            kernel = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
+        self._kernel = kernel
         self._gateway = self._kernel.gateway
         self._channels = self._kernel.channels
         self._displays = DisplayDirectory(images_dir or Path("images"), untrusted_root, workspace)
@@ -258,6 +258,7 @@ class KernelClient:
         except TimeoutError:
             raise deadline.not_begun("an earlier one that was given up is still running") from None
         execution.msg_id = await self._kernel.request("execute_request", request, execution, buffers)
+        execution.gaps = self._channels.gaps
         try:
             async with deadline.limit():
                 await execution.ended.wait()
@@ -274,7 +275,7 @@ class KernelClient:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
         collected = execution.outputs
         saved, notices = await self._displays.save(collected.displays())
-        notices = [*collected.notices(), *notices]
+        notices = [*collected.notices(), *execution.gap_notices(self._channels.gaps), *notices]
         return ExecutionResult(
             collected.text(), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
         )
@@ -323,16 +324,15 @@ class KernelClient:
             except BaseException as exc:
                 await self._gateway.close()
                 if isinstance(exc, aiohttp.ClientError) and not isinstance(exc, aiohttp.ClientConnectionError):
-                    raise GatewayError(
-                        f"{self._gateway.endpoint.url} does not answer as a kernel gateway: {exc}"
-                    ) from exc
+                    url = self._gateway.endpoint.url
+                    raise GatewayError(f"{url} does not answer as a kernel gateway: {exc}") from exc
                 raise
 
     async def _disconnect(self) -> None:
         async with self._lifecycle:
             try:
                 if self._gateway.opened:
-                    await self._kernel.delete("the connection to the kernel was closed while the code ran")
+                    await self._kernel.release("the connection to the kernel was closed while the code ran")
             finally:
                 await self._gateway.close()
 

@@ -16,6 +16,8 @@ from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector, OutputListener
 from ipybox.kernel_mgr.plain_text import plain
 
+OUTPUT_GAP = "The connection to the kernel was lost for a while: parts of the output may be missing."
+
 
 class Execution:
     """One execution: its progress, and the output of the code.
@@ -30,6 +32,8 @@ class Execution:
         self.outputs = OutputCollector(on_output)
         #: The id of the `execute_request`.
         self.msg_id = ""
+        #: How often the connection had been lost when it started, see `KernelChannels.gaps`.
+        self.gaps = 0
         #: Set when the kernel has started to run the code, or never will: an earlier interrupt has no effect.
         self.begun = asyncio.Event()
         #: Set when the execution has finished, or no more messages will arrive.
@@ -59,6 +63,14 @@ class Execution:
         """Notes that no more messages will arrive."""
         self.begun.set()
         self.ended.set()
+
+    def gap_notices(self, gaps: int) -> list[str]:
+        """Returns a sentence about output that may be missing, if the connection was lost since the start.
+
+        Args:
+            gaps: How often it has been lost, see `KernelChannels.gaps`.
+        """
+        return [OUTPUT_GAP] if gaps != self.gaps else []
 
     @property
     def failure(self) -> str | None:

@@ -70,7 +70,7 @@ class GatewayClient:
         try:
             async with (
                 Deadline(timeout).limit(),
-                self._session.request(method, path, json=body, allow_redirects=False) as response,
+                self._session.request(method, self._path(path), json=body, allow_redirects=False) as response,
             ):
                 content = await read_answer(response)
         except TimeoutError as exc:
@@ -99,7 +99,7 @@ class GatewayClient:
         """
         assert self._session is not None
         return await self._session.ws_connect(
-            path, params=params, protocols=(protocol,), heartbeat=heartbeat, max_msg_size=max_message_bytes
+            self._path(path), params=params, protocols=(protocol,), heartbeat=heartbeat, max_msg_size=max_message_bytes
         )
 
     async def probe(self) -> None:
@@ -107,12 +107,18 @@ class GatewayClient:
         if self.lost or self._session is None:
             return
         try:
-            async with Deadline(timeouts.PROBE_TIMEOUT).limit(), self._session.get("/api", allow_redirects=False):
+            async with (
+                Deadline(timeouts.PROBE_TIMEOUT).limit(),
+                self._session.get(self._path("/api"), allow_redirects=False),
+            ):
                 pass
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
             if not is_shortage(exc):
                 self.lost = True
                 self._on_lost()
+
+    def _path(self, path: str) -> str:
+        return f"{self.endpoint.base_path}{path}"
 
 
 def is_shortage(exc: BaseException) -> bool:

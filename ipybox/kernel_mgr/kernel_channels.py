@@ -6,7 +6,8 @@ One task reads the WebSocket and passes each message to the listener of the requ
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -23,6 +24,15 @@ logger = logging.getLogger(__name__)
 
 #: Maximum bytes of a message from a kernel, such as the output of one `print`.
 MAX_MESSAGE_BYTES = 256 << 20
+
+#: The option of sockets for immediate acknowledgments, which only Linux has.
+QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+
+#: Returns another WebSocket with the same kernel after the connection was lost; None if that fails.
+Reopen = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse | None]]
+
+#: What a gateway reports of a kernel that has ended: it restarts some by itself, without their state.
+STATE_LOST = ("dead", "restarting", "autorestarting")
 
 #: Frames after which no more arrive.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
@@ -47,6 +57,14 @@ class KernelChannels:
         self._listeners: dict[str, MessageListener] = {}
         self._reader: asyncio.Task[None] | None = None
         self._misunderstood = False
+        #: Set while messages can be sent, and when they never can again.
+        self._connected = asyncio.Event()
+        #: Whether the kernel has ended, so that another connection would not help.
+        self._kernel_ended = False
+        #: How often the connection was lost and opened again: messages may be missing.
+        self.gaps = 0
+        #: Called with each message of a comm, before its listener.
+        self.on_comm: Callable[[messages.Message], None] | None = None
         #: The last mark that has arrived in the output.
         self._mark = 0
         self._marked = asyncio.Event()
@@ -58,21 +76,27 @@ class KernelChannels:
         """Whether the channels are not known to be closed."""
         return self._reader is not None and not self._reader.done()
 
-    def open(self, websocket: aiohttp.ClientWebSocketResponse, jupyter_session: str) -> None:
+    def open(
+        self, websocket: aiohttp.ClientWebSocketResponse, jupyter_session: str, reopen: Reopen | None = None
+    ) -> None:
         """Starts to read the messages of a new kernel.
 
         Args:
             websocket: The kernel's channels.
             jupyter_session: The id of the Jupyter session in requests.
+            reopen: Called when the connection is lost, but the kernel is not known to have ended.
         """
         self._websocket = websocket
         self._jupyter_session = jupyter_session
         self._mark = 0
-        self._reader = asyncio.create_task(self._read(websocket))
+        self._kernel_ended = False
+        self._connected.set()
+        self._reader = asyncio.create_task(self._read(websocket, reopen))
 
     async def close(self, timeout: float) -> bool:
         """Closes the WebSocket; returns whether the gateway confirmed that within `timeout` seconds."""
         websocket, self._websocket = self._websocket, None
+        self._kernel_ended = True  # for this client
         if websocket is None:
             return True
         try:
@@ -88,25 +112,68 @@ class KernelChannels:
         return True
 
     async def request(
-        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
+        self,
+        msg_type: str,
+        content: dict[str, Any],
+        listener: MessageListener,
+        buffers: Sequence[bytes] = (),
+        *,
+        channel: str = "shell",
     ) -> str:
-        """Sends a request on the shell channel, whose replies and outputs go to `listener`, and returns its id.
+        """Sends a request whose replies and outputs go to `listener`, and returns its id.
 
         Raises:
             KernelDiedError: If there is no kernel to receive the request.
         """
-        if not self.alive or self._websocket is None:
+        if self.alive:
+            await self._connected.wait()
+        if not self.alive:
             raise KernelDiedError(self.death)
         msg_id, data = messages.encode_request(
-            msg_type, content, session=self._jupyter_session, channel="shell", buffers=buffers
+            msg_type, content, session=self._jupyter_session, channel=channel, buffers=buffers
         )
         self._listeners[msg_id] = listener
         try:
+            await self._send(data)
+        except KernelDiedError:
+            del self._listeners[msg_id]
+            raise
+        return msg_id
+
+    async def send_control(self, msg_type: str, content: dict[str, Any], buffers: Sequence[bytes] = ()) -> None:
+        """Sends a message on the control channel that has no listener.
+
+        Raises:
+            KernelDiedError: If it can't be sent now.
+        """
+        _, data = messages.encode_request(
+            msg_type, content, session=self._jupyter_session, channel="control", buffers=buffers
+        )
+        await self._send(data)
+
+    async def _send(self, data: bytes) -> None:
+        if self._websocket is None:
+            raise KernelDiedError(self.death)
+        try:
             await self._websocket.send_bytes(data)
         except (aiohttp.ClientError, OSError) as exc:
-            del self._listeners[msg_id]
             raise KernelDiedError(self.death) from exc
-        return msg_id
+
+    def pending(self) -> tuple[str, ...]:
+        """Returns the ids of all requests that have a listener."""
+        return tuple(self._listeners)
+
+    def lose(self, msg_id: str) -> None:
+        """Tells the listener of a request, if there is one, that no more messages will arrive."""
+        if (listener := self._listeners.get(msg_id)) is not None:
+            listener.lose()
+
+    async def end(self, reason: str) -> None:
+        """Notes that the kernel has ended, for this reason, and ends the connection to it."""
+        self.death = reason
+        self._kernel_ended = True
+        if self._websocket is not None:
+            await self._websocket.close()
 
     def listen(self, msg_id: str, listener: MessageListener) -> None:
         """Passes the messages about a request of another client to `listener`, until it is forgotten."""
@@ -131,12 +198,26 @@ class KernelChannels:
                     self._marked.clear()
                     await self._marked.wait()
 
-    async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse, reopen: Reopen | None) -> None:
         """Passes messages to their listeners, until the kernel or the connection ends."""
         try:
-            while self._take(await websocket.receive()):
-                pass
+            while True:
+                while self._take(await websocket.receive()):
+                    _acknowledge(websocket)
+                if reopen is None or self._kernel_ended:
+                    return
+                self._connected.clear()
+                another = await reopen()
+                if another is None:
+                    return
+                if self._kernel_ended:  # in the meantime
+                    await another.close()
+                    return
+                self._websocket = websocket = another
+                self.gaps += 1
+                self._connected.set()
         finally:
+            self._connected.set()
             for listener in tuple(self._listeners.values()):
                 listener.lose()
 
@@ -145,6 +226,7 @@ class KernelChannels:
         if frame.type is aiohttp.WSMsgType.ERROR:
             error = frame.data
             if isinstance(error, aiohttp.WebSocketError) and error.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
+                self._kernel_ended = True
                 self.death = (
                     f"the kernel sent a message of more than {format_bytes(MAX_MESSAGE_BYTES)}, which ends the "
                     "connection to it: print less in one call, or write it to a file"
@@ -162,11 +244,15 @@ class KernelChannels:
             )
             self._misunderstood = True
             return True
-        if message.type == "status" and message.content.get("execution_state") == "dead":
+        if message.type == "status" and message.content.get("execution_state") in STATE_LOST:
+            self._kernel_ended = True
             return False
         if message.type == MARK:  # has no parent, because threads of earlier cells set marks, too
             self._note_mark(message.content.get("number"))
-        elif (listener := self._listeners.get(message.parent_id or "")) is not None:
+            return True
+        if message.type == "comm_msg" and self.on_comm is not None:
+            self.on_comm(message)
+        if (listener := self._listeners.get(message.parent_id or "")) is not None:
             listener.take(message)
         return True
 
@@ -174,3 +260,14 @@ class KernelChannels:
         if isinstance(number, int):
             self._mark = number
             self._marked.set()
+
+
+def _acknowledge(websocket: aiohttp.ClientWebSocketResponse) -> None:
+    """Has the system acknowledge what has arrived over TCP immediately; the setting does not last.
+
+    Jupyter's servers leave Nagle's algorithm on: they would wait for a delayed acknowledgment, 40 ms for each answer.
+    """
+    sock = websocket.get_extra_info("socket")
+    if QUICK_ACK is not None and sock is not None and sock.family != socket.AF_UNIX:
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)

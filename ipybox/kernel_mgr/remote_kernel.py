@@ -41,6 +41,8 @@ class RemoteKernel:
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
         self._specification: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
+        #: Seconds for the gateway to create a kernel; None for the time of any other request.
+        self._creation_timeout: float | None = None
         self._heartbeat = heartbeat
         self._init_timeout = init_timeout
         #: Kernels that could not be deleted, because this process could open no connection.
@@ -55,6 +57,9 @@ class RemoteKernel:
         """Returns why there is no kernel, or why there will be none when its channels close."""
         return self.channels.death
 
+    def check_attachable(self) -> None:
+        """Raises a RuntimeError if people can't join this kernel through the application."""
+
     async def create(self) -> None:
         """Creates a kernel and returns when it answers.
 
@@ -62,21 +67,18 @@ class RemoteKernel:
             GatewayError: If the kernel does not start.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
-        # The gateway answers when it has started the process, not when the kernel is ready.
-        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification)).get("id")
-        if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
-            raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
-        self.id = kernel_id
-        jupyter_session = uuid.uuid4().hex
+        self.id = await self._obtain()
         self.channels.death = "the kernel died"
         try:
             async with Deadline(self._init_timeout).limit():
-                self.channels.open(await self.connect(jupyter_session), jupyter_session)
-                await self._until_ready()
+                await self._join(uuid.uuid4().hex)
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
             await self.gateway.probe()
-            await self.delete("the kernel did not start")
+            await self.release("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
+
+    async def prepare(self) -> None:
+        """Makes the kernel ready for the next cell; one of ipybox's own gateway always is."""
 
     async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:
         """Returns a WebSocket with the kernel's channels, for a new Jupyter session.
@@ -113,6 +115,10 @@ class RemoteKernel:
         """
         await self.gateway.call("POST", f"/api/kernels/{self.id}/interrupt", timeout=timeouts.ANSWER_GRACE)
 
+    async def release(self, reason: str) -> None:
+        """Gives up the kernel, if there is one, which ends it; requests that wait for it fail with `reason`."""
+        await self.delete(reason)
+
     async def delete(self, reason: str) -> None:
         """Ends the kernel, if there is one; requests that wait for it fail with `reason`."""
         self.channels.death = reason
@@ -130,6 +136,24 @@ class RemoteKernel:
                     return
                 logger.debug("can't delete kernel %s: %s", self._to_delete[-1], exc)
             self._to_delete.pop()
+
+    async def _obtain(self) -> str:
+        """Returns the id of the kernel to use, a new one.
+
+        Raises:
+            GatewayError, aiohttp.ClientError, OSError: As `create`.
+        """
+        # The gateway answers when it has started the process, not when the kernel is ready.
+        timeout = self._creation_timeout
+        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification, timeout=timeout)).get("id")
+        if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
+            raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
+        return kernel_id
+
+    async def _join(self, jupyter_session: str) -> None:
+        """Connects to the kernel, and returns when it answers."""
+        self.channels.open(await self.connect(jupyter_session), jupyter_session)
+        await self._until_ready()
 
     async def _until_ready(self) -> None:
         """Returns when the kernel has answered a request."""

@@ -20,9 +20,11 @@ class TaskSet:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts a task."""
-        self._own(work).add_done_callback(_log_failure)
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task, and returns it."""
+        task = self._own(work)
+        task.add_done_callback(_log_failure)
+        return task
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Awaits work that runs to its end even if the caller is cancelled."""

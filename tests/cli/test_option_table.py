@@ -31,6 +31,11 @@ NOT_DIRECT = {
     "audit",  # an option of MCPServer
     "tools",  # functions of an application
     "display_data",  # only applications read it
+    "gateway_url",  # kernels of a Jupyter server: applications only
+    "gateway_token",
+    "gateway_ca",
+    "kernel_name",
+    "kernel_id",
     "notebook_bytes",  # sessions of the MCP server keep nothing: `ipybox notebook` reads the audit log
 }
 

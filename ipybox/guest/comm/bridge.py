@@ -1,0 +1,265 @@
+"""The kernel's half of the comm between a kernel of another Jupyter server and the application.
+
+`ipybox.jupyter_engine.bridge` runs this source in the first cell, as the module `ipybox_comm`. It imports the standard
+library only, and also runs on a Python that is too old for ipybox, which the application then reports.
+
+Out go `comm_msg` messages on IOPub, in come `comm_msg` messages on the control channel, which ipykernel serves on a
+thread of its own, so also while a cell runs. Each has an operation (`op`), and bytes as its buffer:
+
+    kernel → application    call      one part of the request of a tool call: id, n of `of`
+                            withdraw  the result of a call is not needed anymore
+                            got       the result of a call has arrived
+                            done, failed    the answer to setup, files, probe or ping
+    application → kernel    ack       the whole request of a call has arrived: it need not be repeated
+                            reply     one part of the result of a call: id, n of `of`, HTTP status
+                            setup, files, probe, ping
+
+IOPub may drop messages. Therefore a call is repeated until it is acknowledged; the application runs an id only once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import io
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+import zipfile
+from importlib import invalidate_caches
+from importlib.util import find_spec
+from typing import Any, Callable, Sequence  # noqa: UP035 - as `bridge` also runs on old versions of Python
+
+#: Bytes in one message: servers accept 10 MiB from a client.
+PART_BYTES = 1 << 20
+
+#: Seconds after which a call that was not acknowledged is repeated, and fails.
+RESEND, GIVE_UP = 2.0, 60.0
+
+
+class Call:
+    """A tool call that waits for its result."""
+
+    def __init__(self, call_id: str, parts: Sequence[memoryview], on_done: Callable[[], object]):
+        self.id = call_id
+        self.parts = parts
+        self.begun = time.monotonic()
+        self.acknowledged = False
+        #: The parts of the result that have arrived.
+        self.answer: dict[int, bytes] = {}
+        self._waiting = [on_done]
+        self._result = (0, b"")
+        self._error = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is a result or an error."""
+        return not self._waiting
+
+    def settle(self, result: tuple[int, bytes] = (0, b""), error: str = "") -> None:
+        """Ends the wait with a result or an error, unless it has ended."""
+        try:
+            on_done = self._waiting.pop()  # only one thread can
+        except IndexError:
+            return
+        self._result, self._error = result, error
+        on_done()
+
+    def outcome(self) -> tuple[int, bytes]:
+        """Returns the HTTP status and the body of the result.
+
+        Raises:
+            ConnectionError: If the call failed without one.
+        """
+        if self._error:
+            raise ConnectionError(self._error)
+        return self._result
+
+
+class Bridge:
+    """Sends tool calls to the application, and does what the application orders.
+
+    Args:
+        kernel: The kernel of ipykernel.
+        comm_id: The id of the comm, which the application knows.
+        inherited: The handler of other messages of this type, if there is one.
+        directory: The directory for files, if there is one.
+    """
+
+    def __init__(self, kernel: Any, comm_id: str, inherited: Any, directory: str):
+        self.kernel = kernel
+        self.comm_id = comm_id
+        self.process = os.getpid()
+        self.calls: dict[str, Call] = {}
+        self.archive: dict[int, bytes] = {}
+        self.directory = directory
+        self.inherited = inherited
+        self.handlers: dict[str, Callable[[Any, Any], dict[str, Any] | None]] = {
+            "ack": self.on_ack,
+            "reply": self.on_reply,
+            "setup": self.on_setup,
+            "files": self.on_files,
+            "probe": self.on_probe,
+            "ping": self.on_ping,
+        }
+
+    def take(self, stream: Any, ident: Any, message: Any) -> Any:
+        """Handles a message of the control channel, on the thread of that channel."""
+        content = message["content"]
+        if content.get("comm_id") != self.comm_id:
+            return None if self.inherited is None else self.inherited(stream, ident, message)
+        order = content["data"]
+        try:
+            answer = self.handlers[order["op"]](order, message)
+        except Exception as error:
+            self.send({"op": "failed", "text": f"{type(error).__name__}: {error}"}, parent=message)
+        else:
+            if answer is not None:
+                self.send(dict(answer, op="done"), parent=message)
+        return None
+
+    def send(self, data: dict[str, Any], parent: Any = None, buffers: Any = None) -> None:
+        """Sends a message to the application; any thread may."""
+        kernel = self.kernel
+        content = {"comm_id": self.comm_id, "data": data}
+        topic = ("comm-" + self.comm_id).encode()
+        kernel.session.send(kernel.iopub_socket, "comm_msg", content, parent=parent, ident=topic, buffers=buffers)
+
+    def flush(self) -> None:
+        """Has the output until now sent before what follows, without waiting for it."""
+        for stream in (sys.stdout, sys.stderr):
+            publisher: Any = getattr(stream, "pub_thread", None)
+            if publisher is not None and not stream.closed:
+                publisher.schedule(getattr(stream, "_flush"))  # noqa: B009 - only the streams of ipykernel have it
+
+    # Tool calls, from threads of the user.
+
+    def begin(self, body: bytes, on_done: Callable[[], object]) -> Call:
+        """Sends the request of a tool call; `on_done` is called on any thread when there is a result."""
+        if os.getpid() != self.process:
+            raise ConnectionError("a process that code starts can't call tools here: call them in the kernel itself")
+        view = memoryview(body)
+        parts = [view[start : start + PART_BYTES] for start in range(0, len(view), PART_BYTES)] or [view]
+        call = Call(os.urandom(16).hex(), parts, on_done)
+        self.calls[call.id] = call
+        self.flush()
+        self.transmit(call)
+        return call
+
+    def transmit(self, call: Call) -> None:
+        """Sends the request, or sends it again; gives up on an application that does not answer."""
+        if time.monotonic() - call.begun > GIVE_UP:
+            call.settle(error=f"the application did not answer within {GIVE_UP:g} s")
+            return
+        for number, part in enumerate(call.parts):
+            self.send({"op": "call", "id": call.id, "n": number, "of": len(call.parts)}, buffers=[part])
+
+    def withdraw(self, call: Call) -> None:
+        """Forgets a call, and withdraws it if it has no result."""
+        if self.calls.pop(call.id, None) is not None and not call.settled:
+            self.send({"op": "withdraw", "id": call.id})
+
+    # Orders of the application, on the control thread.
+
+    def on_ack(self, order: Any, message: Any) -> None:
+        """Notes that a call need not be repeated."""
+        call = self.calls.get(order["id"])
+        if call is not None:
+            call.acknowledged = True
+
+    def on_reply(self, order: Any, message: Any) -> None:
+        """Adds one part of a result; acknowledges the last one, also if it is a repetition."""
+        call = self.calls.get(order["id"])
+        if call is None:
+            self.send({"op": "got", "id": order["id"]})
+            return
+        call.acknowledged = True
+        call.answer[order["n"]] = bytes(message["buffers"][0])
+        if len(call.answer) == order["of"]:
+            body = b"".join(call.answer[number] for number in range(order["of"]))
+            self.send({"op": "got", "id": call.id})
+            call.settle(result=(order["status"], body))
+
+    def on_setup(self, order: Any, message: Any) -> dict[str, Any]:
+        """Sets the environment variables of the application, and describes the kernel."""
+        os.environ.update(order["env"])
+        has_pydantic = find_spec("pydantic") is not None
+        return {"python": list(sys.version_info[:2]), "host": platform.node(), "pydantic": has_pydantic}
+
+    def on_files(self, order: Any, message: Any) -> dict[str, Any]:
+        """Adds one part of an archive; the last one replaces the files that code imports."""
+        if order["n"] == 0:  # the rest of an earlier one will not come
+            self.archive = {}
+        self.archive[order["n"]] = bytes(message["buffers"][0])
+        if len(self.archive) < order["of"]:
+            return {}
+        data = b"".join(self.archive[number] for number in range(order["of"]))
+        self.archive = {}
+        if hashlib.sha256(data).hexdigest() != order["sha256"]:
+            raise ValueError("the archive arrived incomplete")
+        self.replace_files(data)
+        return {}
+
+    def on_probe(self, order: Any, message: Any) -> dict[str, Any]:
+        """Prints as much as the application wants, to show whether the server passes all of it on."""
+        text = "x" * order["characters"]
+        for _ in range(order["messages"]):
+            content = {"name": "stdout", "text": text}
+            self.kernel.session.send(self.kernel.iopub_socket, "stream", content, parent=message, ident=b"stream")
+        return {}
+
+    def on_ping(self, order: Any, message: Any) -> dict[str, Any]:
+        """Shows that this kernel has the state that the application expects."""
+        return {}
+
+    def replace_files(self, data: bytes) -> None:
+        """Replaces the files below the directory that code imports from."""
+        if not self.directory:
+            self.directory = tempfile.mkdtemp(prefix="ipybox-")
+            sys.path.insert(0, self.directory)
+            atexit.register(remove, self.directory, self.process)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+            for name in names:
+                path = os.path.join(self.directory, *name.split("/"))
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path + ".new", "wb") as file:
+                    file.write(archive.read(name))
+                os.replace(path + ".new", path)
+        wanted = {os.path.join(self.directory, *name.split("/")) for name in names}
+        for parent, _, files in os.walk(self.directory):
+            for name in files:
+                path = os.path.join(parent, name)
+                if path not in wanted and not name.endswith(".pyc"):
+                    os.remove(path)
+        invalidate_caches()
+
+    def end(self) -> None:
+        """Fails all calls, as another application has taken over the kernel."""
+        for call in list(self.calls.values()):
+            call.settle(error="another application has taken over the kernel")
+
+
+#: The bridge of this kernel, which `install` makes.
+bridge: Bridge
+
+
+def remove(directory: str, process: int) -> None:
+    """Removes the files of a kernel that exits, but not for a child that it has forked."""
+    if os.getpid() == process:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def install(kernel: Any, comm_id: str) -> None:
+    """Makes a new bridge in place of that of another application, if there is one."""
+    global bridge
+    inherited, directory = kernel.control_handlers.get("comm_msg"), ""
+    previous: Any = getattr(inherited, "__self__", None)
+    if hasattr(previous, "inherited"):
+        inherited, directory = previous.inherited, previous.directory
+        previous.end()
+    bridge = Bridge(kernel, comm_id, inherited, directory)
+    kernel.control_handlers["comm_msg"] = bridge.take
