@@ -115,7 +115,7 @@ class JupyterGateway:
         self.running = False
 
     @contextlib.contextmanager
-    def cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+    def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
         """Does nothing: limits are those of the server."""
         yield
 
