@@ -17,7 +17,8 @@ STEP = re.compile(r"^\d+\. `([\w/]+\.py)`: `([\w.]+)`(?: or `(\w+)`)? ", re.MULT
 
 
 def section(heading: str) -> str:
-    return TEXT.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    """Returns the text below a heading, with each item of a list in one line."""
+    return re.sub(r"\n +", " ", TEXT.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0])
 
 
 def defined_in(path: Path) -> set[str]:
