@@ -8,51 +8,12 @@ how to add an option.
 Like `option`, it needs only the standard library.
 """
 
-import argparse
-import math
-import re
 from pathlib import Path
 
 from ipybox.cli.option import Command, Option, PluginSetting, Receiver, absolute_path
-from ipybox.kernel_mgr.limits.resource_limits import MIN_MEMORY
-from ipybox.mcp_server.choices import AUDIT_OPTIONS, IMAGES, INSTRUCTIONS, Approval
+from ipybox.cli.option_values import approval, items, memory_size, seconds, variable
+from ipybox.mcp_server.choices import AUDIT_OPTIONS, IMAGES, INSTRUCTIONS
 from ipybox.sandbox.settings import PROFILES
-from ipybox.support.sizes import format_bytes, parse_bytes
-
-
-def approval(text: str) -> Approval:
-    """Returns the value of --approve."""
-    return text if text in ("auto", "ask") else Path(text)
-
-
-def _memory_size(text: str) -> int:
-    try:
-        memory = parse_bytes(text)
-    except ValueError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from None
-    if 0 < memory < MIN_MEMORY:
-        raise argparse.ArgumentTypeError(f"{text} is too low: a kernel needs {format_bytes(MIN_MEMORY)} at least")
-    return memory
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
-    return seconds
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _variable(text: str) -> str:
-    # The value would be on a command line, which all users of the machine can read.
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
-        name = text.partition("=")[0]
-        raise argparse.ArgumentTypeError(f"give the name of a variable, whose value stays in the environment: {name!r}")
-    return text
-
 
 _SANDBOX = "sandbox"
 _LIMITS = "limits"
@@ -146,21 +107,21 @@ OPTIONS = (
         help="seconds in which an MCP server must start and answer when its tools are called (default: 30)",
         receiver=Receiver.EXECUTOR,
         passed_on=True,
-        syntax={"type": _seconds, "metavar": "N"},
+        syntax={"type": seconds, "metavar": "N"},
     ),
     Option(
         name="register_timeout",
         help="seconds in which it must answer when it is registered, which may include a download (default: 120)",
         receiver=Receiver.SERVER,
         passed_on=True,
-        syntax={"type": _seconds, "metavar": "N"},
+        syntax={"type": seconds, "metavar": "N"},
     ),
     Option(
         name="kernel_init_timeout",
         help="seconds in which a new kernel must start and answer (default: 60)",
         receiver=Receiver.EXECUTOR,
         passed_on=True,
-        syntax={"type": _seconds, "metavar": "N"},
+        syntax={"type": seconds, "metavar": "N"},
     ),
     Option(
         name="instructions",
@@ -227,6 +188,26 @@ OPTIONS = (
         syntax={"type": int},
     ),
     Option(
+        name="engine",
+        help="where code runs: the name of an engine in engines.yaml of your configuration (default: this machine)",
+        commands=Command.SERVE,
+        receiver=Receiver.EXECUTOR,
+        plugin=PluginSetting(
+            "Engine",
+            "Where code runs: the name of an engine in engines.yaml of your configuration, such as slurm; empty for "
+            "this machine",
+            ("plain", "sandbox"),
+        ),
+        syntax={"metavar": "NAME"},
+    ),
+    Option(
+        name="queue_timeout",
+        help="seconds in which the engine must provide a machine (default: 600)",
+        commands=Command.SERVE,
+        receiver=Receiver.EXECUTOR,
+        syntax={"type": seconds, "metavar": "N"},
+    ),
+    Option(
         name="sandbox",
         help="run code inside Anthropic's sandbox-runtime (srt)",
         docker_help="run code inside srt in the container, isolated from the MCP servers and their secrets",
@@ -278,7 +259,7 @@ OPTIONS = (
             "Hosts that code may reach, separated by commas, such as example.org,*.example.com",
             ("sandbox",),
         ),
-        syntax={"action": "extend", "type": _items, "metavar": "DOMAIN"},
+        syntax={"action": "extend", "type": items, "metavar": "DOMAIN"},
     ),
     Option(
         name="late_checks",
@@ -302,7 +283,7 @@ OPTIONS = (
         receiver=Receiver.EXECUTOR,
         group=_LIMITS,
         plugin=PluginSetting("Memory limit", "Memory that code may use, such as 4G; 0 for no limit"),
-        syntax={"type": _memory_size, "metavar": "SIZE"},
+        syntax={"type": memory_size, "metavar": "SIZE"},
     ),
     Option(
         name="cpu_seconds",
@@ -341,6 +322,6 @@ OPTIONS = (
         help="variable of this environment for the container's MCP servers; the workspace's .env is read in any case",
         commands=Command.DOCKER,
         short="-e",
-        syntax={"action": "append", "type": _variable, "metavar": "NAME"},
+        syntax={"action": "append", "type": variable, "metavar": "NAME"},
     ),
 )

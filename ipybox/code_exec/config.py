@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
     from ipybox.audit.notebook.history import SessionHistory
     from ipybox.audit.redaction import Redactor
+    from ipybox.engine.settings import Engine
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
     from ipybox.tool_exec.functions.function_tools import FunctionTools
@@ -51,6 +52,11 @@ class ExecutorConfig:
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
         connect_timeout: Seconds in which an MCP server must start and answer.
         kernel_init_timeout: Seconds in which a new kernel must start and answer.
+        engine: Where kernels run: the command of an engine as a list of a program and its arguments, which runs
+            `python -m ipybox.node` on another machine, such as `srun`, or the name of an engine in the user's
+            `engines.yaml` (`docs/engines.md`). By default, on this machine. With an engine, this process imports no
+            module from the working directory from the first start on, and calls of tools need a seal.
+        queue_timeout: Seconds in which an engine must provide a node.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. From the first start on, this process
             imports no module from places that code can write, such as the working directory.
         sandbox_config: A settings file for the sandbox, in the format of srt, or the name of a profile: `default` or
@@ -92,7 +98,8 @@ class ExecutorConfig:
         PolicyError: If the policy can't be read or is wrong.
         TypeError: If the approver is not a function, or `tools` not a list.
         ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
-            `require_shell_escape` is set without `approve_shell_cmds`, or `kernel_init_timeout` is not positive.
+            `require_shell_escape` is set without `approve_shell_cmds`, a timeout is not positive, or an engine is
+            given together with `kernel_gateway_port`.
     """
 
     tool_server_host: str = "localhost"
@@ -105,6 +112,8 @@ class ExecutorConfig:
     approval_timeout: float | None = 60
     connect_timeout: float = 30
     kernel_init_timeout: float = KERNEL_INIT_TIMEOUT
+    engine: Sequence[str] | str | None = None
+    queue_timeout: float = 600
     sandbox: bool = False
     sandbox_config: SandboxConfig | None = None
     log_level: str = "WARNING"
@@ -126,10 +135,13 @@ class ExecutorConfig:
     def __post_init__(self) -> None:
         self._check_types()
         check_init_timeout(self.kernel_init_timeout)
+        check_seconds("queue_timeout", self.queue_timeout)
         if self.approval_timeout is not None:
             check_seconds("approval_timeout", self.approval_timeout, ", or None for no limit")
         if self.require_shell_escape and not self.approve_shell_cmds:
             raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
+        if self.engine is not None and self.kernel_gateway_port is not None:
+            raise ValueError("kernel_gateway_port can't be used with an engine: its gateway runs on another machine")
         # These depend on the current directory and on files, so they are read when the executor is created.
         _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions
 
@@ -151,8 +163,24 @@ class ExecutorConfig:
 
     @property
     def untrusted_root(self) -> Path | None:
-        """The workspace, in which links are then not followed, if code is confined to it; None otherwise."""
-        return self.workspace if self.sandbox else None
+        """The workspace, if code is confined to it or runs on another machine; None otherwise.
+
+        Then links in it are not followed, and calls of tools need a seal.
+        """
+        return self.workspace if self.sandbox or self.engine is not None else None
+
+    @cached_property
+    def known_engine(self) -> "Engine | None":
+        """The engine, whose name is looked up once; None for this machine.
+
+        Raises:
+            TypeError, ValueError: If there is no such engine.
+        """
+        if self.engine is None:
+            return None
+        from ipybox.engine.settings import find_engine
+
+        return find_engine(self.engine, self.writable_places)
 
     @cached_property
     def images(self) -> Path:
@@ -181,12 +209,12 @@ class ExecutorConfig:
 
     @cached_property
     def limits(self) -> ResourceLimits:
-        """The resource limits of the kernels.
+        """The resource limits of the kernels. With an engine, the node adds the default memory limit of a sandbox.
 
         Raises:
             ValueError: If a limit is so low that no kernel can run.
         """
-        by_default = self.sandbox and self.memory_limit is None
+        by_default = self.sandbox and self.memory_limit is None and self.engine is None
         return ResourceLimits(
             memory=default_memory_limit() if by_default else self.memory_limit or None,
             cpu_seconds=self.cpu_seconds,

@@ -83,7 +83,7 @@ class CodeExecutor:
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
-        self._presence = Presence(self._kernel, recorder, confined=config.sandbox)
+        self._presence = Presence(self._kernel, recorder, confined=config.untrusted_root is not None)
 
     @property
     def name(self) -> str | None:
