@@ -229,7 +229,7 @@ class ExecutorConfig:
     @property
     def writable_places(self) -> WritablePlaces:
         """The places that code can write, and whose content the application does not trust."""
-        return WritablePlaces(self.workspace, self.settings)
+        return WritablePlaces(self.workspace, self.settings, remote=self.engine is not None)
 
     @cached_property
     def policy(self) -> "ApprovalPolicy | None":

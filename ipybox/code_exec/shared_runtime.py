@@ -182,6 +182,7 @@ class SharedRuntime:
         from ipybox.tool_exec.server import ToolServer
 
         config = self._config
+        # Without a sandbox, pip may run code of packages on this machine. Code on another one must not cause that.
         return ToolServer(
             config.tool_server_host,
             config.tool_server_port,
@@ -190,7 +191,7 @@ class SharedRuntime:
             connect_timeout=config.connect_timeout,
             sealed_workspace=config.untrusted_root,
             caller=self._first,
-            install=self._install_package,
+            install=self._install_package if config.sandbox or config.engine is None else None,
             places=config.writable_places,
             variables=config.placeholder_values,
             functions=config.functions,

@@ -91,7 +91,7 @@ class EngineProcess:
         return from_process, to_process
 
     async def queue_state(self) -> str:
-        """Returns the job that waits for a scheduler and why, such as `job 17, PENDING (Resources)`; empty if none."""
+        """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
         if (job := queued_job(self.stderr)) is None:
             return ""
         state = await job_state(self._command, job, self._path, self._environment())

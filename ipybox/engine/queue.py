@@ -35,7 +35,7 @@ def with_limits(command: Sequence[str], limits: ResourceLimits) -> list[str]:
 
 
 def queued_job(stderr: Iterable[str]) -> str | None:
-    """Returns the number of the job that waits; None if none does."""
+    """Returns the number of the job that waits; None if no job waits."""
     jobs = [found[1] for line in stderr if (found := QUEUED.match(line))]
     return jobs[-1] if jobs else None
 

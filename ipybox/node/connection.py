@@ -197,7 +197,7 @@ class Connection:
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:
-        # What one turn of the loop has to say goes out in one write: srun leaves Nagle's algorithm on, with which a
+        # What one turn of the loop sends goes out in one write: srun leaves Nagle's algorithm on, with which a
         # second small write waits 40 ms for the acknowledgment of the first one.
         if not self._flush_scheduled:
             self._flush_scheduled = True

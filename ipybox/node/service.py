@@ -122,19 +122,18 @@ class _Node:
                 await self.connection.wait_written()
 
     def _take(self, stream: Stream) -> None:
-        match stream.path:
-            case str() if stream.path == CONTROL and self._control is None:
-                stream.accept()
-                self._control = MessageStream(stream, TO_NODE)
-                self._tasks.start(self._control.send_forever())
-                self._tasks.start(self._obey(self._control))
-            case str() if stream.path == GATEWAY and self._gateway is not None:
-                self._join_gateway(self._gateway, stream)
-            case str() if stream.path == TOOLS:
-                self._spare_streams.append(stream)
-                self._join_tools()
-            case _:
-                stream.reset()
+        if stream.path == CONTROL and self._control is None:
+            stream.accept()
+            self._control = MessageStream(stream, TO_NODE)
+            self._tasks.start(self._control.send_forever())
+            self._tasks.start(self._obey(self._control))
+        elif stream.path == GATEWAY and self._gateway is not None:
+            self._join_gateway(self._gateway, stream)
+        elif stream.path == TOOLS:
+            self._spare_streams.append(stream)
+            self._join_tools()
+        else:
+            stream.reset()
 
     def _join_gateway(self, gateway: KernelGateway, stream: Stream) -> None:
         try:

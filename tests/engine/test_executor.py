@@ -73,6 +73,11 @@ async def test_calls_need_a_seal_with_and_without_a_sandbox(on_node: CodeExecuto
         await on_node.execute(code)
 
 
+async def test_code_has_no_package_built_here(on_node: CodeExecutor, mode: Mode):
+    refusal = "can only have packages of the index" if mode.sandbox else "code can't install packages here"
+    assert refusal in ((await on_node.execute("!pip install ./package-of-code")).text or "")
+
+
 async def test_interrupt_keeps_the_state_and_reset_does_not(on_node: CodeExecutor):
     await on_node.execute("kept = 1")
     with pytest.raises(ExecutionTimeoutError, match="was interrupted and keeps its state"):

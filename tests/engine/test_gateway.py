@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipybox import CodeExecutor
+from ipybox.code_exec import ExecutorConfig
 from ipybox.errors import GatewayError
 from tests.servers import WAIT
 
@@ -67,3 +68,8 @@ async def test_command_gets_no_secrets_of_this_process(tmp_path: Path, monkeypat
 def test_engine_and_a_port_of_the_gateway_exclude_each_other(tmp_path: Path):
     with pytest.raises(ValueError, match="kernel_gateway_port can't be used with an engine"):
         CodeExecutor(working_dir=tmp_path, engine=["x"], kernel_gateway_port=0)
+
+
+def test_programs_of_the_workspace_are_refused_as_in_a_sandbox(tmp_path: Path):
+    assert ExecutorConfig(working_dir=tmp_path, engine=["x"]).writable_places.confined
+    assert not ExecutorConfig(working_dir=tmp_path).writable_places.confined
