@@ -80,10 +80,15 @@ async def test_node_without_a_network_is_lost_and_the_next_cell_runs_on_another(
             async with asyncio.timeout(NODE_LOST_AFTER + 15):
                 with pytest.raises(CodeExecutionError, match="is lost: the node has not answered for 10 s"):
                     await running
-                other = (await executor.execute(WHERE, timeout=60)).text
+            other = (await executor.execute(WHERE, timeout=120)).text
             assert other in {"node1", "node2"} - {node}
         finally:
             await asyncio.to_thread(on_head, "ip", "link", "set", f"v{node}", "up")
+    for _ in range(int(WAIT / POLL_INTERVAL)):  # until Slurm has both nodes again
+        if await asyncio.to_thread(on_head, "sinfo", "--noheader", "--states=idle", "--format=%D") == "2":
+            return
+        await asyncio.sleep(POLL_INTERVAL)
+    raise AssertionError("Slurm does not have both nodes again")
 
 
 async def test_job_that_waits_says_why(tmp_path: Path):
