@@ -8,13 +8,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick economics docs docs-site recording clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients cluster servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick economics docs docs-site recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
 
 # The suites with environments of their own, each of which only its target runs.
-APART := attach or clients or servers
+APART := attach or clients or cluster or servers
 
 # What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
@@ -52,6 +52,12 @@ test-python: $(VENV)/dev.stamp .npm/dev.stamp
 # Other MCP clients, and the examples of docs/frameworks.md: no other target installs or runs them.
 clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp2/clients.stamp
 	$(PYTEST) -rP tests/clients $(ARGS)
+
+# A Slurm cluster of two nodes and two SSH hosts, in network namespaces of this machine: as root on Debian. Not part of CI.
+cluster: $(VENV)/dev.stamp .npm/dev.stamp
+	@tests/install-programs.sh
+	tests/cluster/cluster.sh up
+	$(PYTEST) tests/cluster $(ARGS); status=$$?; tests/cluster/cluster.sh down; exit $$status
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp

@@ -18,9 +18,9 @@ from ipybox.sandbox.findings import Finding, Install
 from ipybox.sandbox.preflight import diagnose
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
-#: `docker`, `claude`, `fuzz`, `soak` and of the suites with an environment of their own (`attach`, `clients` and
-#: `servers`) is part of `make test`, and so is a new module; `slow` are those that take longest and do not test a main
-#: promise by themselves.
+#: `docker`, `claude`, `fuzz`, `soak` and of the suites with an environment of their own (`attach`, `clients`, `cluster`
+#: and `servers`) is part of `make test`, and so is a new module; `slow` are those that take longest and do not test a
+#: main promise by themselves.
 FOLDERS = {
     "attach": ("attach",),
     "audit/test_executor.py": ("slow",),
@@ -32,6 +32,7 @@ FOLDERS = {
     "cli/test_attach.py": ("slow",),
     "cli/test_clean.py": ("slow",),
     "clients": ("clients",),
+    "cluster": ("cluster",),
     "code_exec/executor": ("python", "user"),
     "code_exec/test_lifecycle.py": ("slow",),
     "conformance": ("slow",),
@@ -96,7 +97,7 @@ BOTH_MODES = ("sandbox/", "security/")
 FIXTURES = {"mode": ("kernel",), "confined": ("kernel", "sandbox"), "sandbox": ("sandbox",), "engine": ("docker",)}
 
 #: Marks that say what a test runs or is about. A test with none of them is a unit test.
-KINDS = ("kernel", "sandbox", "security", "docker", "claude", "fuzz", "soak", "attach", "clients", "servers")
+KINDS = ("kernel", "sandbox", "security", "docker", "claude", "fuzz", "soak", "attach", "clients", "cluster", "servers")
 
 #: Tests that run in one process, one after the other. Those of each line share what takes long to make: an engine and
 #: images of Docker, with the plugins that run in it; a virtual environment of the README.

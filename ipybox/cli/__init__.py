@@ -1,6 +1,7 @@
 """The command line: the only place that reads arguments, environment, .env files and signals, and sets up logging.
 
     option            what an option is
+    option_values     how texts become values
     option_table      all options, each written once
     option_use        adds them to parsers, and reads them from a parsed command line
     options           the parser of `ipybox`: the options, and its commands

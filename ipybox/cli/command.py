@@ -161,7 +161,7 @@ def _executor_options(arguments: argparse.Namespace, store: TrustStore) -> dict[
 
     Raises:
         SandboxError: If the settings are wrong, or a requirement of the sandbox is missing.
-        ValueError: If a limit is too low, or an option needs another one.
+        ValueError: If a limit is too low, an option needs another one, or the engine is not known.
     """
     if needless := needless_sandbox_options(arguments):
         raise SandboxError(needless)
@@ -173,6 +173,10 @@ def _executor_options(arguments: argparse.Namespace, store: TrustStore) -> dict[
         if not arguments.late_checks:
             settings()
             require_sandbox()
+    if arguments.engine is not None and not arguments.late_checks:
+        from ipybox.engine.settings import find_engine
+
+        find_engine(arguments.engine, WritablePlaces(store.workspace))
     memory, cpu_seconds, processes = arguments.memory_limit, arguments.cpu_seconds, arguments.process_limit
     ResourceLimits(memory=memory or None, cpu_seconds=cpu_seconds, processes=processes)
     return options

@@ -199,6 +199,26 @@ OPTIONS = (
         syntax={"type": int},
     ),
     Option(
+        name="engine",
+        help="where code runs: the name of an engine in engines.yaml of your configuration (default: this machine)",
+        commands=Command.SERVE,
+        receiver=Receiver.EXECUTOR,
+        plugin=PluginSetting(
+            "Engine",
+            "Where code runs: the name of an engine in engines.yaml of your configuration, such as slurm; empty for "
+            "this machine",
+            ("plain", "sandbox"),
+        ),
+        syntax={"metavar": "NAME"},
+    ),
+    Option(
+        name="queue_timeout",
+        help="seconds in which the engine must provide a machine (default: 600)",
+        commands=Command.SERVE,
+        receiver=Receiver.EXECUTOR,
+        syntax={"type": seconds, "metavar": "N"},
+    ),
+    Option(
         name="sandbox",
         help="run code inside Anthropic's sandbox-runtime (srt)",
         docker_help="run code inside srt in the container, isolated from the MCP servers and their secrets",

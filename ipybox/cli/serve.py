@@ -59,7 +59,7 @@ async def serve(
     variables = read_env_file(workspace)
     config = ExecutorConfig(
         working_dir=workspace,
-        kernel_env={"PATH": path} | kernel_env({**variables, **os.environ}),
+        kernel_env=({} if "engine" in options else {"PATH": path}) | kernel_env({**variables, **os.environ}),
         variables=variables,
         **options,
     )

@@ -3,6 +3,8 @@
     executor          the class for applications: start, execute, stream, cancel, reset, stop
     sync              the same class for code without an event loop
     config            the options, and values derived from them
+    parameters        the options as parameters of these classes
+    server_options    checks the options of kernels of a Jupyter server
     lifecycle         the kernel of an executor, from its start to its stop
     cell_runner       runs cells, one at a time, with approvals, notices and the audit log
     shared_runtime    the gateway and the tool server that an executor shares with its siblings

@@ -145,12 +145,12 @@ class CellRunner:
                     return await self._run_in_kernel(cell, record)
                 except ExecutionError as exc:
                     self._kernel.check_running()
-                    output = self._noticed(exc.output, cell, str(exc))
-                    raise CodeExecutionError(self._describe(exc), output, exc.raised) from None
+                    output = await self._noticed(exc.output, cell, str(exc))
+                    raise CodeExecutionError(await self._describe(exc), output, exc.raised) from None
                 except ExecutionTimeoutError as exc:
                     self._kernel.check_running()
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
-                    output = self._noticed(exc.output, cell)
+                    output = await self._noticed(exc.output, cell)
                     record.lost_state = self._expect_restarted_kernel(cell)
                     output = replace(output, kernel_restarted=record.lost_state or output.kernel_restarted)
                     raise error(str(exc), output) from None
@@ -172,13 +172,13 @@ class CellRunner:
             self._kernel.check_running()
             self._deadline = deadline
             try:
-                client = await _within(deadline, self._kernel.surviving_kernel())
+                client = await self._within(deadline, self._kernel.surviving_kernel())
                 self._kernel_id = client.kernel_id
                 with self._kernel.gateway.measure_cell(self._kernel_id, deadline.expire):
                     reply = await client.read(name, deadline)
             except ExecutionError as exc:
                 self._kernel.check_running()
-                raise CodeExecutionError(self._describe(exc), raised=exc.raised) from None
+                raise CodeExecutionError(await self._describe(exc), raised=exc.raised) from None
             except TimeoutError as exc:
                 if deadline.reason is not CANCELLED:
                     raise
@@ -198,7 +198,7 @@ class CellRunner:
         self._kernel_id = client.kernel_id
         with self._kernel.gateway.measure_cell(self._kernel_id, cell.deadline.expire):
             output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
-        result = replace(self._noticed(output, cell), cell=record.executed)
+        result = replace(await self._noticed(output, cell), cell=record.executed)
         record.succeed(result)
         return result
 
@@ -209,7 +209,7 @@ class CellRunner:
             CodeExecutionError: If there is no kernel, and a new one can't be started.
             TimeoutError: At the deadline; the replacement of the kernel goes on.
         """
-        client = await _within(deadline, self._kernel.ensure_kernel())
+        client = await self._within(deadline, self._kernel.ensure_kernel())
         expected = self._kernel.expected_kernel_id
         if client.kernel_id != expected:
             self._recorder.session("restart")
@@ -230,14 +230,14 @@ class CellRunner:
         self._kernel.expected_kernel_id = client.kernel_id
         return True
 
-    def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
+    async def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
         """Returns the output with all notices: the session's, those about the output, and explanations of denials.
 
         The session's notices then count as reported.
         """
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
-        explained = self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
+        explained = await self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
         self._recorder.denied("sandbox", explained)
         notices = [*self._kernel.notices, *output.notices, *explained]
         restarted = any(notice.startswith(STATE_LOST) for notice in self._kernel.notices)
@@ -247,26 +247,30 @@ class CellRunner:
             output.text, output.images, output.image_data, output.files, notices, output.outputs, restarted
         )
 
-    def _describe(self, exc: ExecutionError) -> str:
-        """Returns the message of an error; if a limit ended the kernel, the message names the limit."""
-        if isinstance(exc, KernelDiedError) and self._kernel_id in self._kernel.gateway.exceeded:
+    async def _describe(self, exc: ExecutionError) -> str:
+        """Returns the message of an error. If a limit or the loss of a node ended the kernel, the message says so."""
+        if not isinstance(exc, KernelDiedError):
+            return str(exc)
+        if self._kernel_id in self._kernel.gateway.exceeded:
             exceeded = self._kernel.gateway.exceeded.pop(self._kernel_id)
             self._recorder.denied("limit", [exceeded])
             return exceeded
-        return str(exc)
+        loss = await self._kernel.gateway.loss()
+        return str(exc) if loss is None else f"{exc}: {loss}"
 
+    async def _within(self, deadline: Deadline, kernel: "Awaitable[KernelClient]") -> "KernelClient":
+        """Returns a kernel that can run code.
 
-async def _within(deadline: Deadline, kernel: "Awaitable[KernelClient]") -> "KernelClient":
-    """Returns a kernel that can run code.
-
-    Raises:
-        TimeoutError: At the deadline, also if the execution was cancelled.
-    """
-    try:
-        async with deadline.limit():
-            client = await kernel
-    except TimeoutError:
-        raise deadline.not_begun("it had not begun, as the kernel was not ready") from None
-    if deadline.reason is CANCELLED:
-        raise TimeoutError(f"{CANCELLED}: it had not begun")
-    return client
+        Raises:
+            TimeoutError: At the deadline, also if the execution was cancelled.
+        """
+        try:
+            async with deadline.limit():
+                client = await kernel
+        except TimeoutError:
+            waits_for = self._kernel.waits_for
+            suffix = f": it waits for {waits_for}" if waits_for else ""
+            raise deadline.not_begun(f"it had not begun, as the kernel was not ready{suffix}") from None
+        if deadline.reason is CANCELLED:
+            raise TimeoutError(f"{CANCELLED}: it had not begun")
+        return client

@@ -4,13 +4,12 @@
 (`cli.option_table`) make an `ExecutorConfig`. An executor, its siblings and their `SharedRuntime` share one.
 """
 
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ipybox.code_exec.server_options import server_of
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
@@ -24,19 +23,11 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
     from ipybox.audit.notebook.history import SessionHistory
     from ipybox.audit.redaction import Redactor
+    from ipybox.engine.settings import Engine
     from ipybox.support.endpoint import Endpoint
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
     from ipybox.tool_exec.functions.function_tools import FunctionTools
-
-_Options = ParamSpec("_Options")
-_Instance = TypeVar("_Instance")
-
-#: Parameters that only ipybox 0.9 has, and what to do instead. None is ignored.
-_RETIRED = {
-    "approve_tool_calls": "without a policy and an approver, `execute` accepts all tool calls; pass approver=... to "
-    "decide on each. For `stream`, pass approval_policy=ApprovalPolicy('default: allow')",
-}
 
 
 @dataclass(frozen=True)
@@ -53,6 +44,11 @@ class ExecutorConfig:
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
         connect_timeout: Seconds in which an MCP server must start and answer.
         kernel_init_timeout: Seconds in which a new kernel must start and answer.
+        engine: Where kernels run: the command of an engine as a list of a program and its arguments, which runs
+            `python -m ipybox.node` on another machine, such as `srun`, or the name of an engine in the user's
+            `engines.yaml` (`docs/engines.md`). By default, on this machine. With an engine, this process imports no
+            module from the working directory from the first start on, and calls of tools need a seal.
+        queue_timeout: Seconds in which an engine must provide a node.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. From the first start on, this process
             imports no module from places that code can write, such as the working directory.
         sandbox_config: A settings file for the sandbox, in the format of srt, or the name of a profile: `default` or
@@ -108,9 +104,9 @@ class ExecutorConfig:
         PolicyError: If the policy can't be read or is wrong.
         TypeError: If the approver is not a function, or `tools` not a list.
         ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
-            `require_shell_escape` is set without `approve_shell_cmds`, `kernel_init_timeout` is not positive,
-            `preload` names no module, the URL or token of a Jupyter server is not possible, or an option does not apply
-            to kernels there.
+            `require_shell_escape` is set without `approve_shell_cmds`, a timeout is not positive, `preload` names no
+            module, the URL or token of a Jupyter server is not possible, or an option does not apply to kernels there
+            or to those of an engine.
     """
 
     tool_server_host: str = "localhost"
@@ -123,6 +119,8 @@ class ExecutorConfig:
     approval_timeout: float | None = 60
     connect_timeout: float = 30
     kernel_init_timeout: float = KERNEL_INIT_TIMEOUT
+    engine: Sequence[str] | str | None = None
+    queue_timeout: float = 600
     sandbox: bool = False
     sandbox_config: SandboxConfig | None = None
     log_level: str = "WARNING"
@@ -150,10 +148,13 @@ class ExecutorConfig:
     def __post_init__(self) -> None:
         self._check_types()
         check_init_timeout(self.kernel_init_timeout)
+        check_seconds("queue_timeout", self.queue_timeout)
         if self.approval_timeout is not None:
             check_seconds("approval_timeout", self.approval_timeout, ", or None for no limit")
         if self.require_shell_escape and not self.approve_shell_cmds:
             raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
+        if self.engine is not None and self.kernel_gateway_port is not None:
+            raise ValueError("kernel_gateway_port can't be used with an engine: its gateway runs on another machine")
         # These depend on the current directory and on files, so they are read when the executor is created.
         _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions, self.server
 
@@ -183,8 +184,12 @@ class ExecutorConfig:
 
     @property
     def untrusted_root(self) -> Path | None:
-        """The workspace if code there is not trusted, so links are not followed, and calls need a seal; else None."""
-        return self.workspace if self.sandbox or self.gateway_url is not None else None
+        """The workspace, if code is confined to it or runs on another machine; None otherwise.
+
+        Then links in it are not followed, and calls of tools need a seal.
+        """
+        remote = self.engine is not None or self.gateway_url is not None
+        return self.workspace if self.sandbox or remote else None
 
     @cached_property
     def server(self) -> "Endpoint | None":
@@ -195,6 +200,19 @@ class ExecutorConfig:
             ValueError: If its URL or token is not possible, or an option does not apply to its kernels.
         """
         return server_of(self)
+
+    @cached_property
+    def known_engine(self) -> "Engine | None":
+        """The engine, whose name is looked up once; None for this machine.
+
+        Raises:
+            TypeError, ValueError: If there is no such engine.
+        """
+        if self.engine is None:
+            return None
+        from ipybox.engine.settings import find_engine
+
+        return find_engine(self.engine, self.writable_places)
 
     @cached_property
     def images(self) -> Path:
@@ -223,12 +241,12 @@ class ExecutorConfig:
 
     @cached_property
     def limits(self) -> ResourceLimits:
-        """The resource limits of the kernels.
+        """The resource limits of the kernels. With an engine, the node adds the default memory limit of a sandbox.
 
         Raises:
             ValueError: If a limit is so low that no kernel can run.
         """
-        by_default = self.sandbox and self.memory_limit is None
+        by_default = self.sandbox and self.memory_limit is None and self.engine is None
         return ResourceLimits(
             memory=default_memory_limit() if by_default else self.memory_limit or None,
             cpu_seconds=self.cpu_seconds,
@@ -243,7 +261,7 @@ class ExecutorConfig:
     @property
     def writable_places(self) -> WritablePlaces:
         """The places that code can write, and whose content the application does not trust."""
-        return WritablePlaces(self.workspace, self.settings)
+        return WritablePlaces(self.workspace, self.settings, remote=self.engine is not None)
 
     @cached_property
     def policy(self) -> "ApprovalPolicy | None":
@@ -310,40 +328,3 @@ class ExecutorConfig:
         """Variables of the kernel, and the token of the server, by their names."""
         token = {} if self.gateway_token is None else {"GATEWAY_TOKEN": self.gateway_token}
         return {**(self.kernel_env or {}), **token}
-
-
-def accepts_options(
-    config: Callable[_Options, ExecutorConfig],
-) -> Callable[[Callable[[_Instance, ExecutorConfig], None]], Callable[Concatenate[_Instance, _Options], None]]:
-    """Returns a decorator for an `__init__`, which gets an `ExecutorConfig`: its callers give the fields instead."""
-
-    options = inspect.signature(config)
-
-    def decorate(
-        init: Callable[[_Instance, ExecutorConfig], None],
-    ) -> Callable[Concatenate[_Instance, _Options], None]:
-        @wraps(init)
-        def accept(self: _Instance, *args: _Options.args, **kwargs: _Options.kwargs) -> None:
-            _check_call(f"{type(self).__name__}()", options, len(args), kwargs)
-            init(self, config(*args, **kwargs))
-
-        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        shown: Any = accept
-        shown.__signature__ = options.replace(parameters=[this, *options.parameters.values()], return_annotation=None)
-        shown.__doc__ = config.__doc__
-        return accept
-
-    return decorate
-
-
-def _check_call(function: str, options: inspect.Signature, given: int, names: Iterable[str]) -> None:
-    """Raises a TypeError that says what to do instead, for calls as ipybox 0.9 accepts them."""
-    by_position = [each.name for each in options.parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
-    if given > len(by_position):
-        raise TypeError(
-            f"{function} accepts {len(by_position)} positional arguments, up to {by_position[-1]}, but got {given}: "
-            "pass the others by name, as in working_dir=..."
-        )
-    for name in names:
-        if name in _RETIRED:
-            raise TypeError(f"{function} has no parameter {name!r} anymore: {_RETIRED[name]}")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner, encode_inputs
 from ipybox.code_exec.cell_stream import stream_cell
-from ipybox.code_exec.config import ExecutorConfig, accepts_options
+from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.default_approvers import accept_call, reject_call
 from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
@@ -84,7 +85,7 @@ class CodeExecutor:
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
-        self._presence = Presence(self._kernel, recorder, confined=config.sandbox)
+        self._presence = Presence(self._kernel, recorder, confined=config.untrusted_root is not None)
 
     @property
     def name(self) -> str | None:

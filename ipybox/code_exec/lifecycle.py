@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.shared_runtime import SharedRuntime
+from ipybox.code_exec.shared_runtime import Gateway, SharedRuntime
 from ipybox.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.tasks import TaskSet
@@ -53,7 +53,7 @@ class KernelLifecycle:
         self._lock = asyncio.Lock()
         self._reset_mcp_servers: Callable[[], Awaitable[None]] | None = None
         #: The gateway that runs, or last ran, this executor's kernel.
-        self.gateway = runtime.gateway
+        self.gateway: Gateway = runtime.gateway
         self.client: KernelClient | None = None
         #: The cells of people who are connected to the kernel.
         self.client_cells = ClientCells()
@@ -71,6 +71,11 @@ class KernelLifecycle:
     def running(self) -> bool:
         """Whether the executor was started, and not stopped."""
         return self._state is _State.STARTED
+
+    @property
+    def waits_for(self) -> str:
+        """What the start of a gateway waits for, such as a scheduler; empty if it is not known."""
+        return self._runtime.gateway.waits_for
 
     def check_running(self) -> None:
         """Checks that the executor was started, and not stopped.

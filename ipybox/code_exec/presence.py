@@ -20,7 +20,7 @@ class Presence:
     Args:
         kernel: The kernel, and the notices of its session, which the next result has.
         recorder: Records what the session does.
-        confined: Whether the kernel runs in a sandbox.
+        confined: Whether the kernel runs in a sandbox, or on another machine.
     """
 
     def __init__(self, kernel: KernelLifecycle, recorder: "SessionRecorder", *, confined: bool):

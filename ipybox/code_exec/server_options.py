@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 #: Options for kernels of a Jupyter server.
 SERVER_OPTIONS = ("gateway_token", "gateway_ca", "kernel_name", "kernel_id")
 
-#: Options that confine, limit or change the process of this machine that otherwise runs the kernels.
+#: Options that confine, limit, change or move the process that otherwise runs the kernels.
 LOCAL_OPTIONS = (
     "sandbox",
     "sandbox_config",
@@ -23,6 +23,8 @@ LOCAL_OPTIONS = (
     "display_data",
     "kernel_gateway_port",
     "preload",
+    "engine",
+    "queue_timeout",
 )
 
 

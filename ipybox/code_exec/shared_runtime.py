@@ -10,7 +10,7 @@ import socket
 from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.guest.protocol import APPROVE_COMMANDS, DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
@@ -20,11 +20,17 @@ from ipybox.support.gc_pause import gc_paused
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
+    from ipybox.engine.gateway import EngineGateway
+    from ipybox.engine.settings import Engine
     from ipybox.jupyter_engine.gateway import JupyterGateway
     from ipybox.kernel_mgr.remote_kernel import RemoteKernel
     from ipybox.support.endpoint import Endpoint
     from ipybox.tool_exec.functions.function_tools import FunctionTools
     from ipybox.tool_exec.server import ToolServer
+
+
+#: A gateway on this machine, where an engine runs it, or of a Jupyter server.
+Gateway: TypeAlias = "KernelGateway | EngineGateway | JupyterGateway"
 
 
 class SharedRuntime:
@@ -68,9 +74,7 @@ class SharedRuntime:
         assert self._tool_server is not None
         return self._tool_server
 
-    def new_kernel(
-        self, gateway: "KernelGateway | JupyterGateway", caller: ToolCaller, *, first: bool
-    ) -> "RemoteKernel":
+    def new_kernel(self, gateway: "Gateway", caller: ToolCaller, *, first: bool) -> "RemoteKernel":
         """Returns a kernel of the gateway for an executor; the gateway does not create it yet.
 
         Args:
@@ -80,7 +84,10 @@ class SharedRuntime:
         """
         from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 
-        if not isinstance(gateway, KernelGateway):
+        if self._config.server is not None:
+            from ipybox.jupyter_engine.gateway import JupyterGateway
+
+            assert isinstance(gateway, JupyterGateway)
             return gateway.kernel(caller.token, adopt=first and caller is self._first)
         # The gateway has the variables of the first executor's kernel.
         env = None if caller is self._first else {TOKEN_VARIABLE: caller.token}
@@ -89,13 +96,17 @@ class SharedRuntime:
     async def prepare(self) -> None:
         """Starts the gateway process and its first kernel in the background, which saves time later.
 
+        An engine starts later: a scheduler's job should not wait for a first cell. A Jupyter server runs already.
+
         Raises:
             OSError, SandboxError: If the process can't be started.
         """
         async with self._entrance:
+            if self._config.known_engine is not None or self._config.server is not None:
+                return
             if self._users == 0 and self.gateway.port is None and not self.gateway.spawned:
-                self.gateway = self._new_gateway()
-                await self.gateway.spawn()
+                self.gateway = gateway = self._local_gateway()
+                await gateway.spawn()
 
     async def discard(self) -> None:
         """Stops the gateway that `prepare` started, if no executor uses it."""
@@ -103,12 +114,12 @@ class SharedRuntime:
             if self._users == 0:
                 await self._stop_gateway()
 
-    async def kill_gateway(self, gateway: "KernelGateway | JupyterGateway") -> None:
+    async def kill_gateway(self, gateway: "Gateway") -> None:
         """Kills a gateway that does not answer."""
         async with self._gateway_lock:
             await gateway.stop(timeout=0)
 
-    async def replace_gateway(self, lost: "KernelGateway | JupyterGateway") -> None:
+    async def replace_gateway(self, lost: "Gateway") -> None:
         """Starts a new gateway in place of a lost one, unless another executor already did.
 
         Raises:
@@ -142,15 +153,40 @@ class SharedRuntime:
         async with self._gateway_lock:
             await self.gateway.stop()
 
-    def _new_gateway(self) -> "KernelGateway | JupyterGateway":
+    def _new_gateway(self) -> "Gateway":
         config = self._config
         if config.server is not None:
             return self._jupyter_gateway(config.server)
+        if config.known_engine is not None:
+            return self._engine_gateway(config.known_engine)
+        return self._local_gateway()
+
+    def _engine_gateway(self, engine: "Engine") -> "EngineGateway":
+        from ipybox.engine.gateway import EngineGateway, NodeConfig
+
+        config = self._config
+        node = NodeConfig(
+            workspace=config.workspace,
+            env=self._kernels_env(),
+            sandbox=config.settings,
+            limits=config.limits,
+            default_memory=config.sandbox and config.memory_limit is None,
+            log_level=config.log_level,
+            preload=config.preload,
+        )
+        return EngineGateway(engine, node, config.queue_timeout, self._accept_kernel_connection)
+
+    def _kernels_env(self) -> dict[str, str]:
+        config = self._config
         env = {TOKEN_VARIABLE: self._first.token, **(config.kernel_env or {})}
         if config.display_data:
             env[DISPLAY_DATA_VARIABLE] = "1"
         if config.approve_shell_cmds:
             env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
+        return env
+
+    def _local_gateway(self) -> KernelGateway:
+        config = self._config
         return KernelGateway(
             config.kernel_gateway_host,
             config.kernel_gateway_port,
@@ -158,7 +194,7 @@ class SharedRuntime:
             sandbox_config=config.settings or config.sandbox_config,
             allowed_domains=config.allowed_domains,
             log_level=config.log_level,
-            env=env,
+            env=self._kernels_env(),
             working_dir=None if config.working_dir is None else Path(config.working_dir),
             on_tool_connection=self._accept_kernel_connection,
             limits=config.limits,
@@ -185,6 +221,8 @@ class SharedRuntime:
         from ipybox.tool_exec.server import ToolServer
 
         config = self._config
+        # Without a sandbox, pip may run code of packages on this machine. Code on another one must not cause that.
+        unconfined_node = config.engine is not None and not config.sandbox
         return ToolServer(
             config.tool_server_host,
             config.tool_server_port,
@@ -193,7 +231,7 @@ class SharedRuntime:
             connect_timeout=config.connect_timeout,
             sealed_workspace=config.untrusted_root,
             caller=self._first,
-            install=self._install_package if config.server is None else None,
+            install=None if config.server is not None or unconfined_node else self._install_package,
             places=config.writable_places,
             variables=config.placeholder_values,
             functions=config.functions,

@@ -41,6 +41,8 @@ class JupyterGateway:
     #: What only a gateway process of this machine has.
     port: int | None = None
     spawned = False
+    #: What the start waits for, if it is known, as with an engine; here it never is.
+    waits_for = ""
 
     def __init__(
         self,
@@ -107,9 +109,6 @@ class JupyterGateway:
             raise GatewayError(f"the Jupyter server has no kernel named {self._kernel_name!r}: it has {known}")
         self.running = True
 
-    async def spawn(self) -> None:
-        """Does nothing: the server runs already."""
-
     async def stop(self, timeout: float = 0) -> None:
         """Notes that the server is not used anymore. Each `KernelClient` has ended its kernel."""
         self.running = False
@@ -119,9 +118,13 @@ class JupyterGateway:
         """Does nothing: limits are those of the server."""
         yield
 
-    def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
+    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
         """Returns no explanations: there is no sandbox."""
         return []
+
+    async def loss(self) -> str | None:
+        """Returns why the server is lost, if it is known, as with an engine; None here."""
+        return None
 
     def _note(self, notice: str) -> None:
         if notice not in self.notices:

@@ -90,6 +90,8 @@ class KernelGateway:
             raise ValueError("allowed_domains is given, but the sandbox is off: pass sandbox=True")
         #: The sandbox settings; None without a sandbox.
         self.sandbox_settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
+        #: What the start waits for, if it is known, as with an engine; here it never is.
+        self.waits_for = ""
         self.host = host
         self.port = port
         self.token: str | None = None
@@ -233,7 +235,7 @@ class KernelGateway:
                 self._watch.end_cell(kernel_id)
             self._cells[kernel_id] = None
 
-    def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
+    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
         """Returns explanations of denials by a limit or the sandbox in a cell's output, and the settings that allow it.
 
         Errors in `tool_texts`, the results of MCP tools, don't come from this sandbox.
@@ -251,6 +253,10 @@ class KernelGateway:
 
             lines += explain_denials(text, self._policy, tool_texts)
         return lines
+
+    async def loss(self) -> str | None:
+        """Returns why the gateway has ended, if it is known, as with an engine; None here."""
+        return None
 
     def _publish(self, listener: socket.socket) -> None:
         """Creates a token and publishes it for clients, which may connect from now on."""

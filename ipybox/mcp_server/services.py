@@ -76,8 +76,11 @@ class WorkspaceServices:
             await self.sessions.prepare()
 
     def start(self) -> None:
-        """Starts the default session in the background; in a workspace without an audit log, the first call does."""
-        if self._used:
+        """Starts the default session in the background; in a workspace without an audit log, the first call does.
+
+        With an engine, the first call does, too: a job should not wait for a call.
+        """
+        if self._used and self.config.engine is None:
             self.sessions.start()
 
     @property

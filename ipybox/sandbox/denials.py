@@ -30,7 +30,7 @@ from ipybox.sandbox.policy import SandboxPolicy
 from ipybox.support.printable import printable
 
 #: Characters at the end of the text that are searched, and the maximum lines of errors among them.
-_INSPECTED: Final = 64 * 1024
+INSPECTED: Final = 64 * 1024
 _MOST_LINES: Final = 100
 #: Characters before an error that are searched for the address if the error does not name it.
 _CONTEXT: Final = 4096
@@ -57,22 +57,22 @@ def explain_denials(
             own sandbox, so its settings don't explain their errors.
         macos: Whether it ran on macOS.
     """
-    tail = text[-_INSPECTED:]
-    if not _may_report(tail):
+    tail = text[-INSPECTED:]
+    if not may_report(tail):
         return []
     if "\x1b" in tail:
         tail = _ESCAPES.sub("", tail)
     lines = tail.splitlines()
-    if len(text) > _INSPECTED:
+    if len(text) > INSPECTED:
         del lines[0]  # its start is missing, perhaps in the middle of a path
 
-    of_tools = _lines_with_signs(tool_texts)
+    of_tools = error_lines(tool_texts)
     found: dict[str, str] = {}
     inspected = 0
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number]
         line = line[max(line.find("curl: ("), 0) :]  # its error follows progress numbers on the same line
-        if len(line) > _LONGEST_LINE or not _may_report(line) or _CODE_LINE.match(line):
+        if len(line) > _LONGEST_LINE or not may_report(line) or _CODE_LINE.match(line):
             continue
         inspected += 1
         if inspected > _MOST_LINES:
@@ -91,12 +91,14 @@ def explain_denials(
     return [printable(message) for message in list(found.values())[:_MOST_EXPLANATIONS][::-1]]
 
 
-def _lines_with_signs(texts: Iterable[str]) -> set[str]:
-    lines = (line for text in texts for line in text[-_INSPECTED:].splitlines() if len(line) <= _LONGEST_LINE)
-    return set(islice((line.strip() for line in lines if _may_report(line)), _MOST_LINES))
+def error_lines(texts: Iterable[str]) -> set[str]:
+    """Returns the lines of tools' results that may report a denial: `explain_denials` needs no others."""
+    lines = (line for text in texts for line in text[-INSPECTED:].splitlines() if len(line) <= _LONGEST_LINE)
+    return set(islice((line.strip() for line in lines if may_report(line)), _MOST_LINES))
 
 
-def _may_report(text: str) -> bool:
+def may_report(text: str) -> bool:
+    """Returns whether a text may report a denial; if not, `explain_denials` finds none."""
     lowered = text.lower()
     return any(sign in lowered for sign in _SIGNS)
 

@@ -10,7 +10,7 @@ from ipybox.workspace.names import STATE_DIR, account_home
 
 def state_dir() -> Path:
     """Returns ipybox's directory in the user's state directory (XDG); it may not exist yet."""
-    return _user_directory("XDG_STATE_HOME", "state") / "ipybox"
+    return _user_directory("XDG_STATE_HOME", ".local/state") / "ipybox"
 
 
 def data_dir() -> Path:
@@ -18,16 +18,22 @@ def data_dir() -> Path:
 
     `environments` in it contains the environments of the Claude Code plugins (`plugins/launch/environment.py`).
     """
-    return _user_directory("XDG_DATA_HOME", "share") / "ipybox"
+    return _user_directory("XDG_DATA_HOME", ".local/share") / "ipybox"
+
+
+def config_dir() -> Path:
+    """Returns ipybox's directory in the user's configuration directory (XDG), which ipybox only reads."""
+    return _user_directory("XDG_CONFIG_HOME", ".config") / "ipybox"
 
 
 def _user_directory(variable: str, name: str) -> Path:
+    """Returns a directory of the user: that of the variable, or the one with a name in the home."""
     # The specification ignores relative paths; they would lead to the workspace, and so would a relative HOME.
     directory = Path(os.environ.get(variable, ""))
     home = Path(os.environ.get("HOME", ""))
     if not home.is_absolute():
         home = Path(account_home() or "/")
-    return directory if directory.is_absolute() else home / ".local" / name
+    return directory if directory.is_absolute() else home / name
 
 
 def make_directory(directory: Path, mode: int = 0o700) -> None:

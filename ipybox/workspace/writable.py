@@ -42,12 +42,13 @@ class WritablePlaces:
             repositories that are cloned into it.
         settings: The settings of the sandbox, if there is one: paths in `allow_write` count as well, paths in
             `deny_write` do not.
+        remote: Whether code runs on another machine, which confines it, too, as far as this one is concerned.
     """
 
-    def __init__(self, workspace: Path, settings: "SandboxSettings | None" = None):
+    def __init__(self, workspace: Path, settings: "SandboxSettings | None" = None, *, remote: bool = False):
         self.workspace = workspace
         #: Whether code is confined to these places. Otherwise, files in them that a person names are as good as others.
-        self.confined = settings is not None
+        self.confined = remote or settings is not None
         allowed = () if settings is None else settings.allow_write
         denied = () if settings is None else settings.deny_write
         self._python = tuple(map(str, PYTHON_DIRECTORIES))

@@ -222,9 +222,9 @@ async def test_no_session_dies_for_what_has_left_another_whatever_it_calls_itsel
         assert (await innocent.execute("len(kept)")).text == str(150 << 20)
         if UNATTRIBUTED in gateway.exceeded:
             assert (await client.execute("1")).text == "1"
-            (line,) = gateway.explain("")
+            (line,) = await gateway.explain("")
             assert "processes that had left their kernel, which used" in line
-            assert gateway.explain("") == []
+            assert await gateway.explain("") == []
 
 
 @pytest.mark.parametrize(

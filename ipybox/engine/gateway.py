@@ -1,0 +1,321 @@
+"""The kernel gateway of an engine, in place of `KernelGateway`: it runs where the engine's command puts it.
+
+*Started*: the command starts and greets (`NodeLink`), which may take as long as a scheduler needs to find a node; then
+the node starts the gateway, in its sandbox if there is one. *Stopped*: the link closes, which ends node and kernels.
+The command gets SIGTERM and SIGKILL if it does not end by itself. *Lost*: the command ends, or the node does not
+answer. Then all kernels are lost, and `SharedRuntime` starts the command again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ipybox.engine.link import NodeLink
+from ipybox.engine.process import EngineProcess
+from ipybox.engine.queue import with_limits
+from ipybox.engine.settings import Engine
+from ipybox.errors import GatewayError, SandboxError
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
+from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
+from ipybox.sandbox.settings import SandboxSettings
+from ipybox.support.acceptor import AcceptedSocket
+from ipybox.support.endpoint import Endpoint
+from ipybox.support.printable import printable
+from ipybox.support.safe_directory import open_directory
+from ipybox.support.state import make_ipybox_dir
+from ipybox.workspace.imports import guard_imports
+from ipybox.workspace.names import STATE_DIR
+from ipybox.workspace.programs import host_path
+from ipybox.workspace.writable import WritablePlaces
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two questions what a job waits for.
+QUEUE_INTERVAL = 2.0
+
+#: Seconds in which a node that has greeted must start its gateway.
+START_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig:
+    """What the node starts.
+
+    Attributes:
+        workspace: The working directory of the kernels.
+        env: Environment variables for the kernels.
+        sandbox: The sandbox settings; None without a sandbox.
+        limits: The resource limits.
+        default_memory: Whether the memory limit is half of the node's memory.
+        log_level: Logging level of the gateway.
+        preload: Modules that kernels have imported from their start.
+    """
+
+    workspace: Path
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    sandbox: SandboxSettings | None = None
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
+    default_memory: bool = False
+    log_level: str = "WARNING"
+    preload: Sequence[str] = ()
+
+
+class EngineGateway:
+    """Runs a kernel gateway on the node that an engine's command provides. It has the interface of `KernelGateway`.
+
+    Args:
+        engine: The engine.
+        config: What the node starts.
+        queue_timeout: Seconds in which the command must provide a node.
+        on_tool_connection: Receives each connection of code in a kernel to the tool server.
+    """
+
+    port: None = None
+
+    def __init__(self, engine: Engine, config: NodeConfig, queue_timeout: float, on_tool_connection: AcceptedSocket):
+        self._engine = engine
+        self._config = config
+        self._queue_timeout = queue_timeout
+        self._on_tool_connection = on_tool_connection
+        #: What the start waits for, such as `the scheduler: job 17, PENDING (Resources)`; empty if it is not known.
+        self.waits_for = ""
+        #: The name of the node.
+        self.node = ""
+        #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.
+        self.exceeded: dict[str, str] = {}
+        #: Notices for the session from the node's sandbox.
+        self.notices: Sequence[str] = []
+        self._cells: dict[str, Callable[[str], object]] = {}
+        #: Kernels that ran cells. Messages about others are ignored, so that the node can't fill `exceeded`.
+        self._kernels = {UNATTRIBUTED}
+        self._process: EngineProcess | None = None
+        self._link: NodeLink | None = None
+        self._started = False
+        self._answer: asyncio.Future[Ready | Failed] | None = None
+        self._loss: asyncio.Task[str] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the gateway has started and the node is connected."""
+        return self._started and self._link is not None and not self._link.closed.is_set()
+
+    @property
+    def spawned(self) -> bool:
+        """Whether there is a process that `start` waits for: never, because `start` starts it."""
+        return False
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint for clients in this process."""
+        return Endpoint("kernel-gateway", dial=self.connect)
+
+    async def start(self) -> None:
+        """Starts the command, and returns when the gateway on its node answers requests.
+
+        Raises:
+            RuntimeError: If the gateway was started before.
+            GatewayError: If the command can't be started, or provides no node in time, or the gateway does not start.
+            SandboxError: If the sandbox can't start on the node. Nothing ran without it.
+        """
+        if self._link is not None:
+            raise RuntimeError("the engine's gateway was started before")
+        try:
+            await self._start()
+        except BaseException:
+            await asyncio.shield(self.stop(timeout=0))
+            raise
+
+    async def stop(self, timeout: float = 10) -> None:
+        """Ends the node with all its kernels, and the command.
+
+        Args:
+            timeout: Seconds to wait for the command to end by itself before it is terminated.
+        """
+        self._started = False
+        if self._link is not None:
+            await self._link.close()
+        process, self._process = self._process, None
+        if process is not None:
+            await process.end(timeout)
+        if self._loss is not None:
+            await self._loss
+
+    async def loss(self) -> str | None:
+        """Returns why the node is lost; None if it is not."""
+        return None if self._loss is None or self.running else await asyncio.shield(self._loss)
+
+    def connect(self) -> socket.socket:
+        """Returns a new private connection to the gateway's HTTP server.
+
+        Raises:
+            GatewayError: If the gateway is not running.
+        """
+        if self._link is None:
+            raise GatewayError("the engine's gateway is not running")
+        return self._link.connect()
+
+    @contextlib.contextmanager
+    def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+        """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
+        link = self._link
+        if link is None or not (self._config.limits.any or self._config.default_memory):
+            yield
+            return
+        self._kernels.add(kernel_id)
+        self._cells[kernel_id] = on_cpu_exceeded
+        link.post(CellStarted(kernel=kernel_id))
+        try:
+            yield
+        finally:
+            self._cells.pop(kernel_id, None)
+            link.post(CellEnded(kernel=kernel_id))
+
+    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
+        """Returns explanations of denials, see `KernelGateway.explain`. The node is asked only if there may be some."""
+        lines: list[str] = []
+        if (exceeded := self.exceeded.pop(UNATTRIBUTED, None)) is not None:
+            lines.append(f"A limit was exceeded: {exceeded}.")
+        if self._link is None or not self.running:
+            return lines
+        from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
+
+        tail = text[-INSPECTED - 1 :]
+        of_limit = (self._config.limits.memory is not None or self._config.default_memory) and "MemoryError" in text
+        if of_limit or (self._config.sandbox is not None and may_report(tail)):
+            lines += await self._link.explain(f"{tail}\nMemoryError" if of_limit else tail, error_lines(tool_texts))
+        return lines
+
+    async def _start(self) -> None:
+        places = WritablePlaces(self._config.workspace, self._config.sandbox)
+        guard_imports(places)  # code on the node writes the workspace, too
+        command = with_limits(self._engine.command, self._config.limits)
+        self._process = EngineProcess(command, self._engine.env, host_path(places))
+        self._link = NodeLink(self._take, self._on_tool_connection)
+        await self._link.open(*await self._process.spawn())
+        await self._greeted(self._process, self._link)
+        with self._proof() as proof:
+            self._link.start()
+            self._link.post(self._start_message(proof))
+            answer = await self._answered(self._process, self._link)
+        if isinstance(answer, Failed):
+            raise (SandboxError if answer.kind == "sandbox" else GatewayError)(answer.reason)
+        self.node, self.notices = printable(answer.node), [printable(notice) for notice in answer.notices]
+        self._started = True
+        self._loss = asyncio.create_task(self._watch(self._process, self._link))
+
+    async def _greeted(self, process: EngineProcess, link: NodeLink) -> None:
+        """Waits until the command has provided a node with the right ipybox."""
+        await self._queued(process, link)
+        if link.greeted.is_set():
+            return
+        name = self._engine.name
+        if link.problem is not None:
+            raise GatewayError(f"{name} can't be used: {link.problem}{_printed(link)}{_stderr(process)}")
+        if link.closed.is_set():
+            raise GatewayError(f"{name} provided no node: {await process.last_words()}{_printed(link)}{_hint(process)}")
+        waited = f": it waited for {self.waits_for}" if self.waits_for else ""
+        raise GatewayError(
+            f"{name} provided no node in {self._queue_timeout:g} s (queue_timeout){waited}"
+            f"{_printed(link)}{_stderr(process)}"
+        )
+
+    async def _queued(self, process: EngineProcess, link: NodeLink) -> None:
+        """Waits for a node until the timeout of the queue, and notes what a scheduler waits for."""
+        deadline = asyncio.get_running_loop().time() + self._queue_timeout
+        while (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await _first(min(left, QUEUE_INTERVAL), link.greeted, link.closed)
+            if link.greeted.is_set() or link.closed.is_set():
+                self.waits_for = ""
+                return
+            if (state := await process.queue_state()) and state not in self.waits_for:
+                self.waits_for = f"the scheduler: {state}"
+                logger.warning("%s waits for %s", self._engine.name, self.waits_for)
+
+    async def _answered(self, process: EngineProcess, link: NodeLink) -> Ready | Failed:
+        self._answer = asyncio.get_running_loop().create_future()
+        closed = asyncio.create_task(link.closed.wait())
+        try:
+            await asyncio.wait([self._answer, closed], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closed.cancel()
+        if self._answer.done():
+            return self._answer.result()
+        if link.closed.is_set():
+            raise GatewayError(f"the node ended at its start: {link.problem or await process.last_words()}")
+        raise GatewayError(f"the node did not start its gateway in {START_TIMEOUT:g} s{_stderr(process)}")
+
+    @contextlib.contextmanager
+    def _proof(self) -> Generator[str]:
+        """Puts an empty file in the ipybox directory of the workspace, by which the node recognizes a shared one."""
+        workspace, name = self._config.workspace, f"engine-{secrets.token_hex(8)}"
+        make_ipybox_dir(workspace)
+        with open_directory(workspace / STATE_DIR, untrusted_root=workspace) as directory:
+            directory.write_new(name, b"")
+            try:
+                yield name
+            finally:
+                directory.remove(name)
+
+    def _start_message(self, proof: str) -> Start:
+        config = self._config
+        return Start(
+            workspace=str(config.workspace),
+            proof=proof,
+            env=config.env,
+            sandbox=config.sandbox,
+            limits=config.limits,
+            default_memory=config.default_memory,
+            log_level=config.log_level,
+            preload=list(config.preload),
+        )
+
+    def _take(self, message: FromNode) -> None:
+        match message:
+            case Ready() | Failed() if self._answer is not None and not self._answer.done():
+                self._answer.set_result(message)
+            case Exceeded(kernels=kernels, message=text):
+                known = [each for each in kernels if each in self._kernels and each not in self.exceeded]
+                if known:
+                    logger.warning("node %s: %s", self.node, text)
+                self.exceeded |= dict.fromkeys(known, text)
+            case CPUExceeded(kernel=kernel, message=text) if kernel in self._cells:
+                self._cells[kernel](text)
+            case _:
+                pass
+
+    async def _watch(self, process: EngineProcess, link: NodeLink) -> str:
+        """Waits until the node is lost, and returns why."""
+        await link.closed.wait()
+        reason = link.problem or await process.last_words()
+        if self._started:
+            logger.warning("node %s of %s is lost: %s", self.node, self._engine.name, reason)
+        return f"its node {self.node} is lost: {reason}"
+
+
+async def _first(timeout: float, *events: asyncio.Event) -> None:
+    """Waits until one of the events is set, or for `timeout` seconds."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _printed(link: NodeLink) -> str:
+    return f"\nit printed: {link.noise}" if link.noise and not link.greeted.is_set() else ""
+
+
+def _stderr(process: EngineProcess) -> str:
+    return "".join(f"\n{line}" for line in process.stderr)
+
+
+def _hint(process: EngineProcess) -> str:
+    if any("No module named" in line for line in process.stderr):
+        return "\nInstall ipybox on the node, for the Python that the engine's command names."
+    return ""

@@ -1,0 +1,157 @@
+"""The command of an engine, such as `srun`: its process, from `spawn` to `end`."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from shutil import which
+
+from ipybox.engine.queue import job_state, queued_job
+from ipybox.errors import GatewayError
+from ipybox.support.inherited import BASIC, inherited
+from ipybox.support.printable import printable
+from ipybox.support.process_group import signal_group
+from ipybox.support.tasks import TaskSet
+
+logger = logging.getLogger(__name__)
+
+#: Variables that the clients of schedulers read. All others stay here, as `srun` would pass them on to the node.
+VARIABLES = (
+    *(name for name in BASIC if name != "TMPDIR"),
+    *("SSH_AUTH_SOCK", "KRB5CCNAME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "NOMAD_ADDR"),
+)
+SLURM_PREFIX = "SLURM_"
+
+#: Lines of stderr that are kept for error messages, and characters of one line.
+STDERR_LINES = 20
+LINE_LENGTH = 500
+
+#: Seconds for the process to end after SIGTERM.
+TERMINATE_GRACE = 2.0
+
+#: Seconds in which the exit status and the last lines of stderr arrive once the pipes have closed.
+LAST_WORDS = 1.0
+
+
+class EngineProcess:
+    """Runs one command, whose standard input and output carry the connection to the node.
+
+    Args:
+        command: The program and its arguments.
+        variables: Names of variables that the command gets in addition to `VARIABLES`.
+        path: Where to search the program.
+    """
+
+    def __init__(self, command: Sequence[str], variables: Sequence[str], path: str):
+        self._command = tuple(command)
+        self._variables = tuple(variables)
+        self._path = path
+        self._process: asyncio.subprocess.Process | None = None
+        self._stderr_transport: asyncio.ReadTransport | None = None
+        self._tasks = TaskSet()
+        #: The last lines of stderr.
+        self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
+
+    async def spawn(self) -> tuple[int, int]:
+        """Starts the process; returns descriptors to read its output and to write its input, which the caller owns.
+
+        Raises:
+            GatewayError: If the program can't be started.
+        """
+        program = which(self._command[0], path=self._path)
+        if program is None:
+            raise GatewayError(
+                f"the engine's command was not found: {self._command[0]}: install it, or correct the engine's command"
+            )
+        stdin, to_process = os.pipe()
+        from_process, stdout = os.pipe()
+        read_end, stderr = os.pipe()
+        try:
+            await self._read_from(read_end)
+            self._process = await asyncio.create_subprocess_exec(
+                os.path.abspath(program),
+                *self._command[1:],
+                env=self._environment(),
+                cwd="/",  # srun starts the node there, too; and nothing of the workspace is a program or an option file
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            os.close(to_process)
+            os.close(from_process)
+            raise GatewayError(f"the engine's command can't be started: {self._command[0]}: {exc.strerror}") from exc
+        finally:
+            for fd in (stdin, stdout, stderr):
+                os.close(fd)
+        return from_process, to_process
+
+    async def queue_state(self) -> str:
+        """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
+        if (job := queued_job(self.stderr)) is None:
+            return ""
+        state = await job_state(self._command, job, self._path, self._environment())
+        return f"job {job}, {state}" if state else f"job {job}"
+
+    async def last_words(self) -> str:
+        """Returns how the process ended and the last lines of its stderr, once they have come."""
+        assert self._process is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS):
+                await self._process.wait()
+                await self._tasks.wait(LAST_WORDS)
+        lines = "".join(f"\n{line}" for line in self.stderr)
+        return f"the engine's command {_fate(self._process.returncode)}{':' if lines else ''}{lines}"
+
+    async def end(self, timeout: float) -> None:
+        """Ends the process, whose input has been closed, with its whole group.
+
+        Args:
+            timeout: Seconds to wait for the process to end by itself before it is terminated.
+        """
+        if self._process is not None:
+            for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._process.wait()
+                    break
+                signal_group(self._process.pid, next_signal)
+            signal_group(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+        await self._tasks.cancel()
+        if self._stderr_transport is not None:
+            self._stderr_transport.close()
+
+    async def _read_from(self, read_end: int) -> None:
+        reader = asyncio.StreamReader()
+        self._stderr_transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
+        )
+        self._tasks.start(self._read_stderr(reader))
+
+    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
+        partial = ""
+        while chunk := await stderr.read(65536):
+            *lines, partial = (partial + printable(chunk.decode(errors="replace"), lines=True)).split("\n")
+            self._keep(lines)
+            partial = partial[-LINE_LENGTH:]
+        self._keep([partial] if partial else [])
+
+    def _keep(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.stderr.append(line[:LINE_LENGTH])
+            logger.debug("engine: %s", line)
+
+    def _environment(self) -> Mapping[str, str]:
+        slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
+        return inherited((*VARIABLES, *self._variables)) | slurm
+
+
+def _fate(status: int | None) -> str:
+    if status is None:
+        return "closed its output"
+    return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
