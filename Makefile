@@ -57,7 +57,7 @@ clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp
 cluster: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
 	tests/cluster/cluster.sh up
-	$(PYTEST) tests/cluster $(ARGS); status=$$?; tests/cluster/cluster.sh down; exit $$status
+	$(PYTEST) -m cluster tests/cluster tests/engine $(ARGS); status=$$?; tests/cluster/cluster.sh down; exit $$status
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp

@@ -37,6 +37,7 @@ FOLDERS = {
     "code_exec/test_lifecycle.py": ("slow",),
     "conformance": ("slow",),
     "docker": ("docker",),
+    "engine/test_relayed.py": ("cluster",),
     "faults": ("slow",),
     "faults/test_executor.py": ("slow", "python"),
     "faults/test_model.py": ("slow", "fuzz"),
