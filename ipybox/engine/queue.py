@@ -74,8 +74,9 @@ async def job_state(command: Sequence[str], job: str, path: str, env: Mapping[st
         if process.returncode is None:
             process.kill()
             await process.wait()
-    state, _, reason = printable(answer[:MAX_STATE].decode(errors="replace")).strip().partition(" ")
-    return f"{state} ({reason.strip()})" if reason else state
+    # squeue fills its columns with spaces.
+    state, *reason = printable(" ".join(answer[:MAX_STATE].decode(errors="replace").split())).split(" ")
+    return f"{state} ({' '.join(reason)})" if reason else state
 
 
 def _srun(command: Sequence[str]) -> int | None:
