@@ -84,10 +84,9 @@ class KernelGateway:
         prespawn: bool = False,
         preload: Sequence[str] = (),
     ):
-        if sandbox_config is not None and not sandbox:
-            raise ValueError("sandbox_config is given, but the sandbox is off: pass sandbox=True")
-        if allowed_domains and not sandbox:
-            raise ValueError("allowed_domains is given, but the sandbox is off: pass sandbox=True")
+        for name, value in {"sandbox_config": sandbox_config, "allowed_domains": allowed_domains or None}.items():
+            if value is not None and not sandbox:
+                raise ValueError(f"{name} is given, but the sandbox is off: pass sandbox=True")
         #: The sandbox settings; None without a sandbox.
         self.sandbox_settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
         #: What the start waits for, if it is known, as with an engine; here it never is.

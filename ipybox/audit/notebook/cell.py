@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CellError:
+class RecordedError:
     """Why a cell failed: the exception of its code, or an error of ipybox."""
 
     name: str
@@ -37,7 +37,7 @@ class ExecutedCell:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     tool_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     outputs: tuple[Stream | Display, ...] = ()
-    error: CellError | None = None
+    error: RecordedError | None = None
 
     def to_notebook(self) -> "NotebookNode":
         """Returns a notebook with this cell."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import nbformat
 
-from ipybox.audit.notebook.cell import CellError, ExecutedCell, Note
+from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
 from ipybox.kernel_mgr.outputs import Display, Result, Stream
 from ipybox.support.printable import printable
 
@@ -90,7 +90,7 @@ def _output(output: Stream | Display, number: int) -> dict[str, Any]:
     return {"output_type": "display_data", **display}
 
 
-def _error(error: CellError | None) -> list[dict[str, Any]]:
+def _error(error: RecordedError | None) -> list[dict[str, Any]]:
     if error is None:
         return []
     lines = _text(error.traceback).split("\n")

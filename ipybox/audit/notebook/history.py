@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ipybox.audit.notebook.cell import CellError, ExecutedCell, Note, note_of
+from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError, note_of
 from ipybox.audit.records import MAX_ARGUMENTS, MAX_OTHER, utc_now
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
 from ipybox.kernel_mgr.execution_output import ExecutionOutput
@@ -162,13 +162,13 @@ class SessionHistory:
         self._bare.append((entry, size))
         self._bytes += size
 
-    def _error(self, exc: BaseException) -> CellError:
+    def _error(self, exc: BaseException) -> RecordedError:
         raised = exc.raised if isinstance(exc, CodeExecutionError | ExecutionTimeoutError) else None
         if raised is None:
             # The task that executes was cancelled, or the consumer of a stream left.
             raised = RaisedException(type(exc).__name__, str(exc) or "the caller left before the end", "")
         name, value, traceback = raised.name, raised.value, raised.traceback or f"{raised.name}: {raised.value}"
-        return CellError(self._text(name), self._text(value, MAX_TEXT), self._text(traceback, MAX_TEXT))
+        return RecordedError(self._text(name), self._text(value, MAX_TEXT), self._text(traceback, MAX_TEXT))
 
     def _text(self, text: str, limit: int = MAX_OTHER) -> str:
         return self._redactor().text(text, limit)

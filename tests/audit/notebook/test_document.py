@@ -6,7 +6,7 @@ from typing import Any, cast
 import nbformat
 import pytest
 
-from ipybox.audit.notebook.cell import CellError, ExecutedCell, Note
+from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
 from ipybox.audit.notebook.document import MAX_DEPTH, code_span, notebook
 from ipybox.kernel_mgr.outputs import Display, Result, Stream
 
@@ -60,7 +60,9 @@ def test_any_form_of_a_display_becomes_a_valid_one(data: dict[str, Any], expecte
 def test_each_output_has_its_type():
     metadata = {"image/png": {"width": float("inf")}}
     outputs = [Stream("stderr", "\ud800"), Display({}, metadata), Result({"text/plain": "1"}, execution_count=-1)]
-    cell = valid(*outputs, error=CellError("E\ud800", "v\ud800", "one\ntwo\ud800"), metadata={"notices": ["\ud800"]})
+    cell = valid(
+        *outputs, error=RecordedError("E\ud800", "v\ud800", "one\ntwo\ud800"), metadata={"notices": ["\ud800"]}
+    )
 
     stream, display, result, error = cell["outputs"]
     assert stream == {"output_type": "stream", "name": "stderr", "text": ["\ufffd"]}
