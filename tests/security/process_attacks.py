@@ -2,7 +2,7 @@
 
 Those that need a target get its id on the host, and a token that is in its command line. Where it is not to be seen,
 all other processes that are get the same: what holds for them holds for the gateway and for what is around it.
-Signals are SIGURG, which does nothing to a process that does not ask for it.
+Signals are SIGURG or SIGWINCH, which do nothing to a process that does not ask for them.
 """
 
 import ctypes
@@ -88,7 +88,7 @@ def kill_group(pid: str, token: str) -> str:
 
 
 def kill_all() -> str:
-    os.kill(-1, signal.SIGURG)
+    os.kill(-1, signal.SIGWINCH)  # it reaches all of the machine, also tests beside this one that wait for no SIGURG
     return "signaled"
 
 

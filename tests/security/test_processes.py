@@ -54,7 +54,8 @@ VICTIM = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
 secret = os.environ["VICTIM_SECRET"]
-signal.signal(signal.SIGURG, lambda *_: os.write(1, b"hit\\n"))
+for number in (signal.SIGURG, signal.SIGWINCH):
+    signal.signal(number, lambda *_: os.write(1, b"hit\\n"))
 os.write(1, b"ready\\n")
 for line in sys.stdin:
     os.write(1, line.encode())
