@@ -128,12 +128,16 @@ class Bridge:
         topic = ("comm-" + self.comm_id).encode()
         kernel.session.send(kernel.iopub_socket, "comm_msg", content, parent=parent, ident=topic, buffers=buffers)
 
-    def flush(self) -> None:
-        """Has the output until now sent before what follows, without waiting for it."""
+    def send_after_output(self, send: Callable[[], object]) -> None:
+        """Has the output until now sent and then `send` called, without waiting for it.
+
+        The thread of IOPub does one after the other: to send from here would come before what it has yet to flush.
+        """
         for stream in (sys.stdout, sys.stderr):
             publisher: Any = getattr(stream, "pub_thread", None)
             if publisher is not None and not stream.closed:
                 publisher.schedule(getattr(stream, "_flush"))  # noqa: B009 - only the streams of ipykernel have it
+        self.kernel.iopub_thread.schedule(send)
 
     # Tool calls, from threads of the user.
 
@@ -145,8 +149,7 @@ class Bridge:
         parts = [view[start : start + PART_BYTES] for start in range(0, len(view), PART_BYTES)] or [view]
         call = Call(os.urandom(16).hex(), parts, on_done)
         self.calls[call.id] = call
-        self.flush()
-        self.transmit(call)
+        self.send_after_output(lambda: self.transmit(call))
         return call
 
     def transmit(self, call: Call) -> None:
@@ -160,7 +163,8 @@ class Bridge:
     def withdraw(self, call: Call) -> None:
         """Forgets a call, and withdraws it if it has no result."""
         if self.calls.pop(call.id, None) is not None and not call.settled:
-            self.send({"op": "withdraw", "id": call.id})
+            # In the way of the call itself, which it must not overtake.
+            self.kernel.iopub_thread.schedule(lambda: self.send({"op": "withdraw", "id": call.id}))
 
     # Orders of the application, on the control thread.
 
