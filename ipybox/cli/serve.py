@@ -57,20 +57,21 @@ async def serve(
 
     mark_own_process()
     variables = read_env_file(workspace)
-    config = ExecutorConfig(
-        working_dir=workspace,
-        kernel_env=({} if "engine" in options else {"PATH": path}) | kernel_env({**variables, **os.environ}),
-        variables=variables,
-        **options,
-    )
+    elsewhere = "engine" in options or "gateway_url" in options
     try:
+        config = ExecutorConfig(
+            working_dir=workspace,
+            kernel_env=({} if elsewhere else {"PATH": path}) | kernel_env({**variables, **os.environ}),
+            variables=variables,
+            **options,
+        )
         server = MCPServer(
             config,
             approve=approve,
             resources=arguments.resources == "always",
             **given_parameters(arguments, Receiver.SERVER),
         )
-    except ValueError as exc:
+    except (OSError, ValueError) as exc:
         sys.exit(f"ipybox: {exc}")
     try:
         if arguments.transport == "http":
