@@ -19,8 +19,8 @@ from ipybox.sandbox.preflight import diagnose
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
 #: `docker`, `claude`, `fuzz`, `soak` and of the suites with an environment of their own (`attach`, `clients`,
-#: `cluster`, `jupyter` and `servers`) is part of `make test`, and so is a new module; `slow` are those that take longest
-#: and do not test a main promise by themselves.
+#: `cluster`, `jupyter` and `servers`) is part of `make test`, and so is a new module; `slow` are those that take
+#: longest and do not test a main promise by themselves.
 FOLDERS = {
     "attach": ("attach",),
     "audit/test_executor.py": ("slow",),
