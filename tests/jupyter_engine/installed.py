@@ -66,6 +66,7 @@ async def ssh_gateway(directory: Path) -> AsyncGenerator[JupyterServer]:
         "GP_REMOTE_USER": "root",
         "GP_UNAUTHORIZED_USERS": "nobody",  # root is one by default
         "GP_RESPONSE_IP": os.environ[SSH_CLIENT],
+        "KERNEL_LAUNCH_TIMEOUT": "50",
         "GP_KERNEL_LOG_DIR": str(directory),
     }
     async with jupyter(directory, python=IPYKERNEL7 / "python", env=env) as running:
