@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from shutil import which
 
+from ipybox.engine import tied
 from ipybox.engine.queue import job_state, queued_job
 from ipybox.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
 from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
 from ipybox.support.tasks import TaskSet
+from ipybox.workspace.programs import interpreter
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +74,11 @@ class EngineProcess:
         try:
             await self._read_from(read_end)
             self._process = await asyncio.create_subprocess_exec(
+                str(interpreter()),
+                "-I",
+                "-S",
+                tied.__file__,
+                str(os.getpid()),
                 os.path.abspath(program),
                 *self._command[1:],
                 env=self._environment(),
@@ -90,9 +97,14 @@ class EngineProcess:
                 os.close(fd)
         return from_process, to_process
 
+    @property
+    def job(self) -> str | None:
+        """The number of the job that waits, or waited; None if it is not known."""
+        return queued_job(self.stderr)
+
     async def queue_state(self) -> str:
         """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
-        if (job := queued_job(self.stderr)) is None:
+        if (job := self.job) is None:
             return ""
         state = await job_state(self._command, job, self._path, self._environment())
         return f"job {job}, {state}" if state else f"job {job}"

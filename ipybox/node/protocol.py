@@ -132,11 +132,13 @@ class Ready(_Message):
 
     Attributes:
         node: The name of the node.
+        job: The number of the scheduler's job that runs the node; empty without a scheduler.
         notices: Notices for the session.
     """
 
     type: Literal["ready"] = "ready"
     node: Annotated[str, StringConstraints(max_length=255)]
+    job: Annotated[str, StringConstraints(pattern=r"^\d{0,18}$")] = ""
     notices: Annotated[list[_Text], Field(max_length=20)]
 
 

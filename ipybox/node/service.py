@@ -5,6 +5,7 @@ at a signal. Then all kernels have ended, too.
 """
 
 import asyncio
+import os
 import signal
 import socket
 from collections import deque
@@ -48,6 +49,9 @@ from ipybox.workspace.names import STATE_DIR
 
 #: Connections of code that wait until the application has a stream for them.
 MAX_WAITING = 256
+
+#: The variable in which Slurm gives a job its number.
+JOB_VARIABLE = "SLURM_JOB_ID"
 
 #: Seconds for the gateway to end by itself, and for the last messages to be written.
 STOP_TIMEOUT = 2.0
@@ -203,7 +207,8 @@ class _Node:
         except (IpyboxError, OSError, ValueError) as exc:
             return Failed(kind="gateway", reason=str(exc))
         self._tasks.start(self._watch_gateway(gateway))
-        return Ready(node=socket.gethostname(), notices=list(gateway.notices))
+        job = os.environ.get(JOB_VARIABLE, "")
+        return Ready(node=socket.gethostname(), job=job if job.isdecimal() else "", notices=list(gateway.notices))
 
     async def _explained(self, question: Explain) -> Explained:
         assert self._gateway is not None
