@@ -3,7 +3,6 @@
 It only connects `SharedRuntime`, `KernelLifecycle` and `CellRunner`. Applications and the MCP server use it.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -15,8 +14,9 @@ from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRou
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.default_approvers import approver_of
-from ipybox.code_exec.file_transfers import file_transfer
+from ipybox.code_exec.file_transfers import download, upload
 from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.code_exec.node_files import read_from_node
 from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ipybox.audit.observer import SessionObserver
     from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
-    from ipybox.workspace.transfer.file_transfer import TransferReport
+    from ipybox.workspace.transfer.file_transfer import Download, TransferReport
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
 
@@ -256,14 +256,9 @@ class CodeExecutor:
             env: As for `execute`.
 
         Raises:
-            AuditError: If the audit log can't be written; the code did not run.
-            CodeExecutionError: If the code raises, or its kernel dies; the message contains the traceback. Tool calls
-                that fail, are rejected or expire raise in the code, which may handle that.
-            ExecutionCancelledError: If it was cancelled by `cancel`.
-            TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
-                running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
-            RuntimeError: If the executor is not running.
-            ValueError, VariableError: As `execute`.
+            CodeExecutionError: As `execute`. Tool calls that fail, are rejected or expire raise in the code, which may
+                handle that.
+            AuditError, ExecutionCancelledError, RuntimeError, TimeoutError, ValueError, VariableError: As `execute`.
         """
         return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env)
 
@@ -309,9 +304,7 @@ class CodeExecutor:
 
         Raises:
             CodeExecutionError: If the kernel has died or was restarted, so its variables are lost.
-            ExecutionCancelledError: If it was cancelled by `cancel`.
-            RuntimeError: If the executor is not running.
-            TimeoutError: If it timed out; the message says what happened to the kernel.
+            ExecutionCancelledError, RuntimeError, TimeoutError: As `execute`.
             ValueError: If the name can't be that of a variable, or the timeout is not positive.
             VariableError: If there is no such variable, or its value can't be sent.
         """
@@ -323,6 +316,7 @@ class CodeExecutor:
         A file is replaced atomically. Files that are copied into an existing directory are added to it, or replace
         files of the same name. Links and the like are omitted, as are names that no code may write, such as `.git` and
         `.env`. At most 64 MiB are copied per call. Can be called at any time, also while code changes these files.
+        On a node that does not share the working directory (`engine`), the copy is there as well.
 
         Args:
             source: A file or directory of the host.
@@ -332,12 +326,13 @@ class CodeExecutor:
             OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
             ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
-        return await asyncio.to_thread(lambda: file_transfer(self._config).copy_in(Path(source), destination))
+        return await upload(self._config, self._kernel, Path(source), destination)
 
     async def download_file(self, source: str | Path, destination: Path | str) -> "TransferReport":
         """Copies a file or directory of the working directory to the host; the result says what was copied.
 
-        Like `upload_file`; `.env` files and `.ipybox` are not copied.
+        Like `upload_file`; `.env` files and `.ipybox` are not copied. From a node that does not share the working
+        directory, its own version is copied, without names that no code may write.
 
         Args:
             source: A file or directory, relative to the working directory.
@@ -347,4 +342,8 @@ class CodeExecutor:
             OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
             ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
-        return await asyncio.to_thread(lambda: file_transfer(self._config).copy_out(source, Path(destination)))
+        return await download(self._config, self._kernel, source, Path(destination))
+
+    async def read_from_node(self, source: str | Path) -> "Download | None":
+        """Returns a file, or a directory as tar, of a node that does not share the working directory; otherwise None."""
+        return await read_from_node(self._config, self._kernel, source)

@@ -60,7 +60,8 @@ def _local_gateway(config: ExecutorConfig, first: ToolCaller, on_tool_connection
 def _engine_gateway(
     config: ExecutorConfig, engine: "Engine", first: ToolCaller, on_tool_connection: AcceptedSocket
 ) -> "EngineGateway":
-    from ipybox.engine.gateway import EngineGateway, NodeConfig
+    from ipybox.engine.gateway import EngineGateway
+    from ipybox.engine.node_config import NodeConfig
 
     node = NodeConfig(
         workspace=config.workspace,

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.gateway_owner import GatewayOwner
@@ -35,6 +36,8 @@ class SharedRuntime:
     def __init__(self, config: ExecutorConfig, first: ToolCaller):
         self._config = config
         self._first = first
+        #: The owners of the gateways of all executors that exist.
+        self._owners = WeakSet[GatewayOwner]()
         self._gateways = self._new_owner(first)
         self._tool_server: ToolServer | None = None
         self._users = 0
@@ -88,7 +91,9 @@ class SharedRuntime:
             return self._tool_server
 
     def _new_owner(self, caller: ToolCaller) -> GatewayOwner:
-        return GatewayOwner(self._config, caller, self._accept_kernel_connection)
+        owner = GatewayOwner(self._config, caller, self._accept_kernel_connection)
+        self._owners.add(owner)
+        return owner
 
     def _new_tool_server(self) -> "ToolServer":
         from ipybox.tool_exec.server import ToolServer
@@ -116,7 +121,9 @@ class SharedRuntime:
 
         # The tool server records the installation.
         installer = PackageInstaller(self._config.workspace, self._config.settings)
-        return await installer.install(specifier, by_code=True)
+        installed = await installer.install(specifier, by_code=True)
+        notices = await asyncio.gather(*(owner.gateway.send_files() for owner in self._owners))
+        return "\n".join([installed, *dict.fromkeys(notice for each in notices for notice in each)])
 
     def _accept_kernel_connection(self, connection: socket.socket) -> None:
         if self._tool_server is None:

@@ -13,20 +13,19 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipybox.engine.job import JobAction, JobEvent
 from ipybox.engine.link import NodeLink
+from ipybox.engine.node_config import NodeConfig
 from ipybox.engine.node_wait import NodeWait, stderr_of
 from ipybox.engine.process import EngineProcess
 from ipybox.engine.queue import with_limits
 from ipybox.engine.settings import Engine
 from ipybox.errors import GatewayError, SandboxError
-from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
-from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
-from ipybox.sandbox.settings import SandboxSettings
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
+from ipybox.node.platform import platform_name
+from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.printable import printable
@@ -37,33 +36,24 @@ from ipybox.workspace.names import STATE_DIR
 from ipybox.workspace.programs import host_path
 from ipybox.workspace.writable import WritablePlaces
 
+if TYPE_CHECKING:
+    from ipybox.engine.file_sync import FileSync
+    from ipybox.workspace.transfer.file_transfer import Download
+
 logger = logging.getLogger(__name__)
+
+#: Seconds in which files of the node must come back when it stops.
+COLLECT_TIMEOUT = 30.0
 
 #: Seconds in which a node that has greeted must start its gateway.
 START_TIMEOUT = 60.0
 
-
-@dataclass(frozen=True, kw_only=True)
-class NodeConfig:
-    """What the node starts.
-
-    Attributes:
-        workspace: The working directory of the kernels.
-        env: Environment variables for the kernels.
-        sandbox: The sandbox settings; None without a sandbox.
-        limits: The resource limits.
-        default_memory: Whether the memory limit is half of the node's memory.
-        log_level: Logging level of the gateway.
-        preload: Modules that kernels have imported from their start.
-    """
-
-    workspace: Path
-    env: dict[str, str] = field(default_factory=dict[str, str])
-    sandbox: SandboxSettings | None = None
-    limits: ResourceLimits = field(default_factory=ResourceLimits)
-    default_memory: bool = False
-    log_level: str = "WARNING"
-    preload: Sequence[str] = ()
+#: The notice about a workspace that the node does not share.
+NOT_SHARED = (
+    "The workspace is not on the node {node}, where code runs in a directory of its own. Generated packages, saved "
+    "code actions and parsers, toolfiles, images and installed packages are synchronized; upload_file and "
+    "download_file copy other files."
+)
 
 
 class EngineGateway:
@@ -107,6 +97,8 @@ class EngineGateway:
         self._started = False
         self._answer: asyncio.Future[Ready | Failed] | None = None
         self._loss: asyncio.Task[str] | None = None
+        #: The files of a workspace that the node does not share; None if it does.
+        self.files: FileSync | None = None
 
     @property
     def waits_for(self) -> str:
@@ -159,7 +151,13 @@ class EngineGateway:
         Args:
             timeout: Seconds to wait for the command to end by itself before it is terminated.
         """
-        was_running, self._started = self.running, False
+        was_running = self.running
+        if was_running and timeout > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COLLECT_TIMEOUT):
+                    for notice in await self.collect_files():
+                        logger.warning("%s", notice)
+        self._started = False
         if self._link is not None:
             await self._link.close()
         process, self._process = self._process, None
@@ -215,6 +213,23 @@ class EngineGateway:
             lines += await self._link.explain(f"{tail}\nMemoryError" if of_limit else tail, error_lines(tool_texts))
         return lines
 
+    async def send_files(self) -> list[str]:
+        """Sends what has changed in the workspace to a node that does not share it, and returns notices."""
+        return [] if self.files is None or not self.running else await self.files.send()
+
+    async def collect_files(self) -> list[str]:
+        """Brings what has changed on a node that does not share the workspace back, and returns notices."""
+        return [] if self.files is None or not self.running else await self.files.collect()
+
+    async def read_file(self, path: str) -> "Download | None":
+        """Returns a file of a node that does not share the workspace, or a directory as tar; None if it shares it.
+
+        Raises:
+            OSError: If it can't be read.
+            ValueError: If it is too large.
+        """
+        return None if self.files is None or not self.running else await self.files.read(path)
+
     async def _start(self) -> None:
         places = WritablePlaces(self._config.workspace, self._config.sandbox)
         guard_imports(places)  # code on the node writes the workspace, too
@@ -225,7 +240,7 @@ class EngineGateway:
         await self._wait.greeted(self._process, self._link)
         with self._proof() as proof:
             self._link.start()
-            self._link.post(self._start_message(proof))
+            self._link.post(self._config.start_message(proof))
             answer = await self._answered(self._process, self._link)
         if isinstance(answer, Failed):
             raise (SandboxError if answer.kind == "sandbox" else GatewayError)(answer.reason)
@@ -233,6 +248,17 @@ class EngineGateway:
         self._job = answer.job or None
         self._started = True
         self._loss = asyncio.create_task(self._watch(self._process, self._link))
+        if not answer.shared:
+            await self._send_first_files(answer, self._link)
+
+    async def _send_first_files(self, node: Ready, link: NodeLink) -> None:
+        from ipybox.engine.file_sync import FileSync
+
+        here, there, other = platform_name(), printable(node.platform), None
+        if here != there:
+            other = f"it has {there}, and they are for {here}: install them there, in the environment of ipybox"
+        self.files = FileSync(self._config.workspace, link.open_files, link.fail, other_platform=other)
+        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self.files.send()]
 
     async def _answered(self, process: EngineProcess, link: NodeLink) -> Ready | Failed:
         self._answer = asyncio.get_running_loop().create_future()
@@ -261,19 +287,6 @@ class EngineGateway:
                 yield name
             finally:
                 directory.remove(name)
-
-    def _start_message(self, proof: str) -> Start:
-        config = self._config
-        return Start(
-            workspace=str(config.workspace),
-            proof=proof,
-            env=config.env,
-            sandbox=config.sandbox,
-            limits=config.limits,
-            default_memory=config.default_memory,
-            log_level=config.log_level,
-            preload=list(config.preload),
-        )
 
     def _report(self, action: JobAction, **details: Any) -> None:
         if self._job is None and self._process is not None:

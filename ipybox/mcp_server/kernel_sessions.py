@@ -84,13 +84,18 @@ class KernelSessions:
     @property
     def nodes(self) -> Counter[str | None]:
         """How many kernels run on each node; None is this machine."""
-        running = (session.executor for session in self._sessions.values() if session.state == "running")
-        return Counter(executor.status.node for executor in running if executor is not None)
+        return Counter(executor.status.node for executor in self.started)
 
     def waits_for(self, name: str) -> str:
         """Returns what the kernel of a session waits for, as `ExecutorStatus.waits_for`; empty if it does not wait."""
         session = self._sessions.get(name)
         return "" if session is None or session.executor is None else session.executor.status.waits_for
+
+    @property
+    def started(self) -> list[CodeExecutor]:
+        """The executors of the sessions that run, in the order of their starts."""
+        running = (session.executor for session in self._sessions.values() if session.state == "running")
+        return [executor for executor in running if executor is not None]
 
     async def prepare(self) -> None:
         """Starts process and kernel of the default session in advance. If that fails, its start reports the error."""
