@@ -12,7 +12,7 @@ from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.code_exec.cell_runner import STATE_LOST
 from ipybox.errors import GatewayError
 from ipybox.node.protocol import NODE_LOST_AFTER
-from tests.cluster.conftest import DIRECTORY, on_head, srun
+from tests.cluster.machines import DIRECTORY, on_head, srun
 from tests.code_exec.cells import SLEEPS, begun
 
 pytestmark = pytest.mark.kernel
