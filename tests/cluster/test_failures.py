@@ -81,8 +81,7 @@ async def test_node_without_a_network_is_lost_and_the_next_cell_runs_on_another(
             assert other in NODES - {node}
         finally:
             await asyncio.to_thread(on_head, "ip", "link", "set", f"v{node}", "up")
-    # Slurm keeps the job of the node that was cut off, because its srun could not end it: docs/engines.md says so.
-    await asyncio.to_thread(on_head, "scancel", "--user=root")
+    await queue_is_empty()  # also of the job of the node that was cut off, which its srun could not end
     await nodes_are_idle()
 
 
