@@ -48,8 +48,10 @@ class SlurmJob:
     def __init__(self, command: Sequence[str], path: str, env: Mapping[str, str]):
         #: The name of the job; None if the command sets its own.
         self.name = None if _sets(command, "--job-name", "-J") else f"ipybox-{secrets.token_hex(6)}"
+        # Without --unbuffered, srun keeps what does not end with a newline.
+        named = list(command) if self.name is None else _with_option(command, f"--job-name={self.name}")
         #: The command that starts the job.
-        self.command = list(command) if self.name is None else _with_option(command, f"--job-name={self.name}")
+        self.command = _with_option(named, "--unbuffered")
         self._at = _srun(command)
         self._path = path
         self._env = env

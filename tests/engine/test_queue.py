@@ -36,10 +36,11 @@ def test_job_that_waits_is_the_last_one_that_srun_names():
 
 def test_job_of_slurm_has_a_name_of_its_own_unless_the_command_names_it():
     first, second = (SlurmJob(["ssh", "login", "srun", "-n1", "python"], "", {}) for _ in range(2))
-    assert first.command == ["ssh", "login", "srun", f"--job-name={first.name}", "-n1", "python"]
+    assert first.command == ["ssh", "login", "srun", "--unbuffered", f"--job-name={first.name}", "-n1", "python"]
     assert first.name != second.name
-    for command in (["srun", "-Jmine", "x"], ["srun", "--job-name=mine", "x"]):
-        assert (SlurmJob(command, "", {}).name, SlurmJob(command, "", {}).command) == (None, command)
+    for own in ("-Jmine", "--job-name=mine"):
+        job = SlurmJob(["srun", own, "x"], "", {})
+        assert (job.name, job.command) == (None, ["srun", "--unbuffered", own, "x"])
     assert SlurmJob(["ssh", "node", "python"], "", {}).command == ["ssh", "node", "python"]
 
 
