@@ -36,7 +36,7 @@ import os, pathlib, signal, time
 pathlib.Path("killed").write_text(str(time.time()))
 os.kill(os.getpid(), signal.SIGKILL)
 """
-SLEEPS = "print('begun', flush=True)\nimport time; time.sleep(60)"
+SLEEPS = "print('started', flush=True)\nimport time; time.sleep(60)"
 
 #: The unit and the target of each figure, where it has one: at most, or, of rates, at least that much more than here.
 FIGURES = {

@@ -36,7 +36,7 @@ def with_limits(command: Sequence[str], limits: ResourceLimits) -> list[str]:
 
 
 class SlurmJob:
-    """The job of an engine's command; there is none if the command does not contain `srun`.
+    """The job of an engine's command, which does nothing if the command does not contain `srun`.
 
     Args:
         command: The engine's command. What precedes `srun` in it, such as `ssh login-node`, also runs Slurm's other
