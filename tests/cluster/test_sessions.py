@@ -36,7 +36,9 @@ def configured(tmp_path: Path) -> dict[str, str]:
 
 
 async def test_session_of_an_agent_over_stdio(tmp_path: Path, configured: dict[str, str]):
-    async with client_of(tmp_path / "workspace", "--engine=slurm", **configured) as client:
+    async with client_of(
+        tmp_path / "workspace", "--engine=slurm", name="test", protocol="auto", **configured
+    ) as client:
         node = await output(client, WHERE)
         assert node in NODES
         assert node in on_head("squeue", "--noheader", "--format=%N")
