@@ -345,5 +345,5 @@ class CodeExecutor:
         return await download(self._config, self._kernel, source, Path(destination))
 
     async def read_from_node(self, source: str | Path) -> "Download | None":
-        """Returns a file, or a directory as tar, of a node that does not share the working directory; otherwise None."""
+        """Returns a file, or a directory as tar, of a node without the working directory; otherwise None."""
         return await read_from_node(self._config, self._kernel, source)

@@ -25,7 +25,7 @@ echo $$ > {waits}
 exec sleep 600
 """
 
-SQUEUE = "#!/bin/sh\necho 'PENDING             Resources      '\n"
+SQUEUE = "#!/bin/sh\necho '17     PENDING             Resources      '\n"
 
 
 @pytest.fixture
