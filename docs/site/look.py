@@ -147,12 +147,19 @@ async def search(tab: Tab, address: str) -> list[str]:
     return [] if await tab.evaluate(FOUND) else [f"search did not find {SEARCHED!r}"]
 
 
-async def look(names: list[str], screenshots: Path) -> list[str]:
-    """Looks at pages and pictures, and returns what is wrong, each with its place."""
+async def look(names: list[str], screenshots: Path) -> int:
+    """Looks at pages and pictures, prints what is wrong, each with its place, and returns how much that is."""
     pictures = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.svg") if "assets" not in path.parts)
     views = [(name, view) for name in names for view in VIEWS]
     views += [(name, view) for name in pictures for view in VIEWS if view.screen == "wide"]
-    problems: list[str] = []
+    problems = 0
+
+    def report(place: str, wrong: list[str]) -> None:
+        nonlocal problems
+        problems += len(wrong)
+        for each in wrong:
+            print(f"{place}: {each}", flush=True)
+
     with server() as host:
         async with chromium() as tab:
             watch = Watch(host)
@@ -162,9 +169,9 @@ async def look(names: list[str], screenshots: Path) -> list[str]:
             for name, view in views:
                 file = screenshots / f"{name.replace('/', '-')}-{view.scheme}-{view.screen}.png"
                 wrong = await look_at(tab, watch, f"http://{host}/{name}", view, file)
-                problems += [f"{name} ({view}): {each}" for each in wrong]
+                report(f"{name} ({view})", wrong)
             for address in (f"http://{host}/index.html", (SITE / "index.html").as_uri()):
-                problems += [f"{address}: {each}" for each in await search(tab, address)]
+                report(address, await search(tab, address))
     return problems
 
 
@@ -194,8 +201,7 @@ def main() -> int:
     paths = [page.path for page in pages_of(load_config()["nav"])]
     names = arguments.pages or [*(str(Path(path).with_suffix(".html")) for path in paths), "404.html"]
     problems = asyncio.run(look(names, arguments.screenshots))
-    print("\n".join(problems) or f"{len(names)} pages were looked at. Nothing is wrong that a program can see.")
-    print(f"Look at the screenshots in {arguments.screenshots}.")
+    print(f"{len(names)} pages were looked at: {problems} problems. The screenshots are in {arguments.screenshots}.")
     return bool(problems)
 
 
