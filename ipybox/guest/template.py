@@ -42,7 +42,6 @@ KERNEL_MODULES = (
     "encodings.idna",
     "encodings.latin_1",
     "faulthandler",
-    "ipykernel.debugger",
     "pdb",
     "tornado.platform.asyncio",
     "tornado.queues",
