@@ -54,6 +54,11 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     die_with_parent(int(sys.argv[2]))
+    run_template(control)
+
+
+def run_template(control: socket.socket) -> None:
+    """Imports what kernels need, and answers requests; `main` has the rest."""
     protect_process()
     environment = dict(os.environ)
     with gc_paused(own=True):

@@ -1,6 +1,8 @@
 """Kernels that are forked off the template are as those that are started as programs, and share no secrets."""
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -129,6 +131,16 @@ async def test_code_starts_processes_in_all_ways(tmp_path: Path, mode: Mode):
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as forked:
         results = (await forked.execute(WORKERS.replace("{methods}", str(methods)))).text
     assert results == f"{[[1]] * len(methods)} True True"
+
+
+async def test_variables_count_that_python_reads_when_it_starts(tmp_path: Path, mode: Mode):
+    """The first template is forked off the gateway, which has started without them."""
+    variables = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, kernel_env=variables) as executor:
+        found = await answer(executor, "import json, time; print(json.dumps([hash('ipybox'), time.tzname[0]]))")
+    program = [sys.executable, "-c", "print(hash('ipybox'))"]
+    printed = subprocess.run(program, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True).stdout
+    assert found == [int(printed), "JST"]
 
 
 @pytest.mark.kernel
