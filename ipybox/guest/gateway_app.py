@@ -25,7 +25,7 @@ with gc_paused(own=True), placeholders():
     from tornado.iostream import IOStream
     from traitlets.config import Config
 
-    from ipybox.guest import kernel_manager, provisioner
+    from ipybox.guest import provisioner
 
 #: The largest message that the gateway accepts from its client: the code of a cell, with room to spare.
 MAX_MESSAGE_BYTES = 1 << 30

@@ -4,9 +4,9 @@ Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES ...
 
 MODULES are more modules to import, separated by commas (`ipybox.guest.preload`).
 
-The gateway forks it (`ipybox.guest.template_fork`) or starts it as a program (`ipybox.guest.template_client`), and sends
-it one end of a socket pair for each kernel. The template forks, does not read from that socket, and answers with the id
-of the new process. Only that process reads its command line and environment from the socket
+The gateway forks it (`ipybox.guest.template_fork`), or starts it as a program (`ipybox.guest.template_client`). It
+sends it one end of a socket pair for each kernel. The template forks, does not read from that socket, and answers with
+the id of the new process. Only that process reads its command line and environment from the socket
 (`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in the memory of the template and of later
 kernels. The end of the gateway ends the template.
 

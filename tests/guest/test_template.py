@@ -138,9 +138,7 @@ async def test_variables_count_that_python_reads_when_it_starts(tmp_path: Path, 
     variables = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, kernel_env=variables) as executor:
         found = await answer(executor, "import json, time; print(json.dumps([hash('ipybox'), time.tzname[0]]))")
-    program = [sys.executable, "-c", "print(hash('ipybox'))"]
-    printed = subprocess.run(program, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True).stdout
-    assert found == [int(printed), "JST"]
+    assert found == [hash_with_seed("7"), "JST"]
 
 
 @pytest.mark.kernel
@@ -155,6 +153,11 @@ async def test_a_template_that_was_killed_is_started_again(tmp_path: Path):
         await executor.reset()
         assert (templates() - before, await answer(executor, "1 + 1")) == ({again}, 2)
         assert again != killed
+
+
+def hash_with_seed(seed: str) -> int:
+    program = [sys.executable, "-c", "print(hash('ipybox'))"]
+    return int(subprocess.run(program, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout)
 
 
 def templates() -> set[int]:
