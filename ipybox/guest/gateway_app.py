@@ -9,16 +9,20 @@ import shutil
 import socket
 import tempfile
 import warnings
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from ipybox.guest.import_placeholders import placeholders
+from ipybox.guest.import_placeholders import OPTIONAL, missing, placeholders
 from ipybox.guest.protocol import MAX_FDS, READY
 from ipybox.guest.strays import adopt_orphans, kill_descendants
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.gc_pause import gc_paused
 
-with gc_paused(own=True), placeholders():
+with gc_paused(own=True), missing(*OPTIONAL):
+    with suppress(ImportError), placeholders():  # which another version of Jupyter may not get along with
+        import_module("kernel_gateway.gatewayapp")
     from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
     from tornado.httpserver import HTTPServer
     from tornado.ioloop import IOLoop

@@ -73,8 +73,7 @@ def placeholders() -> Generator[None]:
         vars(added[name]).update(PLACEHOLDERS[name])
     sys.modules.update(added)
     try:
-        with missing(*OPTIONAL):
-            yield
+        yield
     finally:
         for name, module in added.items():
             if sys.modules.get(name) is module:
