@@ -41,17 +41,10 @@ def change_environment(before: Mapping[str, str], after: Mapping[str, str]) -> N
 
     Variables that this process has set since `before` stay.
     """
-    start, end = _place(ENVIRONMENT)
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    outdated: list[tuple[int, int]] = []
-    for name in (name for name, value in before.items() if after.get(name) != value):
-        value = libc.getenv(os.fsencode(name))
-        if value and start <= value < end:
-            length = len(os.fsencode(name)) + 1
-            outdated.append((value - length, length + len(ctypes.string_at(value))))
-        if name not in after:
-            os.environ.pop(name, None)
+    changed = [name for name, value in before.items() if after.get(name) != value]
+    outdated = [place for name in changed if (place := _outdated(name, after.get(name)))]
+    for name in before.keys() - after.keys():
+        os.environ.pop(name, None)
     os.environ.update({name: value for name, value in after.items() if before.get(name) != value})
     for address, size in outdated:  # now that the C library does not use them
         ctypes.memset(address, 0, size)
@@ -75,3 +68,18 @@ def _place(fields: slice) -> tuple[int, int]:
     """Returns the addresses of the start and the end."""
     start, end = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[fields]
     return int(start), int(end)
+
+
+def _outdated(name: str, value: str | None) -> tuple[int, int] | None:
+    """Returns address and size of a variable with which this process was started, if /proc shows another value."""
+    start, end = _place(ENVIRONMENT)
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    address = libc.getenv(os.fsencode(name))
+    if not address or not start <= address < end:
+        return None
+    shown = ctypes.string_at(address)
+    if value is not None and shown == os.fsencode(value):  # `show_kernel_id` has replaced it there
+        return None
+    before = len(os.fsencode(name)) + 1
+    return address - before, before + len(shown)
