@@ -24,6 +24,9 @@ from ipybox.guest import strays
 from ipybox.guest.provisioner import ForkProvisioner, WatchedProvisioner
 from ipybox.guest.template_client import KernelTemplate
 
+#: Milliseconds between attempts to connect to a kernel.
+RECONNECT_MILLISECONDS = 5
+
 #: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
@@ -46,6 +49,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         self.died = asyncio.Event()
         # Output waits here instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
+        # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, which is as long as a start takes.
+        cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
 
     def _ip_default(self) -> str:
         if self.transport != "ipc":
