@@ -49,7 +49,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         self.died = asyncio.Event()
         # Output waits here instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
-        # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, which is as long as a start takes.
+        # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
         cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
 
     def _ip_default(self) -> str:
