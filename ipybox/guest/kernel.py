@@ -176,7 +176,7 @@ class GuestKernelApp(IPKernelApp):
     def init_extensions(self) -> None:
         """Loads ipybox's extension, which depends on the session. Nothing has read a message before."""
         if self.until_used is not None:
-            cast(Any, self.session).key = self.until_used()
+            self.session.key = self.until_used()
         cast(Any, super()).init_extensions()
 
     def start(self) -> None:

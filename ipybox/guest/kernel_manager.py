@@ -80,7 +80,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         key = secrets.token_hex()
         manager: Any = self  # its attributes are not annotated
         manager.session.key = key.encode()
-        manager._connection_file_written = False
+        manager.set_trait("_connection_file_written", False)  # else it is not written again
         manager.write_connection_file()
         self.spare = False
         await self.provisioner.hand_over(Handover(environment=token | own_variables(environment), key=key))
@@ -264,7 +264,7 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
     _prespawned: asyncio.Task[str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+        cast(Any, super()).__init__(*args, **kwargs)
         keeps = self.keep_spare and GuestKernelManager.template is not None
         self.spare = Spare(self._make_spare, self._discard) if keeps else None
 

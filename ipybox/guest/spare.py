@@ -1,7 +1,7 @@
 """A spare kernel, which is forked while the gateway is idle, so that the next session or reset need not wait for one.
 
-It has an id and a process like each kernel, but no token, and nobody knows the key of its messages: it gets both when
-it is used (`ipybox.guest.fork_protocol`). It counts as no kernel of the gateway before.
+It has an id and a process like each kernel, but gets its token and the key of its messages only when it is used
+(`ipybox.guest.fork_protocol`). Before, the gateway does not list it.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Spare(Generic[K]):
             self.end()
 
     async def take(self) -> K | None:
-        """Returns the spare kernel, or None if there is none. One that is not as a new one would be is discarded."""
+        """Returns the spare kernel, or None without one. A kernel that is not as a new one would be is discarded."""
         making, self._making = self._making, None
         kernel = None if making is None else await making
         if kernel is None or kernel.is_current:

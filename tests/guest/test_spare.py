@@ -54,7 +54,7 @@ atexit.register(lambda: open("at exit", "w").close())
 """
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def executor(tmp_path: Path, mode: Mode) -> AsyncIterator[CodeExecutor]:
     """An executor of its own, whose gateway has a spare kernel."""
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as running:
