@@ -343,7 +343,8 @@ class KernelGateway:
         from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
         assert self._process is not None
-        self._watch = LimitMonitor(self._process.pid, self._limits, self._limit_exceeded, self._cpu_exceeded)
+        pid, spare = self._process.pid, self._config.spare_kernel
+        self._watch = LimitMonitor(pid, self._limits, self._limit_exceeded, self._cpu_exceeded, spare=spare)
         self._watch.start()
 
     def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:

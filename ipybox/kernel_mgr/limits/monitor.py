@@ -70,6 +70,7 @@ class LimitMonitor:
         on_exceeded: Called in the event loop, with a message for people and the id of the kernel that is about to be
             killed: None for all, `UNATTRIBUTED` for processes that left their kernel unseen.
         on_cpu_exceeded: The same for the CPU time of a kernel's cell, once per cell; nothing is killed then.
+        spare: Whether the gateway keeps a spare kernel.
     """
 
     def __init__(
@@ -78,7 +79,10 @@ class LimitMonitor:
         limits: ResourceLimits,
         on_exceeded: Callable[[str, str | None], object],
         on_cpu_exceeded: Callable[[str, str], object],
+        *,
+        spare: bool = False,
     ):
+        self._keeps_spare = spare
         self._limits = limits
         self._on_exceeded = on_exceeded
         self._on_cpu_exceeded = on_cpu_exceeded
@@ -164,7 +168,7 @@ class LimitMonitor:
         parents = self._tree.parents()
         self._trees.look(parents)
         self._spare = None, set()
-        if (spare := self._trees.spare(self._used)) is not None:
+        if self._keeps_spare and (spare := self._trees.spare(self._used)) is not None:
             template = max((self._tree.resident(pid).total for pid in self._trees.templates), default=0)
             if self._tree.resident(spare[1]).total <= template + SPARE_MEMORY:
                 self._spare = spare[0], {spare[1]}
@@ -251,9 +255,10 @@ class LimitMonitor:
             self._report(self._on_cpu_exceeded, message, kernel)
 
     def _doomed(self, kernel: str | None) -> set[int]:
-        """Returns the current processes of one kernel, or all but the helpers."""
+        """Returns the current processes of one kernel, or all but the helpers and the spare kernel."""
         pids = self._look_around()
-        return set(pids) - self._trees.helpers if kernel is None else set(self._trees.pids(kernel))
+        helpers = self._trees.helpers | self._spare[1]
+        return set(pids) - helpers if kernel is None else set(self._trees.pids(kernel))
 
     def _end(self, kernel: str | None, message: str, loop: asyncio.AbstractEventLoop) -> bool:
         """Reports and kills a kernel, or all; returns whether all processes have ended."""
