@@ -173,6 +173,7 @@ class SharedRuntime:
             default_memory=config.sandbox and config.memory_limit is None,
             log_level=config.log_level,
             preload=config.preload,
+            spare_kernel=config.spare_kernel,
         )
         return EngineGateway(engine, node, config.queue_timeout, self._accept_kernel_connection)
 
@@ -200,6 +201,7 @@ class SharedRuntime:
             limits=config.limits,
             prespawn=True,
             preload=config.preload,
+            spare_kernel=config.spare_kernel,
         )
 
     def _jupyter_gateway(self, server: "Endpoint") -> "JupyterGateway":

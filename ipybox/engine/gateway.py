@@ -54,6 +54,7 @@ class NodeConfig:
         default_memory: Whether the memory limit is half of the node's memory.
         log_level: Logging level of the gateway.
         preload: Modules that kernels have imported from their start.
+        spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset.
     """
 
     workspace: Path
@@ -63,6 +64,7 @@ class NodeConfig:
     default_memory: bool = False
     log_level: str = "WARNING"
     preload: Sequence[str] = ()
+    spare_kernel: bool = True
 
 
 class EngineGateway:
@@ -272,6 +274,7 @@ class EngineGateway:
             default_memory=config.default_memory,
             log_level=config.log_level,
             preload=list(config.preload),
+            spare_kernel=config.spare_kernel,
         )
 
     def _take(self, message: FromNode) -> None:
