@@ -17,6 +17,7 @@ from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.default_approvers import accept_call, reject_call
 from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.code_exec.node_files import note_upload, read_from_node, send_uploads
 from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
-    from ipybox.workspace.transfer.file_transfer import FileTransfer, TransferReport
+    from ipybox.workspace.transfer.file_transfer import Download, FileTransfer, TransferReport
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
 
@@ -312,6 +313,7 @@ class CodeExecutor:
         A file is replaced atomically. Files that are copied into an existing directory are added to it, or replace
         files of the same name. Links and the like are omitted, as are names that no code may write, such as `.git` and
         `.env`. At most 64 MiB are copied per call. Can be called at any time, also while code changes these files.
+        On a node that does not share the working directory (`engine`), the copy is there as well.
 
         Args:
             source: A file or directory of the host.
@@ -321,12 +323,15 @@ class CodeExecutor:
             OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
             ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
-        return await asyncio.to_thread(lambda: self._files().copy_in(Path(source), destination))
+        report = await asyncio.to_thread(lambda: self._files().copy_in(Path(source), destination))
+        await send_uploads(self._config, self._kernel)
+        return report
 
     async def download_file(self, source: str | Path, destination: Path | str) -> "TransferReport":
         """Copies a file or directory of the working directory to the host; the result says what was copied.
 
-        Like `upload_file`; `.env` files and `.ipybox` are not copied.
+        Like `upload_file`; `.env` files and `.ipybox` are not copied. From a node that does not share the working
+        directory, its own version is copied, without names that no code may write.
 
         Args:
             source: A file or directory, relative to the working directory.
@@ -336,7 +341,19 @@ class CodeExecutor:
             OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
             ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
+        remote = await self.read_from_node(source)
+        if remote is not None:
+            return await asyncio.to_thread(lambda: self._files().store(remote, Path(destination)))
         return await asyncio.to_thread(lambda: self._files().copy_out(source, Path(destination)))
+
+    async def read_from_node(self, source: str | Path) -> "Download | None":
+        """Returns a file, or a directory as tar, of a node that does not share the working directory; otherwise None.
+
+        Raises:
+            OSError: If it can't be read there.
+            ValueError: If it is too large.
+        """
+        return await read_from_node(self._config, self._kernel, source)
 
     def _files(self) -> "FileTransfer":
         if self._config.server is not None:
@@ -344,4 +361,8 @@ class CodeExecutor:
         from ipybox.workspace.transfer.file_transfer import FileTransfer
 
         settings = self._config.settings
-        return FileTransfer(self._config.workspace, settings=None if settings is None else lambda: settings)
+        return FileTransfer(
+            self._config.workspace,
+            settings=None if settings is None else lambda: settings,
+            on_upload=note_upload(self._config),
+        )

@@ -124,9 +124,11 @@ class KernelLifecycle:
         if self._lock.locked() or self.client is None or not self.client.idle:
             await self._tasks.finish(self._revive())
             self.check_running()
-        assert self.client is not None
-        await self.client.remote_kernel.prepare()
-        return self.client
+        client = self.client
+        assert client is not None
+        await client.remote_kernel.prepare()
+        self.notices += await self.gateway.send_files()
+        return client
 
     async def surviving_kernel(self) -> "KernelClient":
         """Returns the client of the kernel that has the state of earlier executions, and starts no other one.

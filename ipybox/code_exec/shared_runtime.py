@@ -245,7 +245,8 @@ class SharedRuntime:
 
         # The tool server records the installation.
         installer = PackageInstaller(self._config.workspace, self._config.settings)
-        return await installer.install(specifier, by_code=True)
+        installed = await installer.install(specifier, by_code=True)
+        return "\n".join([installed, *await self.gateway.send_files()])
 
     def _forget_tool_server(self) -> None:
         self._tool_server = None

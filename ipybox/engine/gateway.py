@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ipybox.engine.link import NodeLink
 from ipybox.engine.process import EngineProcess
@@ -21,6 +22,7 @@ from ipybox.engine.queue import with_limits
 from ipybox.engine.settings import Engine
 from ipybox.errors import GatewayError, SandboxError
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
+from ipybox.node.platform import platform_name
 from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.acceptor import AcceptedSocket
@@ -33,13 +35,27 @@ from ipybox.workspace.names import STATE_DIR
 from ipybox.workspace.programs import host_path
 from ipybox.workspace.writable import WritablePlaces
 
+if TYPE_CHECKING:
+    from ipybox.engine.file_sync import FileSync
+    from ipybox.workspace.transfer.file_transfer import Download
+
 logger = logging.getLogger(__name__)
 
 #: Seconds between two questions what a job waits for.
 QUEUE_INTERVAL = 2.0
 
+#: Seconds in which files of the node must come back when it stops.
+COLLECT_TIMEOUT = 30.0
+
 #: Seconds in which a node that has greeted must start its gateway.
 START_TIMEOUT = 60.0
+
+#: The notice about a workspace that the node does not share.
+NOT_SHARED = (
+    "The workspace is not on the node {node}, where code runs in a directory of its own. Generated packages, saved "
+    "code actions and parsers, toolfiles, images and installed packages are synchronized; upload_file and "
+    "download_file copy other files."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +116,8 @@ class EngineGateway:
         self._started = False
         self._answer: asyncio.Future[Ready | Failed] | None = None
         self._loss: asyncio.Task[str] | None = None
+        #: The files of a workspace that the node does not share; None if it does.
+        self.files: FileSync | None = None
 
     @property
     def running(self) -> bool:
@@ -138,6 +156,11 @@ class EngineGateway:
         Args:
             timeout: Seconds to wait for the command to end by itself before it is terminated.
         """
+        if self._link is not None and self.running and timeout > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COLLECT_TIMEOUT):
+                    for notice in await self.collect_files():
+                        logger.warning("%s", notice)
         self._started = False
         if self._link is not None:
             await self._link.close()
@@ -192,6 +215,23 @@ class EngineGateway:
             lines += await self._link.explain(f"{tail}\nMemoryError" if of_limit else tail, error_lines(tool_texts))
         return lines
 
+    async def send_files(self) -> list[str]:
+        """Sends what has changed in the workspace to a node that does not share it, and returns notices."""
+        return [] if self.files is None or not self.running else await self.files.send()
+
+    async def collect_files(self) -> list[str]:
+        """Brings what has changed on a node that does not share the workspace back, and returns notices."""
+        return [] if self.files is None or not self.running else await self.files.collect()
+
+    async def read_file(self, path: str) -> "Download | None":
+        """Returns a file of a node that does not share the workspace, or a directory as tar; None if it shares it.
+
+        Raises:
+            OSError: If it can't be read.
+            ValueError: If it is too large.
+        """
+        return None if self.files is None or not self.running else await self.files.read(path)
+
     async def _start(self) -> None:
         places = WritablePlaces(self._config.workspace, self._config.sandbox)
         guard_imports(places)  # code on the node writes the workspace, too
@@ -209,6 +249,17 @@ class EngineGateway:
         self.node, self.notices = printable(answer.node), [printable(notice) for notice in answer.notices]
         self._started = True
         self._loss = asyncio.create_task(self._watch(self._process, self._link))
+        if not answer.shared:
+            await self._send_first_files(answer, self._link)
+
+    async def _send_first_files(self, node: Ready, link: NodeLink) -> None:
+        from ipybox.engine.file_sync import FileSync
+
+        here, there, other = platform_name(), printable(node.platform), None
+        if here != there:
+            other = f"it has {there}, and they are for {here}: install them there, in the environment of ipybox"
+        self.files = FileSync(self._config.workspace, link.open_files, link.fail, other_platform=other)
+        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self.files.send()]
 
     async def _greeted(self, process: EngineProcess, link: NodeLink) -> None:
         """Waits until the command has provided a node with the right ipybox."""

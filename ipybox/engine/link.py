@@ -18,6 +18,7 @@ from ipybox.node.connection import Connection
 from ipybox.node.messages import InvalidMessageError, MessageStream
 from ipybox.node.protocol import (
     CONTROL,
+    FILES,
     FROM_NODE,
     GATEWAY,
     MAX_NOISE,
@@ -94,6 +95,11 @@ class NodeLink:
         self._connection.close()
         await self._tasks.cancel()
 
+    def fail(self, problem: str) -> None:
+        """Closes the link because of a problem of the node."""
+        self._problem = problem
+        self._connection.close()
+
     def start(self) -> None:
         """Starts to receive messages, once the node has greeted; does nothing if the link is closed."""
         try:
@@ -127,6 +133,14 @@ class NodeLink:
         self._tasks.start(tunnel(stream, theirs))
         return ours
 
+    def open_files(self) -> Stream:
+        """Returns a new stream for messages about files.
+
+        Raises:
+            StreamClosedError: If the link is closed.
+        """
+        return self._connection.request(FILES, large=True)
+
     async def explain(self, text: str, tool_texts: Iterable[str]) -> list[str]:
         """Returns the node's explanations of denials; an empty list if it does not answer."""
         number = next(self._numbers)
@@ -147,27 +161,23 @@ class NodeLink:
         end = self._noise.find(b"\n", start) if start >= 0 else -1
         if end < 0:
             if len(self._noise) > (MAX_NOISE if start < 0 else start + MAX_PREAMBLE):
-                self._fail("it printed something else than `python -m ipybox.node` does")
+                self.fail("it printed something else than `python -m ipybox.node` does")
             return None
         line, rest = bytes(self._noise[start + len(PREAMBLE) : end]), bytes(self._noise[end + 1 :])
         try:
             node = Versions.model_validate_json(line)
         except ValidationError:
-            self._fail("its first line is not that of `python -m ipybox.node`")
+            self.fail("its first line is not that of `python -m ipybox.node`")
             return None
         here = version("ipybox")
         if (node.ipybox, node.protocol) != (here, PROTOCOL):
-            self._fail(
+            self.fail(
                 f"the node has ipybox {printable(node.ipybox)}, and this is {here}: install the same version there"
             )
             return None
         self._connection.start()
         self.greeted.set()
         return rest
-
-    def _fail(self, problem: str) -> None:
-        self._problem = problem
-        self._connection.close()
 
     async def _receive(self, control: "MessageStream[FromNode]") -> None:
         try:
@@ -179,7 +189,7 @@ class NodeLink:
                 else:
                     self._on_message(message)
         except InvalidMessageError as exc:
-            self._fail(f"the node sent {exc}")
+            self.fail(f"the node sent {exc}")
         self._connection.close()
 
     async def _ping(self) -> None:
@@ -189,7 +199,7 @@ class NodeLink:
             self._connection.ping()
             await asyncio.sleep(PING_INTERVAL)
             if loop.time() - self._connection.last_received > NODE_LOST_AFTER:
-                self._fail(f"the node has not answered for {NODE_LOST_AFTER:g} s")
+                self.fail(f"the node has not answered for {NODE_LOST_AFTER:g} s")
                 return
 
     async def _offer_tools(self) -> None:

@@ -8,7 +8,7 @@ needs more works, too.
 
 import importlib
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Self
@@ -24,18 +24,11 @@ class Metric:
     def __init__(self, *_: object, **__: object):
         pass
 
-    def labels(self, *_: object, **__: object) -> Self:
-        """Returns the metric for all labels."""
+    def __getattr__(self, name: str) -> Callable[..., Self]:
+        return self._ignore  # `labels`, `inc`, `dec` …
+
+    def _ignore(self, *_: object, **__: object) -> Self:
         return self
-
-    def inc(self, amount: float = 1) -> None:
-        """Records nothing."""
-
-    def dec(self, amount: float = 1) -> None:
-        """Records nothing."""
-
-    def set(self, value: float) -> None:
-        """Records nothing."""
 
 
 class EventLogger:

@@ -122,6 +122,14 @@ class JupyterGateway:
         """Returns no explanations: there is no sandbox."""
         return []
 
+    async def send_files(self) -> list[str]:
+        """Sends files of the workspace to where code runs, as with an engine; here, that is the workspace."""
+        return []
+
+    async def collect_files(self) -> list[str]:
+        """Brings files of the workspace back from where code runs, as with an engine; here, that is the workspace."""
+        return []
+
     async def loss(self) -> str | None:
         """Returns why the server is lost, if it is known, as with an engine; None here."""
         return None

@@ -2,6 +2,8 @@
 
 import asyncio
 import binascii
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
 from mcp_types import (
@@ -32,10 +34,16 @@ Encoding = Literal["utf-8", "base64", "tar"]
 
 
 class FileTools:
-    """The two tools, for a workspace. They run one at a time: each may hold its content several times."""
+    """The two tools, for a workspace. They run one at a time: each may hold its content several times.
 
-    def __init__(self, workspace: FileTransfer):
+    Args:
+        workspace: The workspace.
+        read_from_node: Returns a file of a node on which code runs; None if code runs in the workspace.
+    """
+
+    def __init__(self, workspace: FileTransfer, read_from_node: Callable[[str], Awaitable[Download | None]]):
         self._workspace = workspace
+        self._read_from_node = read_from_node
         self._turn = asyncio.Lock()
 
     async def upload_file(
@@ -61,7 +69,9 @@ class FileTools:
         """Returns a file of the workspace, or a directory as tar."""
         async with self._turn:
             try:
-                return await asyncio.to_thread(self._download, path)
+                await asyncio.to_thread(self._workspace.check_readable, path)
+                content = await self._read_from_node(path)
+                return await asyncio.to_thread(self._downloaded, path, content)
             except (IpyboxError, ValueError, OSError) as exc:
                 return failure_result(exc)
 
@@ -76,8 +86,8 @@ class FileTools:
             case _:
                 assert_never(encoding)
 
-    def _download(self, path: str) -> CallToolResult:
-        content = self._workspace.download(path)
+    def _downloaded(self, path: str, of_node: Download | None) -> CallToolResult:
+        content = self._workspace.download(path) if of_node is None else of_node
         omitted = _omitted_files(content.transferred)
         return CallToolResult(content=[*_blocks(content), *([TextContent(text=omitted)] if omitted else [])])
 
@@ -113,7 +123,8 @@ def _blocks(content: Download) -> list[ContentBlock]:
 
 
 def _resource(content: Download) -> EmbeddedResource:
-    uri = content.transferred.path.as_uri()
+    # A path of a node is relative to its workspace.
+    uri = Path("/", content.transferred.path).as_uri()
     contents = BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=_encoded(content.data))
     return EmbeddedResource(resource=contents)
 

@@ -57,6 +57,12 @@ class KernelSessions:
         """The names of the sessions that run or start."""
         return list(self._starts)
 
+    @property
+    def started(self) -> list[CodeExecutor]:
+        """The executors of the sessions that run, in the order of their starts."""
+        done = (start for start in self._starts.values() if start.done() and not start.cancelled())
+        return [start.result() for start in done if start.exception() is None]
+
     async def prepare(self) -> None:
         """Starts process and kernel of the default session in advance. If that fails, its start reports the error."""
         try:

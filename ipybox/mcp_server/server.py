@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ipybox.code_exec.config import ExecutorConfig
+from ipybox.code_exec.node_files import note_upload
 from ipybox.mcp_server.choices import Approval, AuditOption, Images, Instructions
 from ipybox.mcp_server.kernel_sessions import MAX_SESSIONS
 from ipybox.mcp_server.services import REGISTRATION_TIMEOUT, WorkspaceServices
@@ -161,4 +162,4 @@ def _files(config: ExecutorConfig, allowed_dirs: Sequence[Path | str]) -> "FileT
     from ipybox.workspace.transfer.file_transfer import FileTransfer
 
     settings = config.require_settings if config.sandbox else None
-    return FileTransfer(config.workspace, allowed_dirs, settings=settings)
+    return FileTransfer(config.workspace, allowed_dirs, settings=settings, on_upload=note_upload(config))

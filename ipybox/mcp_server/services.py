@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ipybox.mcp_server.progress import Progress
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.workspace.packages import PackageInstaller
+    from ipybox.workspace.transfer.file_transfer import Download
 
 
 #: Seconds for the first start of an MCP server, at which launchers such as npx and uvx may download it.
@@ -112,6 +113,23 @@ class WorkspaceServices:
                 return await run_cell(executor, code, timeout, progress, executor.default_approver)
             assert self._elicitation is not None
             return await self._elicitation.run(executor, code, timeout, progress, context)
+
+    async def read_from_node(self, path: str) -> "Download | None":
+        """Returns a file of the first session whose node has it; None if code runs in the workspace, or nowhere.
+
+        Raises:
+            OSError, ValueError: If it can't be read.
+        """
+        missing: FileNotFoundError | None = None
+        for executor in self.sessions.started if self.config.engine is not None else ():
+            try:
+                if (found := await executor.read_from_node(path)) is not None:
+                    return found
+            except FileNotFoundError as exc:
+                missing = missing or exc
+        if missing is not None:
+            raise missing
+        return None
 
     def places(self) -> WritablePlaces:
         """Returns the places that code can write.

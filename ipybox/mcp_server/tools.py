@@ -173,7 +173,7 @@ class ToolHandlers:
         # Imported late, because only servers with file tools need it.
         from ipybox.mcp_server.file_tools import FileTools
 
-        files = FileTools(workspace)
+        files = FileTools(workspace, self._services.read_from_node)
         writes = ToolAnnotations(destructive_hint=True, idempotent_hint=True, open_world_hint=False)
         self._add_tool(files.upload_file, "Upload file", writes)
         reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)

@@ -9,6 +9,7 @@
    - `GATEWAY`: a connection to the HTTP server of the kernel gateway, as bytes.
    - `TOOLS`: a connection of code in a kernel to the application's tool server. The application opens some in advance;
      the node answers one when code connects.
+   - `FILES`: messages about files of a workspace that the two ends don't share (`ipybox.node.file_messages`).
 
 End of file in either direction ends the node with all its kernels. So does the silence of the application: it sends a
 ping every `PING_INTERVAL`.
@@ -27,7 +28,7 @@ from ipybox.sandbox.settings import SandboxSettings
 PREAMBLE: Final = b"ipybox-node "
 
 #: The version of this protocol.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 
 #: Bytes that a command may print before the preamble, and bytes of the preamble.
 MAX_NOISE: Final = 64 << 10
@@ -36,6 +37,7 @@ MAX_PREAMBLE: Final = 1024
 CONTROL: Final = "/control"
 GATEWAY: Final = "/gateway"
 TOOLS: Final = "/tools"
+FILES: Final = "/files"
 
 #: Seconds between two pings of the application.
 PING_INTERVAL: Final = 2.0
@@ -76,9 +78,9 @@ class Start(_Message):
     """Starts the kernel gateway.
 
     Attributes:
-        workspace: The working directory of the kernels.
-        proof: The name of a file in the ipybox directory of the workspace. If the node finds it, application and node
-            share the workspace.
+        workspace: The working directory of the kernels, if application and node share it.
+        proof: The name of a file in the ipybox directory of the workspace. If the node finds it, they do. Otherwise,
+            the node creates a workspace.
         env: Environment variables for the kernels.
         sandbox: The sandbox settings; None without a sandbox.
         limits: The resource limits.
@@ -134,11 +136,15 @@ class Ready(_Message):
 
     Attributes:
         node: The name of the node.
+        shared: Whether application and node share the workspace.
+        platform: For which Python and system packages must be (`ipybox.node.platform`).
         notices: Notices for the session.
     """
 
     type: Literal["ready"] = "ready"
     node: Annotated[str, StringConstraints(max_length=255)]
+    shared: bool
+    platform: Annotated[str, StringConstraints(max_length=255)]
     notices: Annotated[list[_Text], Field(max_length=20)]
 
 

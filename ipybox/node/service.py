@@ -14,15 +14,18 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ipybox.errors import GatewayError, IpyboxError, SandboxError
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.node.connection import Connection
 from ipybox.node.messages import InvalidMessageError, MessageStream
+from ipybox.node.platform import platform_name
 from ipybox.node.protocol import (
     APPLICATION_LOST_AFTER,
     CONTROL,
+    FILES,
     GATEWAY,
     PREAMBLE,
     PROTOCOL,
@@ -45,6 +48,9 @@ from ipybox.node.stream import Stream
 from ipybox.node.tunnel import tunnel
 from ipybox.support.tasks import TaskSet
 from ipybox.workspace.names import STATE_DIR
+
+if TYPE_CHECKING:
+    from ipybox.node.files import NodeFiles, NodeWorkspace
 
 #: Connections of code that wait until the application has a stream for them.
 MAX_WAITING = 256
@@ -88,6 +94,9 @@ class _Node:
         #: Set when there is no more to serve.
         self.ended = asyncio.Event()
         self._gateway: _Gateway | None = None
+        #: The workspace of this node and its files, if the application does not share its own.
+        self._workspace: NodeWorkspace | None = None
+        self._files: NodeFiles | None = None
         self._control: MessageStream[ToNode] | None = None
         self._tasks = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
@@ -117,6 +126,8 @@ class _Node:
             waiting.close()
         if self._gateway is not None:
             await self._gateway.stop(STOP_TIMEOUT)
+        if self._workspace is not None:
+            await asyncio.to_thread(self._workspace.remove)
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
                 await self.connection.wait_written()
@@ -132,6 +143,10 @@ class _Node:
         elif stream.path == TOOLS:
             self._spare_streams.append(stream)
             self._join_tools()
+        elif stream.path == FILES and self._files is not None:
+            self.connection.enlarge(stream.number)
+            stream.accept()
+            self._tasks.start(self._serve_files(self._files, stream))
         else:
             stream.reset()
 
@@ -175,15 +190,27 @@ class _Node:
             pass
         self.ended.set()
 
-    async def _start(self, start: Start) -> Ready | Failed:
-        workspace = Path(start.workspace)
-        if not (workspace / STATE_DIR / start.proof).is_file():
-            reason = (
-                f"the workspace {workspace} of the application is not on {socket.gethostname()}: mount its file system "
-                "there, under the same path"
-            )
-            return Failed(kind="gateway", reason=reason)
+    async def _serve_files(self, files: "NodeFiles", stream: Stream) -> None:
         try:
+            await files.serve(stream)
+        except InvalidMessageError:
+            self.ended.set()
+
+    def _find_workspace(self, start: Start) -> Path:
+        """Returns the workspace of the application, if it is here; otherwise a new one for its files."""
+        workspace = Path(start.workspace)
+        with suppress(OSError):
+            if (workspace / STATE_DIR / start.proof).is_file():
+                return workspace
+        from ipybox.node.files import NodeFiles, NodeWorkspace
+
+        self._workspace = NodeWorkspace()
+        self._files = NodeFiles(self._workspace.path, start.sandbox)
+        return self._workspace.path
+
+    async def _start(self, start: Start) -> Ready | Failed:
+        try:
+            workspace = await asyncio.to_thread(self._find_workspace, start)
             self._gateway = gateway = _Gateway(
                 port=None,
                 working_dir=workspace,
@@ -204,7 +231,12 @@ class _Node:
         except (IpyboxError, OSError, ValueError) as exc:
             return Failed(kind="gateway", reason=str(exc))
         self._tasks.start(self._watch_gateway(gateway))
-        return Ready(node=socket.gethostname(), notices=list(gateway.notices))
+        return Ready(
+            node=socket.gethostname(),
+            shared=self._files is None,
+            platform=platform_name(),
+            notices=list(gateway.notices),
+        )
 
     async def _explained(self, question: Explain) -> Explained:
         assert self._gateway is not None

@@ -52,9 +52,9 @@ class ScratchDirectory:
         if sockets and len(os.fsencode(root / name)) + SOCKET_NAME > MAX_SOCKET_PATH:
             self.path = _short_root(root, writable) / f"ipybox-{name}"
         else:
-            _remove_unused(root)
+            remove_unused(root)
             self.path = root / name
-        self._lock = _create(self.path)
+        self._lock = create_locked(self.path)
         # Held while any session runs, even if its directory is elsewhere (`ipybox clean`).
         self._root_lock = _open_locked(root)
 
@@ -66,7 +66,7 @@ class ScratchDirectory:
 
     def remove(self) -> None:
         """Removes the directory with its content."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)
         os.close(self._lock)
         os.close(self._root_lock)
 
@@ -82,7 +82,7 @@ def _short_root(root: Path, writable: Iterable[Path]) -> Path:
     return short
 
 
-def _create(path: Path) -> int:
+def create_locked(path: Path) -> int:
     """Creates a directory and returns a lock on it."""
     while True:
         path.mkdir(mode=0o700)
@@ -99,14 +99,29 @@ def _open_locked(path: Path) -> int:
     return lock
 
 
-def _remove_unused(root: Path) -> None:
-    """Removes directories of killed processes."""
+def remove_unused(root: Path) -> None:
+    """Removes the directories in `root` whose processes were killed: those without a lock."""
     with os.scandir(root) as entries:
         for entry in entries:
             with suppress(OSError):  # in use, or already removed
                 directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                    remove_tree(Path(entry.path))
                 finally:
                     os.close(directory)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory with its content, also directories there that their owner can't write, as far as possible."""
+    shutil.rmtree(path, ignore_errors=True)
+    if not path.is_dir():
+        return
+    with suppress(RecursionError):
+        for parent, directories, _ in os.walk(path):
+            for each in directories:
+                inner = os.path.join(parent, each)
+                if not os.path.islink(inner):
+                    with suppress(OSError):
+                        os.chmod(inner, 0o700)
+    shutil.rmtree(path, ignore_errors=True)

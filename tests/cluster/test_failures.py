@@ -124,11 +124,14 @@ async def test_killed_application_leaves_no_job(tmp_path: Path):
     await queue_is_empty()
 
 
-async def test_workspace_that_is_not_on_the_node_is_an_error():
+async def test_workspace_that_is_not_on_the_node_is_synchronized():
     workspace = DIRECTORY / "private" / "workspace"
-    workspace.mkdir(exist_ok=True)
-    with pytest.raises(GatewayError, match=r"the workspace .* is not on node\d: mount its file system there"):
-        await CodeExecutor(working_dir=workspace, engine=srun()).start()
+    (workspace / "gentools").mkdir(parents=True, exist_ok=True)
+    (workspace / "gentools" / "given.py").write_text("x = 1")
+    async with CodeExecutor(working_dir=workspace, engine=srun()) as executor:
+        result = await executor.execute("open('gentools/saved.py', 'w').write(open('gentools/given.py').read())")
+        assert result.notices[0].startswith("The workspace is not on the node node")
+        assert (workspace / "gentools" / "saved.py").read_text() == "x = 1"
     await queue_is_empty()
 
 

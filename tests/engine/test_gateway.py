@@ -10,11 +10,12 @@ import pytest
 from ipybox import CodeExecutor
 from ipybox.code_exec import ExecutorConfig
 from ipybox.errors import GatewayError
+from ipybox.node.protocol import PROTOCOL
 from tests.servers import WAIT
 
 
 def preamble(**versions: object) -> str:
-    return f"ipybox-node {json.dumps({'ipybox': version('ipybox'), 'protocol': 1} | versions)}"
+    return f"ipybox-node {json.dumps({'ipybox': version('ipybox'), 'protocol': PROTOCOL} | versions)}"
 
 
 @pytest.mark.parametrize(

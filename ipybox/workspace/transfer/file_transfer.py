@@ -3,9 +3,9 @@
 import io
 import mimetypes
 import stat
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import abspath
 from pathlib import Path
@@ -20,6 +20,9 @@ from ipybox.workspace.transfer.rules import TransferRules
 from ipybox.workspace.transfer.tar import pack, unpack
 
 TAR = "application/x-tar"
+
+#: Entries of one uploaded directory that are reported; of one with more, the directory itself is.
+MAX_NAMED_UPLOADS = 100
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,13 @@ class Download:
         data: The content of the file, or the tar of the directory.
         mime_type: Its type, by its name.
         transferred: Its path and size.
+        executable: Whether the owner of the file can execute it.
     """
 
     data: bytes
     mime_type: str
     transferred: TransferReport
+    executable: bool = False
 
 
 class FileTransfer:
@@ -64,6 +69,7 @@ class FileTransfer:
         allowed: The allowed directories, relative to it or absolute.
         settings: Returns the settings of the sandbox, if there is one.
         max_bytes: Maximum bytes of one transfer.
+        on_upload: Called with the path of each upload.
 
     Raises:
         ValueError: If an allowed directory is not a directory, or can't be allowed.
@@ -76,10 +82,12 @@ class FileTransfer:
         *,
         settings: Callable[[], SandboxSettings] | None = None,
         max_bytes: int = MAX_BYTES,
+        on_upload: Callable[[Path], object] = lambda _: None,
     ):
         self._places = AllowedDirectories(directory, allowed)
         self._settings = settings
         self.max_bytes = max_bytes
+        self._on_upload = on_upload
 
     def upload(self, path: str | Path, content: bytes, kind: Literal["file", "tar"] = "file") -> TransferReport:
         """Writes a file, or unpacks a tar into a directory. Replaces existing files; the rest of a directory stays.
@@ -97,7 +105,7 @@ class FileTransfer:
                 case "tar":
                     transfer.check_size(len(content), "the tar")
                     place = self._writable(path)
-                    return _write_tree(place, unpack(content, transfer, self._refused(place, "writing")), transfer)
+                    return self._write_tree(place, unpack(content, transfer, self._refused(place, "writing")), transfer)
                 case _:
                     assert_never(kind)
 
@@ -110,15 +118,22 @@ class FileTransfer:
         """
         transfer = Transfer(self.max_bytes)
         place = self._readable(path)
+        executable = False
         with _readable_os_errors(), _source(place, transfer) as source:
             if isinstance(source, Directory):
-                data, mime_type = pack(walk(source, transfer, self._refused(place, "reading")), transfer), TAR
+                data, kind = pack(walk(source, transfer, self._refused(place, "reading")), transfer), TAR
             else:
-                data = b"".join(transfer.chunks(source))
-                # Without the machine's own tables, so that the result is the same everywhere.
-                guessed, packed = mimetypes.MimeTypes().guess_type(place.path.name)
-                mime_type = guessed if guessed and not packed else "application/octet-stream"
-        return Download(data, mime_type, _result(place.path, transfer))
+                data, executable = b"".join(transfer.chunks(source)), bool(source.executable)
+                kind = mime_type(place.path.name)
+        return Download(data, kind, _result(place.path, transfer), executable)
+
+    def check_readable(self, path: str | Path) -> None:
+        """Checks that a path is in an allowed directory, and that no rule denies its download.
+
+        Raises:
+            PermissionError: If it can't be downloaded; the message says why.
+        """
+        self._readable(path)
 
     def copy_in(self, source: Path, destination: str | Path) -> TransferReport:
         """Copies a file or directory of the host to the workspace, and replaces existing files, as `upload`."""
@@ -126,7 +141,7 @@ class FileTransfer:
         with _readable_os_errors(), _host_source(source.resolve(strict=True), transfer) as found:
             if isinstance(found, Directory):
                 place = self._writable(destination)
-                return _write_tree(place, walk(found, transfer, self._refused(place, "writing")), transfer)
+                return self._write_tree(place, walk(found, transfer, self._refused(place, "writing")), transfer)
             return self._write_file(destination, found, transfer)
 
     def copy_out(self, source: str | Path, destination: Path) -> TransferReport:
@@ -149,6 +164,31 @@ class FileTransfer:
                     named = Item((destination.name,), found.file, found.executable)
                     replaced = write_file(target, named, transfer)
         return _result(destination, transfer, replaced)
+
+    def store(self, download: Download, destination: Path) -> TransferReport:
+        """Writes a file or directory of another machine to the host, and replaces existing files.
+
+        That machine is not trusted: protected names are omitted, too.
+
+        Raises:
+            OSError: If it can't be written; the message says why.
+            ValueError: If it is too large, or is not a valid tar.
+        """
+        transfer = Transfer(self.max_bytes)
+        destination = Path(abspath(destination))
+        root = AllowedPath(self._places.workspace, (0, 0), ())
+        replaced = False
+        with _readable_os_errors():
+            if download.mime_type == TAR:
+                items = unpack(download.data, transfer, self._refused(root, "writing"))
+                with open_directory(destination, untrusted_root=self._places.workspace) as target:
+                    write_tree(target, items, transfer)
+            else:
+                item = Item((destination.name,), io.BytesIO(download.data), download.executable)
+                with open_directory(destination.parent, untrusted_root=self._places.workspace) as target:
+                    replaced = write_file(target, item, transfer)
+        report = _result(destination, transfer, replaced)
+        return replace(report, omitted=(*download.transferred.omitted, *report.omitted))
 
     @cached_property
     def _rules(self) -> TransferRules:
@@ -174,7 +214,18 @@ class FileTransfer:
             )
         with place.parent.open(create=True) as directory:
             replaced = write_file(directory, Item(place.names[-1:], item.file, item.executable), transfer)
+        self._on_upload(place.path)
         return _result(place.path, transfer, replaced)
+
+    def _write_tree(self, place: AllowedPath, items: Iterable[Item], transfer: Transfer) -> TransferReport:
+        names: dict[str, None] = {}
+        with place.open(create=True) as directory:
+            write_tree(directory, _noting(items, names), transfer)
+        if place.names and len(names) > MAX_NAMED_UPLOADS:
+            names = {"": None}
+        for name in names:
+            self._on_upload(place.path / name)
+        return _result(place.path, transfer)
 
     def _refused(self, place: AllowedPath, what: Literal["reading", "writing"]) -> Refused:
         """Returns the function that rejects paths below a place."""
@@ -182,10 +233,17 @@ class FileTransfer:
         return lambda names: refuses(place.path.joinpath(*names))
 
 
-def _write_tree(place: AllowedPath, items: Iterable[Item], transfer: Transfer) -> TransferReport:
-    with place.open(create=True) as directory:
-        write_tree(directory, items, transfer)
-    return _result(place.path, transfer)
+def mime_type(path: str) -> str:
+    """Returns the type of a file by its name, without the machine's own tables: the result is the same everywhere."""
+    guessed, packed = mimetypes.MimeTypes().guess_type(path)
+    return guessed if guessed and not packed else "application/octet-stream"
+
+
+def _noting(items: Iterable[Item], names: dict[str, None]) -> Iterator[Item]:
+    """Yields items, and notes the first name of each path."""
+    for item in items:
+        names[item.names[0]] = None
+        yield item
 
 
 @contextmanager
