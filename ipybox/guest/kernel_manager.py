@@ -92,7 +92,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     def _ip_default(self) -> str:
         if self.transport != "ipc":
-            return super()._ip_default()
+            return "127.0.0.1"  # Jupyter would look for all addresses of this machine, with psutil
         # Paths of sockets must be short (`ipybox.workspace.scratch`), and Jupyter's own name has 50 characters.
         return os.path.join(os.path.dirname(self.connection_file), cast(Any, self).kernel_id[:8])
 

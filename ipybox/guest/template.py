@@ -41,6 +41,7 @@ KERNEL_MODULES = (
     "ipybox.guest.kernel",
     "ipybox.guest.extension",
     "IPython.core.completerlib",
+    "IPython.core.debugger",
     "IPython.core.logger",
     "IPython.core.oinspect",
     "IPython.extensions.storemagic",
