@@ -3,6 +3,7 @@
 - gateway → template: `FORK`, with one end of a stream socket pair.
 - template → gateway, for each: a `ForkAnswer` as JSON, when the forked process is a child of the gateway.
 - gateway → forked process, over the stream: a `KernelRequest` as a line of JSON. Without a request it ends.
+- gateway → first template, over a stream of its own, because it is a fork of the gateway: a `TemplateRequest` as JSON.
 
 A spare kernel keeps the stream until a session uses it:
 
@@ -31,6 +32,18 @@ class ForkAnswer(TypedDict, total=False):
     pid: int
     error: str
     not_preloaded: dict[str, str]
+
+
+class TemplateRequest(TypedDict):
+    """What a process that was forked off the gateway becomes.
+
+    Attributes:
+        command: The command line that would start the template as a program.
+        environment: The whole environment.
+    """
+
+    command: list[str]
+    environment: dict[str, str]
 
 
 class KernelRequest(TypedDict):

@@ -31,6 +31,9 @@ from ipybox.guest.spare import Spare
 from ipybox.guest.template_client import KernelTemplate
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
+#: Milliseconds between attempts to connect to a kernel.
+RECONNECT_MILLISECONDS = 5
+
 #: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
@@ -61,6 +64,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         self.spare = _as_spare.get()
         # Output waits here instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
+        # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
+        cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
 
     @property
     def is_current(self) -> bool:
@@ -87,7 +92,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     def _ip_default(self) -> str:
         if self.transport != "ipc":
-            return super()._ip_default()
+            return "127.0.0.1"  # Jupyter would look for all addresses of this machine, with psutil
         # Paths of sockets must be short (`ipybox.workspace.scratch`), and Jupyter's own name has 50 characters.
         return os.path.join(os.path.dirname(self.connection_file), cast(Any, self).kernel_id[:8])
 
