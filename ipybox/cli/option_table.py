@@ -149,6 +149,14 @@ OPTIONS = (
         syntax={"type": int, "metavar": "N"},
     ),
     Option(
+        name="session_idle_timeout",
+        help="seconds after which a kernel without cells and without a person is stopped; the next cell starts a new "
+        "one, and says that state was lost (default: no limit)",
+        receiver=Receiver.SERVER,
+        passed_on=True,
+        syntax={"type": seconds, "metavar": "N"},
+    ),
+    Option(
         name="log_level",
         help="level of the log on stderr (default: WARNING)",
         receiver=Receiver.EXECUTOR,

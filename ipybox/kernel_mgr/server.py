@@ -1,6 +1,6 @@
 """The kernel gateway for the application: its process, its port, and the resource limits of its kernels.
 
-`SharedRuntime` owns one for executors; an application can also run one by itself, on a port. It does not run code:
+`GatewayOwner` owns one for executors; an application can also run one by itself, on a port. It does not run code:
 `KernelClient` does.
 """
 

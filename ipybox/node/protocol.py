@@ -134,6 +134,7 @@ class Ready(_Message):
 
     Attributes:
         node: The name of the node.
+        job: The number of the scheduler's job that runs the node; empty without a scheduler.
         shared: Whether application and node share the workspace.
         platform: For which Python and system packages must be (`ipybox.node.platform`).
         notices: Notices for the session.
@@ -141,6 +142,7 @@ class Ready(_Message):
 
     type: Literal["ready"] = "ready"
     node: Annotated[str, StringConstraints(max_length=255)]
+    job: Annotated[str, StringConstraints(pattern=r"^\d{0,18}$")] = ""
     shared: bool
     platform: Annotated[str, StringConstraints(max_length=255)]
     notices: Annotated[list[_Text], Field(max_length=20)]
