@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients cluster servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick economics docs docs-site recording clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients cluster servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick economics docs docs-site docs-look recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -138,13 +138,17 @@ docs: $(VENV)/dev.stamp
 docs-site: $(VENV)/docs.stamp
 	$(BIN)/python -m docs.site.build
 
+# Screenshots of all pages of the docs site in .screenshots, and what headless Chromium finds wrong, in some five minutes.
+docs-look: docs-site
+	$(BIN)/python -m docs.site.look $(ARGS)
+
 # The recordings of the README and of docs/approvals.md, after a change of what they show.
 recording: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(CURDIR)/$(BIN):$(NODE_BIN):$$PATH" $(BIN)/python docs/record_terminal.py docs/demo.svg ipybox demo
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.record_approval docs/approval.svg
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench site
+	rm -rf .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench .screenshots site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
