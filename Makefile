@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients cluster servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick economics docs docs-site docs-look recording clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients cluster servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics docs docs-site docs-look recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -53,11 +53,12 @@ test-python: $(VENV)/dev.stamp .npm/dev.stamp
 clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp2/clients.stamp
 	$(PYTEST) -rP tests/clients $(ARGS)
 
-# A Slurm cluster of two nodes and two SSH hosts, in network namespaces of this machine: as root on Debian. Not part of CI.
+# A Slurm cluster of two nodes and two SSH hosts, in network namespaces of this machine: as root on Debian. CI runs what is
+# in tests/cluster.
+ON_CLUSTER := trap 'tests/cluster/cluster.sh down' EXIT; trap 'exit 130' INT TERM; tests/cluster/cluster.sh up &&
 cluster: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	tests/cluster/cluster.sh up
-	$(PYTEST) -m cluster tests/cluster tests/engine $(ARGS); status=$$?; tests/cluster/cluster.sh down; exit $$status
+	$(ON_CLUSTER) $(PYTEST) -m cluster $(or $(TESTS),tests/cluster tests/engine) $(ARGS)
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp
@@ -122,6 +123,10 @@ bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
 	@mkdir -p .bench
 	$(BENCH) --performance --quick --json .bench/results.json $(ARGS)
 	$(BENCH).performance write .bench/results.json --docs .bench
+
+# Kernels on the cluster of `make cluster` and of this machine, for three minutes on a quiet machine.
+bench-cluster: $(VENV)/dev.stamp .npm/dev.stamp
+	$(ON_CLUSTER) $(BENCH).cluster --json benchmarks/cluster.json $(ARGS)
 
 # What tasks cost a model, for half an hour: it writes docs/economics.md. ARGS="--tasks loop --counts 10" measures only
 # these again.

@@ -13,7 +13,8 @@ import sys
 from ipybox.guest import kernel
 from ipybox.guest.confine import unprotect_process
 from ipybox.guest.fork_protocol import KernelRequest
-from ipybox.guest.process_identity import show_command, show_kernel_id
+from ipybox.guest.process import close_input
+from ipybox.guest.process_identity import change_environment, show_command, show_kernel_id
 from ipybox.guest.strays import KERNEL_ID
 
 
@@ -52,18 +53,3 @@ def set_signals() -> None:
     for number in (signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def change_environment(before: dict[str, str], after: dict[str, str]) -> None:
-    """Makes the changes from one environment to another in this process."""
-    for name in before.keys() - after.keys():
-        os.environ.pop(name, None)
-    os.environ.update({name: value for name, value in after.items() if before.get(name) != value})
-
-
-def close_input() -> None:
-    """Gives this process a standard input of its own, which is at its end."""
-    read_end, write_end = os.pipe()
-    os.close(write_end)
-    os.dup2(read_end, 0)
-    os.close(read_end)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, cast
 
 from ipybox.guest.forks import end_child
+from ipybox.guest.import_placeholders import missing
 from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.landlock import isolate_process
 from ipybox.guest.process import die_with_parent
@@ -26,7 +27,9 @@ from ipybox.guest.rlimits import limit_process
 from ipybox.guest.signal_watch import SignalWatch
 from ipybox.support.gc_pause import gc_paused
 
-with gc_paused(own=True):
+# The debugger takes a fifth of the imports, opens a port, and is not offered to people who join.
+with gc_paused(own=True), missing("debugpy"):
+    from ipykernel import debugger as _debugger  # noqa: F401 - it notes that there is none
     from ipykernel import kernelapp
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel

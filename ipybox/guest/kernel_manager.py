@@ -24,6 +24,9 @@ from ipybox.guest import strays
 from ipybox.guest.provisioner import ForkProvisioner, WatchedProvisioner
 from ipybox.guest.template_client import KernelTemplate
 
+#: Milliseconds between attempts to connect to a kernel.
+RECONNECT_MILLISECONDS = 5
+
 #: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
@@ -46,10 +49,12 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         self.died = asyncio.Event()
         # Output waits here instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
+        # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
+        cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
 
     def _ip_default(self) -> str:
         if self.transport != "ipc":
-            return super()._ip_default()
+            return "127.0.0.1"  # Jupyter would look for all addresses of this machine, with psutil
         # Paths of sockets must be short (`ipybox.workspace.scratch`), and Jupyter's own name has 50 characters.
         return os.path.join(os.path.dirname(self.connection_file), cast(Any, self).kernel_id[:8])
 

@@ -4,10 +4,11 @@ Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES ...
 
 MODULES are more modules to import, separated by commas (`ipybox.guest.preload`).
 
-The gateway starts it (`ipybox.guest.template_client`), and sends it one end of a socket pair for each kernel. The
-template forks, does not read from that socket, and answers with the id of the new process. Only that process reads its
-command line and environment from the socket (`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in
-the memory of the template and of later kernels. The end of the gateway ends the template.
+The gateway forks it (`ipybox.guest.template_fork`), or starts it as a program (`ipybox.guest.template_client`). It
+sends it one end of a socket pair for each kernel. The template forks, does not read from that socket, and answers with
+the id of the new process. Only that process reads its command line and environment from the socket
+(`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in the memory of the template and of later
+kernels. The end of the gateway ends the template.
 
 It runs no code of users and imports nothing from the workspace. It has one thread, no event loop and no ZeroMQ context,
 because a fork copies none of these in a usable state. The arguments at its end are empty: they reserve space for the
@@ -35,6 +36,7 @@ KERNEL_MODULES = (
     "ipybox.guest.kernel",
     "ipybox.guest.extension",
     "IPython.core.completerlib",
+    "IPython.core.debugger",
     "IPython.core.logger",
     "IPython.core.oinspect",
     "IPython.extensions.storemagic",
@@ -42,7 +44,6 @@ KERNEL_MODULES = (
     "encodings.idna",
     "encodings.latin_1",
     "faulthandler",
-    "ipykernel.debugger",
     "pdb",
     "tornado.platform.asyncio",
     "tornado.queues",
@@ -55,6 +56,11 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     die_with_parent(int(sys.argv[2]))
+    run_template(control)
+
+
+def run_template(control: socket.socket) -> None:
+    """Imports what kernels need, and answers requests; `main` has the rest."""
     protect_process()
     environment = dict(os.environ)
     with gc_paused(own=True):

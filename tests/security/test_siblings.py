@@ -12,6 +12,9 @@ import pytest_asyncio
 
 from ipybox import CodeExecutor
 from ipybox.guest import landlock
+from ipybox.kernel_mgr.client import KernelClient
+from ipybox.kernel_mgr.server import KernelGateway
+from tests.conftest import Mode
 from tests.guest.landlock.test_process import version
 from tests.security import process_attacks
 from tests.security.conftest import Row
@@ -128,6 +131,26 @@ async def test_no_kernel_has_the_token_of_another_in_its_memory(siblings: tuple[
         found = [(await third.execute(f"len(search(*{each}))")).text for each in (*halves, own)]
     assert found[:2] == ["0", "0"]
     assert int(found[2] or 0) > 0
+
+
+async def test_no_kernel_has_the_token_of_its_gateway(tmp_path: Path, mode: Mode):
+    """The first kernel, whose template was forked off the gateway."""
+    async with (
+        KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox, prespawn=True) as gateway,
+        KernelClient(port=gateway.port or 0) as client,
+    ):
+        token = (gateway.token or "").encode()
+        middle = len(token) // 2
+        await client.execute(SEARCH)
+        found = (await client.execute(f"len(search({token[:middle]}, {token[middle:]}))")).text
+    assert (found, middle > 8) == ("0", True)
+
+
+async def test_the_operating_system_shows_only_variables_of_the_kernel(siblings: tuple[Siblings, Siblings]):
+    code = "shown = {entry.partition('=')[0] for entry in open('/proc/self/environ').read().split('\\0')}\n"
+    for each in siblings:
+        for kernel in (each.victim, each.attacker.executor):
+            assert (await kernel.execute(f"import os\n{code}shown - os.environ.keys() - {{''}}")).text == "set()"
 
 
 async def token_halves(executor: CodeExecutor) -> list[bytes]:
