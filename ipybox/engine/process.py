@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from shutil import which
 
-from ipybox.engine.queue import SlurmJob
+from ipybox.engine import tied
+from ipybox.engine.queue import SlurmJob, queued_job
 from ipybox.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
 from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
 from ipybox.support.tasks import TaskSet
+from ipybox.workspace.programs import interpreter
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,11 @@ class EngineProcess:
         try:
             await self._read_from(read_end)
             self._process = await asyncio.create_subprocess_exec(
+                str(interpreter()),
+                "-I",
+                "-S",
+                tied.__file__,
+                str(os.getpid()),
                 os.path.abspath(program),
                 *self._command[1:],
                 env=self._environment,
@@ -91,6 +98,11 @@ class EngineProcess:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
         return from_process, to_process
+
+    @property
+    def job(self) -> str | None:
+        """The number of the job that waits, or waited; None if it is not known."""
+        return queued_job(self.stderr)
 
     async def queue_state(self) -> str:
         """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
