@@ -38,7 +38,16 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 SLEEPS = "print('started', flush=True)\nimport time; time.sleep(60)"
 
-#: The unit and the target of each figure, where it has one: at most, or, of rates, at least that much more than here.
+#: Files of 1 MiB that are synchronized with a node that does not share the workspace, and what code writes there.
+FILES = 16
+WRITES = f"""
+import os, pathlib
+pathlib.Path("toolfiles").mkdir(exist_ok=True)
+for number in range({FILES}):
+    pathlib.Path(f"toolfiles/back-{{number}}").write_bytes(os.urandom(1 << 20))
+"""
+
+#: The unit and the target of each figure.
 FIGURES = {
     "start": ("s", "local + 1 s"),
     "cell": ("ms", "local + 8 ms"),
@@ -46,6 +55,8 @@ FIGURES = {
     "output": ("MB/s", "≥ 15 MB/s"),
     "kernel death seen": ("s", "≤ 0.2 s"),
     "cancelled job seen": ("s", "≤ 2 s"),
+    "16 MiB of files, there": ("s", "≤ 5 s"),
+    "16 MiB of files, back": ("s", "≤ 5 s"),
 }
 
 
@@ -62,18 +73,25 @@ class Side:
         self._command = command
         self._workspace = workspace
         self._quick = quick
-        self._executor = self._new()
+        self._executor = self._new(workspace)
+        #: A workspace that is empty on nodes, and its executor.
+        self._unshared = DIRECTORY / "private" / workspace.name
+        self._apart = self._new(self._unshared)
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Starts the executor that all but `start` measures."""
         server = {"command": sys.executable, "args": [str(SUBJECTS / "tool_server.py")]}
         await generate_mcp_sources("measured", server, self._workspace / "mcptools")
         await stack.enter_async_context(self._executor)
+        if self._command is not None:
+            (self._unshared / "toolfiles").mkdir(parents=True)
+            await stack.enter_async_context(self._apart)
+            await self._apart.execute("1")
 
     async def start(self) -> list[float]:
         """Seconds from the start of an executor to its first result."""
         began = time.perf_counter()
-        async with self._new() as executor:
+        async with self._new(self._workspace) as executor:
             await executor.execute("1")
             return [time.perf_counter() - began]
 
@@ -113,7 +131,7 @@ class Side:
         """Seconds until an executor reports that its job was cancelled; only Slurm has jobs."""
         if self._command is None or "srun" not in self._command:
             return []
-        async with self._new() as executor:
+        async with self._new(self._workspace) as executor:
             await executor.execute("1")
             running = executor.stream(SLEEPS, chunks=True)
             await anext(running)
@@ -125,12 +143,43 @@ class Side:
                     pass
             return [time.perf_counter() - began]
 
-    def _new(self) -> CodeExecutor:
-        return CodeExecutor(working_dir=self._workspace, engine=self._command)
+    async def files_there(self) -> list[float]:
+        """Seconds of a cell before which files are sent to the node."""
+        if self._command is None:
+            return []
+        for number in range(FILES):
+            (self._unshared / "toolfiles" / f"there-{number}").write_bytes(os.urandom(1 << 20))
+        began = time.perf_counter()
+        sizes = (
+            await self._apart.execute("import os; sum(each.stat().st_size for each in os.scandir('toolfiles'))")
+        ).text
+        seconds = time.perf_counter() - began
+        assert int(sizes or "") >= FILES << 20
+        return [seconds]
+
+    async def files_back(self) -> list[float]:
+        """Seconds of a cell that writes files, which come back after it."""
+        if self._command is None:
+            return []
+        began = time.perf_counter()
+        await self._apart.execute(WRITES)
+        seconds = time.perf_counter() - began
+        assert (self._unshared / "toolfiles" / f"back-{FILES - 1}").stat().st_size == 1 << 20
+        return [seconds]
+
+    def _new(self, workspace: Path) -> CodeExecutor:
+        return CodeExecutor(working_dir=workspace, engine=self._command)
 
 
-async def measure(rounds: int, *, quick: bool) -> dict[str, dict[str, list[float]]]:
-    """Returns all samples, by figure and side; the sides take turns, after a round that does not count."""
+async def measure(rounds: int, seconds: float, *, quick: bool) -> dict[str, dict[str, list[float]]]:
+    """Returns all samples, by figure and side; the sides take turns, after a round that does not count.
+
+    Args:
+        rounds: How many rounds.
+        seconds: After that long, no further round starts.
+        quick: Whether to measure less, and all rounds.
+    """
+    deadline = time.monotonic() + seconds
     commands = {"local": None, "ssh": ssh(), "slurm": srun()}
     samples: dict[str, dict[str, list[float]]] = {name: {side: [] for side in commands} for name in FIGURES}
     async with AsyncExitStack() as stack:
@@ -140,9 +189,12 @@ async def measure(rounds: int, *, quick: bool) -> dict[str, dict[str, list[float
             sides[name] = Side(command, workspace, quick=quick)
             await sides[name].open(stack)
         for number in range(rounds if quick else rounds + 1):
+            if time.monotonic() > deadline:
+                break
             for name, side in sides.items():
                 works: list[Callable[[], Awaitable[list[float]]]] = [
-                    *(side.start, side.cell, side.tool_call, side.output, side.death, side.cancellation)
+                    *(side.start, side.cell, side.tool_call, side.output, side.death, side.cancellation),
+                    *(side.files_there, side.files_back),
                 ]
                 for figure, work in zip(FIGURES, works, strict=True):
                     values = await work()
@@ -168,13 +220,14 @@ def main() -> None:
     """Measures, prints a table, and writes the medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description="Measures kernels on a cluster.")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="how often the sides take turns")
+    parser.add_argument("--seconds", type=float, default=600, metavar="S", help="start no round after that long")
     parser.add_argument("--quick", action="store_true", help="once, with less of all, to see that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the medians")
     arguments = parser.parse_args()
     if not (DIRECTORY / "slurm.conf").exists():
         sys.exit("benchmarks: there is no cluster: `make bench-cluster` brings it up")
     os.environ["SLURM_CONF"] = str(DIRECTORY / "slurm.conf")
-    samples = asyncio.run(measure(1 if arguments.quick else arguments.rounds, quick=arguments.quick))
+    samples = asyncio.run(measure(1 if arguments.quick else arguments.rounds, arguments.seconds, quick=arguments.quick))
     medians = {
         figure: {side: round(median(values), 4) for side, values in sides.items() if values}
         for figure, sides in samples.items()
@@ -184,7 +237,7 @@ def main() -> None:
         content = {
             "date": datetime.now(UTC).date().isoformat(),
             "commit": commit(),
-            "rounds": arguments.rounds,
+            "rounds": len(samples["start"]["local"]),
             "machine": machine().model_dump(),
             "units": {figure: unit for figure, (unit, _) in FIGURES.items()},
             "medians": medians,

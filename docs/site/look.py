@@ -104,7 +104,7 @@ class Watch:
                 if not address.endswith("/favicon.ico"):
                     self.problems.append(f"error: {event['entry']['text']} {address}")
             case "Network.requestWillBeSent":
-                address = urlsplit(event["request"]["url"])
+                address = urlsplit(str(event["request"]["url"]))
                 if address.scheme in ("http", "https", "ws", "wss") and address.netloc != self._host:
                     self.problems.append(f"asks another host: {event['request']['url']}")
             case _:
@@ -114,8 +114,9 @@ class Watch:
 async def look_at(tab: Tab, watch: Watch, address: str, view: View, screenshot: Path) -> list[str]:
     """Opens a page or a picture, saves a screenshot, and returns what is wrong with it."""
     width, height = SCREENS[view.screen]
+    # A page stores its colors when it was shown, and when they change while it is shown.
+    await tab.open("about:blank")
     await set_view(tab, view)
-    # A page that was shown before has stored its colors.
     await tab.call(
         "Storage.clearDataForOrigin", origin="{0.scheme}://{0.netloc}".format(urlsplit(address)), storageTypes="all"
     )
@@ -190,6 +191,11 @@ class _QuietHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def address_of(path: str) -> str:
+    """Returns the address of a page within the site."""
+    return str(Path(path).with_suffix(".html")).replace("README.html", "index.html")
+
+
 def main() -> int:
     """Looks at the site, prints what is wrong, and returns the exit status."""
     parser = argparse.ArgumentParser(description="Looks at the docs site in headless Chromium.")
@@ -199,7 +205,7 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="such as quickstart.html (default: all)")
     arguments = parser.parse_args()
     paths = [page.path for page in pages_of(load_config()["nav"])]
-    names = arguments.pages or [*(str(Path(path).with_suffix(".html")) for path in paths), "404.html"]
+    names = arguments.pages or [*(address_of(path) for path in paths), "404.html"]
     problems = asyncio.run(look(names, arguments.screenshots))
     print(f"{len(names)} pages were looked at: {problems} problems. The screenshots are in {arguments.screenshots}.")
     return bool(problems)

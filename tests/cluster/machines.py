@@ -68,7 +68,7 @@ def node_command() -> list[str]:
 
 def srun(*options: str) -> list[str]:
     """Returns the command of an engine of Slurm."""
-    return [*HEAD, "srun", "--unbuffered", "--ntasks=1", "--mem=900M", *options, *node_command()]
+    return [*HEAD, "srun", "--ntasks=1", "--mem=900M", *options, *node_command()]
 
 
 def ssh(*options: str) -> list[str]:

@@ -17,7 +17,7 @@ BY_NAME = """
 from ipybox import Executor
 
 with Executor(engine="slurm") as executor:
-    print(executor.execute("import socket; print(socket.gethostname())").text)
+    print(executor.run("import socket; print(socket.gethostname())").text)
 """
 
 
