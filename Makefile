@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients cluster jupyter servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick economics docs docs-site recording clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients cluster jupyter servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics docs docs-site docs-look recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -53,16 +53,17 @@ test-python: $(VENV)/dev.stamp .npm/dev.stamp
 clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp2/clients.stamp
 	$(PYTEST) -rP tests/clients $(ARGS)
 
-# A Slurm cluster of two nodes and two SSH hosts, in network namespaces of this machine: as root on Debian. Not part of CI.
+# A Slurm cluster of two nodes and two SSH hosts, in network namespaces of this machine: as root on Debian. CI runs what is
+# in tests/cluster.
+ON_CLUSTER := trap 'tests/cluster/cluster.sh down' EXIT; trap 'exit 130' INT TERM; tests/cluster/cluster.sh up &&
 cluster: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	tests/cluster/cluster.sh up
-	$(PYTEST) -m cluster tests/cluster tests/engine $(ARGS); status=$$?; tests/cluster/cluster.sh down; exit $$status
+	$(ON_CLUSTER) $(PYTEST) -m cluster $(or $(TESTS),tests/cluster tests/engine) $(ARGS)
 
-# Kernels of JupyterHub, of hosts that a Kernel Gateway starts them on by SSH, and of ipykernel 6.29, each with the tests of
-# `tests/jupyter_engine` that need a server: in network namespaces of this machine, as root on Debian. Not part of CI.
+# Kernels of JupyterHub and of ipykernel 6.29, with those tests of `tests/jupyter_engine` that need a server: in a network
+# namespace of their own, whose ports are free, as root on Linux. Not part of CI.
 jupyter: $(VENV)/dev.stamp .npm/dev.stamp .venv-jupyter6/stamp .venv-jupyter7/stamp .npm/jupyter.stamp
-	PATH="$(NODE_BIN):$$PATH" tests/jupyter_engine/with-ssh-host.sh \
+	PATH="$(NODE_BIN):$$PATH" unshare --net sh -c 'ip link set lo up && exec "$$@"' sh \
 		$(BIN)/python -m pytest -m jupyter tests/jupyter_engine $(ARGS)
 
 # MCP's own suite, which is part of the tests.
@@ -129,6 +130,10 @@ bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
 	$(BENCH) --performance --quick --json .bench/results.json $(ARGS)
 	$(BENCH).performance write .bench/results.json --docs .bench
 
+# Kernels on the cluster of `make cluster` and of this machine, for three minutes on a quiet machine.
+bench-cluster: $(VENV)/dev.stamp .npm/dev.stamp
+	$(ON_CLUSTER) $(BENCH).cluster --json benchmarks/cluster.json $(ARGS)
+
 # What tasks cost a model, for half an hour: it writes docs/economics.md. ARGS="--tasks loop --counts 10" measures only
 # these again.
 economics: $(VENV)/dev.stamp .npm/dev.stamp .venv-tokens/stamp
@@ -144,13 +149,17 @@ docs: $(VENV)/dev.stamp
 docs-site: $(VENV)/docs.stamp
 	$(BIN)/python -m docs.site.build
 
+# Screenshots of all pages of the docs site in .screenshots, and what headless Chromium finds wrong, in some five minutes.
+docs-look: docs-site
+	$(BIN)/python -m docs.site.look $(ARGS)
+
 # The recordings of the README and of docs/approvals.md, after a change of what they show.
 recording: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(CURDIR)/$(BIN):$(NODE_BIN):$$PATH" $(BIN)/python docs/record_terminal.py docs/demo.svg ipybox demo
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.record_approval docs/approval.svg
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-jupyter6 .venv-jupyter7 .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench site
+	rm -rf .venv .venv-newest .venv-attach .venv-jupyter6 .venv-jupyter7 .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench .screenshots site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -184,8 +193,8 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 
 .venv-jupyter7/stamp:
 	$(PYTHON) -m venv .venv-jupyter7
-	.venv-jupyter7/bin/python -m pip install --quiet 'jupyter_kernel_gateway==3.0.1' 'gateway_provisioners==0.5.0' \
-		'jupyterhub>=6.1,<7' 'ipykernel>=7,<8' jsonschema pyarrow 'pydantic>=2.10,<3'
+	.venv-jupyter7/bin/python -m pip install --quiet 'jupyterhub>=6.1,<7' 'jupyter_server>=2.14,<3' 'ipykernel>=7,<8' \
+		jsonschema pyarrow 'pydantic>=2.10,<3'
 	@touch $@
 
 .npm/jupyter.stamp:

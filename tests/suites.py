@@ -5,6 +5,7 @@ runs a kernel or a sandbox without the fixture `mode` is marked by hand. `make t
 """
 
 import os
+import re
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -82,6 +83,7 @@ FOLDERS = {
     "test_examples.py": ("slow",),
     "test_generated_docs.py": ("slow",),
     "test_package.py": ("slow",),
+    "test_quickstart.py": ("slow",),
     "test_readme.py": ("slow",),
     "test_real_servers.py": ("slow",),
     "tool_exec": ("python",),
@@ -91,6 +93,9 @@ FOLDERS = {
     "workspace/test_stdio_servers.py": ("python", "slow"),
     "workspace/transfer": (),
 }
+
+#: Marks that tests have by their place only: where one is demanded, modules elsewhere need no import, which takes long.
+BY_PLACE = {"python", "user"}
 
 #: Where `make test` runs kernels in both modes. Elsewhere it runs them without a sandbox, `make test-rest` with one.
 BOTH_MODES = ("sandbox/", "security/")
@@ -155,6 +160,19 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"no test may be left out, but {LEFT_OUT}: {_remedy(config)}")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves modules alone whose place rules out that a test of theirs has the marks."""
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(_ROOT):
+        return None
+    return True if demanded(config.option.markexpr) - {*_placed(collection_path)} else None
+
+
+def demanded(expression: str) -> set[str]:
+    """Returns which marks of `BY_PLACE` each test has that an expression of `-m` picks."""
+    outermost = re.sub(r"\(.*\)", "", expression)
+    return set() if "or" in outermost.split() else BY_PLACE & {term.strip() for term in outermost.split(" and ")}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests, after their modules have done so, and has those of the longest modules run first."""
     for item in items:
@@ -165,20 +183,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _turn(item: pytest.Item) -> int:
     """Returns which of `LONGEST` a test is part of, or a higher number."""
-    place = _place(item)
+    place = _place(item.path)
     return next((turn for turn, longest in enumerate(LONGEST) if place.startswith(longest)), len(LONGEST))
 
 
-def _place(item: pytest.Item) -> str:
-    """Returns the module of a test, with a slash behind it, as behind each folder."""
-    return f"{item.path.relative_to(_ROOT).as_posix()}/"
+def _place(module: Path) -> str:
+    """Returns where a module is, with a slash behind it, as behind each folder."""
+    return f"{module.relative_to(_ROOT).as_posix()}/"
+
+
+def _placed(module: Path) -> tuple[str, ...]:
+    """Returns the marks that all tests of a module have."""
+    path = _place(module)
+    place = max((place for place in FOLDERS if path.startswith(f"{place}/")), key=len, default=None)
+    return FOLDERS[place] if place else ()
 
 
 def _marks(item: pytest.Item) -> list[str]:
     """Returns the marks that a test gets by its place, its fixtures and their parameters."""
-    path = _place(item)
-    place = max((place for place in FOLDERS if path.startswith(f"{place}/")), key=len, default=None)
-    marks = [*FOLDERS[place]] if place else []
+    path = _place(item.path)
+    marks = [*_placed(item.path)]
     fixtures: list[str] = getattr(item, "fixturenames", [])
     callspec: Any = getattr(item, "callspec", None)
     parameters: list[object] = [] if callspec is None else [*callspec.params.values()]

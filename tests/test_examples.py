@@ -4,12 +4,18 @@ In one mode: the programs choose it. They run no sandbox, since their code is th
 """
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from tests.audit.lines import log_of
@@ -53,6 +59,70 @@ def test_saved_action_chains_the_tools_of_github(tmp_path: Path):
     assert first == again
     assert repositories[0].startswith("linux (1")
     assert len(first.splitlines()) == len(repositories) + 2 * 3 == 8
+
+
+def test_agent_loop_runs_without_a_key_and_orders_what_the_user_accepts(tmp_path: Path):
+    command = [sys.executable, str(EXAMPLES / "frameworks" / "pydantic_ai_agent.py")]
+
+    accepted, declined = (run(["sh", "-c", f'echo {answer} | "$0" "$1"', *command], tmp_path) for answer in "yn")
+
+    for printed in (accepted, declined):
+        assert "NameError: name 'stock' is not defined" in printed
+        assert "{'paper': 40, 'toner': 2, 'pens': 17}" in printed
+        assert printed.count("? [y/n] ") == 1
+    assert accepted.endswith("The last cell ended with: ordered 10 x toner\n")
+    assert declined.rstrip().endswith("the user declined")
+
+
+async def test_service_streams_output_and_errors_and_its_clients_decide(tmp_path: Path):
+    pay = "from mcptools.app import pay\nprint(pay.run(pay.Params(customer='ada', amount={})))"
+    async with service(tmp_path) as url, httpx2.AsyncClient(base_url=url, timeout=TIMEOUT) as http:
+        state, error, paid, rejected = [
+            await events_of(http, code) for code in ("x = 41\nprint(x)\nx + 1", "1 / 0", pay.format(5), pay.format(500))
+        ]
+        unknown = await http.post("/approvals/unknown", json={"accept": True})
+
+    assert "".join(event.get("text", "") for event in state).split() == ["41", "42"]
+    assert state[-1] == {"done": True, "notices": []}
+    assert error[-1]["error"].endswith("ZeroDivisionError: division by zero")
+    assert paid[0]["approve"] == "app.pay(customer='ada', amount=5)"
+    assert "".join(event.get("text", "") for event in paid) == "paid 5 to ada\n"
+    assert rejected[0]["approve"] == "app.pay(customer='ada', amount=500)"
+    assert "the user declined" in rejected[-1]["error"]
+    assert unknown.status_code == 404
+
+
+@asynccontextmanager
+async def service(workspace: Path) -> AsyncGenerator[str]:
+    """Runs the service, and yields its address."""
+    command = ["-m", "uvicorn", "--app-dir", str(EXAMPLES / "fastapi_service"), "service:app", "--port", "0"]
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=workspace, env=environment(workspace), stderr=asyncio.subprocess.PIPE
+    )
+    assert running.stderr is not None
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            async for line in running.stderr:
+                if found := re.search(r"running on (http://[\d.:]+)", line.decode()):
+                    break
+            else:
+                raise AssertionError("the service ended")
+        yield found[1]
+    finally:
+        running.terminate()
+        await running.communicate()
+
+
+async def events_of(http: httpx2.AsyncClient, code: str) -> list[dict[str, Any]]:
+    """Executes a cell as a browser does: it reads line by line, and accepts what costs less than 100."""
+    events: list[dict[str, Any]] = []
+    async with http.stream("POST", "/cells", json={"code": code}) as response:
+        async for line in response.aiter_lines():
+            events.append(event := json.loads(line))
+            if "id" in event:
+                decision = {"accept": "amount=5)" in event["approve"]}
+                (await http.post(f"/approvals/{event['id']}", json=decision)).raise_for_status()
+    return events
 
 
 async def test_bot_asks_in_the_chat_and_does_what_people_answer(tmp_path: Path):

@@ -11,7 +11,7 @@ from shutil import which
 import pytest
 
 from tests.servers import NODE_MODULES, ROOT
-from tests.suites import COMPLETE
+from tests.suites import COMPLETE, demanded
 
 #: Seconds for a run of a few tests, on a busy machine.
 RUN_TIMEOUT = 120
@@ -74,3 +74,21 @@ def test_nothing_may_be_left_out_in_ci(run: Run):
     done = run(**{COMPLETE: "1"})
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "no test may be left out, but sandboxes can't start here: sudo apt-get install bubblewrap" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("expression", "marks"),
+    [
+        ("user and kernel and sandbox", {"user"}),
+        ("python and not (sandbox or fuzz)", {"python"}),
+        ("(a or b) and python and user", {"python", "user"}),
+        ("user or kernel", set[str]()),
+        ("not user", set[str]()),
+        ("not (python or user)", set[str]()),
+        ("(python and slow) or (user and kernel)", set[str]()),
+        ("kernel and sandbox", set[str]()),
+        ("", set[str]()),
+    ],
+)
+def test_only_marks_that_each_picked_test_has_keep_modules_from_being_imported(expression: str, marks: set[str]):
+    assert demanded(expression) == marks

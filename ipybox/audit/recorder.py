@@ -1,4 +1,4 @@
-"""Records what one kernel session does, in the audit log and as spans: its executions and their tool calls.
+"""Records what one kernel session does, in the audit log, as spans and in metrics: its executions and tool calls.
 
 The application executes one cell of an executor at a time, so that a call from its kernel belongs to that cell. A call
 between two cells, from a thread of the kernel, belongs to no cell.
@@ -7,6 +7,7 @@ between two cells, from a thread of the kernel, belongs to no cell.
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit import tracing
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from ipybox.audit.audit import AuditLog
     from ipybox.audit.notebook.history import SessionHistory
+    from ipybox.audit.observer import SessionObserver
+    from ipybox.engine.job import JobEvent
 
 
 class SessionRecorder:
@@ -27,6 +30,7 @@ class SessionRecorder:
         audit: The audit log; None to record no events.
         name: The name of the session.
         history: Keeps the session for a notebook; None to keep nothing.
+        observer: Counts what the session does; None to count nothing.
     """
 
     def __init__(
@@ -34,8 +38,10 @@ class SessionRecorder:
         audit: "AuditLog | None" = None,
         name: str | None = None,
         history: "SessionHistory | None" = None,
+        observer: "SessionObserver | None" = None,
     ):
         self._audit = audit
+        self._observer = observer
         self._history = history
         self._id = new_id()
         #: The name of the session.
@@ -44,7 +50,7 @@ class SessionRecorder:
 
     def named(self, name: str | None) -> "SessionRecorder":
         """Returns the recorder of another executor, with the same log."""
-        return SessionRecorder(self._audit, name, self._history and self._history.for_sibling())
+        return SessionRecorder(self._audit, name, self._history and self._history.for_sibling(), self._observer)
 
     def notebook(self) -> "NotebookNode":
         """Returns the session so far as a notebook.
@@ -60,8 +66,20 @@ class SessionRecorder:
         """Records that the session starts or stops, gets a new kernel, or is joined by a person."""
         if self._audit is not None:
             self._audit.record("session", **self._ids(), action=action, **fields)
+        if self._observer is not None:
+            self._observer.session(action)
         if self._history is not None:
             self._history.session(action)
+
+    def job(self, event: "JobEvent") -> None:
+        """Records what happens to the job of an engine that runs the session's kernel."""
+        if self._audit is not None:
+            fields = asdict(event) | {"reason": self._audit.text(event.reason)}
+            if event.waited is not None:
+                fields["waited"] = round(event.waited, 3)
+            self._audit.record("job", **self._ids_in(self._cell), **fields)
+        if self._observer is not None:
+            self._observer.job(event)
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
         """Removes the secrets among the environment variables of a cell from what is recorded from now on."""
@@ -105,6 +123,8 @@ class SessionRecorder:
             self._cell = None
             if self._audit is not None:
                 self._audit.record("cell", **ids, **self._audit.code(code), **ended)
+            if self._observer is not None:
+                self._observer.cell(cell.outcome, ended["duration"])
             if history is not None and executed is not None:
                 history.end(executed, cell.result, cell_id=cell.id, **ended)
             cell.result = None  # else an error refers to itself through its traceback
@@ -154,6 +174,8 @@ class SessionRecorder:
             if self._audit is not None:
                 error = self._audit.error(call.error)
                 self._audit.record("tool_call", **self._ids_of(call), **call.written, **ended, error=error)
+            if self._observer is not None:
+                self._observer.tool_call(call.outcome, ended["duration"])
             if self._history is not None:
                 self._history.add_call(call.cell and call.cell.executed, call, ended)
 
@@ -166,6 +188,8 @@ class SessionRecorder:
         if not decided.accepted:
             call.fail("rejected", decided.reason, outcome="rejected")
         call.decision = decided
+        if self._observer is not None:
+            self._observer.decision(decided.by, call.elapsed, accepted=decided.accepted)
         if call.span is not None:
             call.span.add_event("decision", {"accepted": decided.accepted, "by": decided.by})
         if self._audit is None:
@@ -184,10 +208,11 @@ class SessionRecorder:
             by: What denied it: the `sandbox`, a `limit` or the `tool_server`.
             messages: The messages about it.
         """
-        if self._audit is None:
-            return
         for message in messages:
-            self._audit.record("denial", **self._ids(), by=by, message=self._audit.text(message))
+            if self._audit is not None:
+                self._audit.record("denial", **self._ids(), by=by, message=self._audit.text(message))
+            if self._observer is not None:
+                self._observer.denial(by)
 
     def _ids(self) -> dict[str, str | None]:
         return self._ids_in(self._cell) | tracing.ids(self._cell and self._cell.span)

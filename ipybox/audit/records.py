@@ -104,6 +104,11 @@ class ToolCallRecord:
         """
         self.outcome, self.error, self._error_type = outcome, error, error_type
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was requested."""
+        return seconds_since(self._started)
+
     def end(self) -> dict[str, Any]:
         """Ends its span, and returns the fields of its outcome."""
         tracing.end_span(self.span, self._error_type)

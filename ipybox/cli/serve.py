@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipybox.cli.option import Receiver
 from ipybox.cli.option_use import given_parameters
+from ipybox.support.descriptors import allow_descriptors
 from ipybox.support.gc_pause import mark_own_process, skip_collection_at_exit
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ KERNEL_PREFIX = "KERNEL_ENV_"
 
 #: The variable with the token for HTTP, if not any is good enough.
 TOKEN_VARIABLE = "IPYBOX_TOKEN"
+
+#: Open files and sockets of the server, and of each session: the pipes of an engine, connections to the kernel and from
+#: it, and MCP servers.
+OWN_DESCRIPTORS = 256
+SESSION_DESCRIPTORS = 24
 
 
 def kernel_env(environment: Mapping[str, str]) -> dict[str, str]:
@@ -56,6 +62,8 @@ async def serve(
     from ipybox.workspace.env_file import read_env_file
 
     mark_own_process()
+    if arguments.max_sessions is not None:
+        allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * arguments.max_sessions)
     variables = read_env_file(workspace)
     elsewhere = "engine" in options or "gateway_url" in options
     try:

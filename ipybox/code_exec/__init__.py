@@ -7,7 +7,9 @@
     server_options    checks the options of kernels of a Jupyter server
     lifecycle         the kernel of an executor, from its start to its stop
     cell_runner       runs cells, one at a time, with approvals, notices and the audit log
-    shared_runtime    the gateway and the tool server that an executor shares with its siblings
+    gateways          creates the gateway of a configuration
+    gateway_owner     starts, replaces and stops a gateway, of all executors or of one
+    shared_runtime    the tool server, and the gateway, that an executor shares with its siblings
     result            the results of an execution
     registration      `generate_mcp_sources`: connects to an MCP server, and generates the package of its tools
     function_package  the package of the application's functions

@@ -35,6 +35,9 @@ STATE_LOST = (
     "are lost."
 )
 
+#: Why the state was lost, after `STATE_LOST`.
+NOT_USED = "The kernel was stopped because the session was not used for {seconds:g} s (session_idle_timeout)."
+
 CANCELLED = "the execution was cancelled"
 
 #: Number of tool results that are kept, to recognize errors in the output that don't come from the sandbox.
@@ -123,6 +126,17 @@ class CellRunner:
         self._kernel_id = ""
         #: The deadline of the cell that is being executed.
         self._deadline: Deadline | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether a cell is being executed."""
+        return self._deadline is not None
+
+    def note_expiry(self, seconds: float) -> None:
+        """Notes that the kernel is stopped because it was not used for so long; the next result says so."""
+        self._recorder.session("idle")
+        if self._kernel_id:  # else no cell was executed, so there was no state
+            self._kernel.notices.append(f"{STATE_LOST} {NOT_USED.format(seconds=seconds)}")
 
     def cancel(self) -> bool:
         """Interrupts the cell that is being executed, and returns whether there was one."""
@@ -268,9 +282,14 @@ class CellRunner:
         try:
             async with deadline.limit():
                 client = await kernel
+        except asyncio.CancelledError:
+            self._kernel.withdraw()
+            raise
         except TimeoutError:
             waits_for = self._kernel.waits_for
             suffix = f": it waits for {waits_for}" if waits_for else ""
+            if deadline.reason is CANCELLED:
+                self._kernel.withdraw()  # but after a timeout, the next cell may still use the node
             raise deadline.not_begun(f"it had not begun, as the kernel was not ready{suffix}") from None
         if deadline.reason is CANCELLED:
             raise TimeoutError(f"{CANCELLED}: it had not begun")

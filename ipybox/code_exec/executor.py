@@ -1,27 +1,27 @@
 """The code executor, the SDK's main class: start, execute, stream, cancel, reset, stop.
 
-It only connects `SharedRuntime` (kernel gateway and tool server), `KernelLifecycle` (its kernel) and `CellRunner` (its
-cells). Applications and the MCP server use it.
+It only connects `SharedRuntime`, `KernelLifecycle` and `CellRunner`. Applications and the MCP server use it.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner, encode_inputs
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.default_approvers import accept_call, reject_call
+from ipybox.code_exec.default_approvers import approver_of
+from ipybox.code_exec.file_transfers import download, upload
 from ipybox.code_exec.lifecycle import KernelLifecycle
-from ipybox.code_exec.node_files import note_upload, read_from_node, send_uploads
+from ipybox.code_exec.node_files import read_from_node
 from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
+from ipybox.code_exec.status import ExecutorStatus
 from ipybox.errors import CodeExecutionError
 from ipybox.support.deadline import Deadline
 from ipybox.support.tokens import new_token
@@ -30,9 +30,10 @@ from ipybox.tool_exec.caller import ToolCaller
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+    from ipybox.audit.observer import SessionObserver
     from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
-    from ipybox.workspace.transfer.file_transfer import Download, FileTransfer, TransferReport
+    from ipybox.workspace.transfer.file_transfer import Download, TransferReport
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
 
@@ -59,10 +60,10 @@ class CodeExecutor:
         self._wire(config)
 
     @classmethod
-    def configured(cls, config: ExecutorConfig) -> Self:
-        """Returns an executor with this configuration. Raises what the constructor raises."""
+    def configured(cls, config: ExecutorConfig, observer: "SessionObserver | None" = None) -> Self:
+        """Returns an executor, which an observer watches. Raises what the constructor raises."""
         executor = cls.__new__(cls)
-        executor._wire(config)
+        executor._wire(config, observer=observer)
         return executor
 
     def _wire(
@@ -71,6 +72,7 @@ class CodeExecutor:
         recorder: SessionRecorder | None = None,
         runtime: SharedRuntime | None = None,
         started: "list[CodeExecutor] | None" = None,
+        observer: "SessionObserver | None" = None,
     ) -> None:
         """Creates the parts of the executor, apart from those that it shares with another one."""
         self._config = config
@@ -78,7 +80,7 @@ class CodeExecutor:
         self._started = list[CodeExecutor]() if started is None else started
         if recorder is None:
             audit = config.opened_audit_log()
-            recorder = SessionRecorder(audit, "default", config.session_history(audit))
+            recorder = SessionRecorder(audit, "default", config.session_history(audit), observer)
         self._recorder = recorder
         approvals = ApprovalRouter(config.policy)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
@@ -100,17 +102,19 @@ class CodeExecutor:
         return client.kernel_id if client is not None and client.alive else None
 
     @property
+    def status(self) -> ExecutorStatus:
+        """What it does at the moment: whether code runs, on which node, and what it waits for."""
+        return ExecutorStatus(self._runner.active, self._kernel.node, self._kernel.waits_for)
+
+    @property
     def siblings(self) -> "tuple[CodeExecutor, ...]":
-        """The other running executors that share its gateway, in the order of their starts. `stop` removes one."""
+        """The other running executors that share its tool server, in the order of their starts. `stop` removes one."""
         return tuple(each for each in self._started if each is not self and each._kernel.running)
 
     @property
     def default_approver(self) -> "ApprovalCallback":
         """The approver of executions without an approver of their own, see `ExecutorConfig.approver`."""
-        if self._config.approver is not None:
-            # The config of an `Executor` has a plain function, which it replaces by an asynchronous one.
-            return cast("ApprovalCallback", self._config.approver)
-        return accept_call if self._config.policy is None else reject_call
+        return approver_of(self._config)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -148,6 +152,11 @@ class CodeExecutor:
         with suppress(ValueError):  # it was not started
             self._started.remove(self)
 
+    async def expire(self, seconds: float) -> None:
+        """Stops it, because it was not used for so long. After another start, its first result says so."""
+        self._runner.note_expiry(seconds)
+        await self.stop()
+
     async def reset(self) -> None:
         """Replaces the kernel by a new one and stops the MCP servers, which start again at their next call.
 
@@ -164,7 +173,8 @@ class CodeExecutor:
 
         It has the same options, and shares the gateway process, which costs much less than another one: about 19 MiB
         of memory on Linux (36 elsewhere) instead of 130, or 210 with a sandbox. So siblings run in one sandbox and
-        share its limits. They start and stop in any order.
+        share its limits. With an engine, each sibling has a job, a node and limits of its own. They start and stop in
+        any order.
 
         Args:
             name: Its name, also in the audit log.
@@ -246,14 +256,9 @@ class CodeExecutor:
             env: As for `execute`.
 
         Raises:
-            AuditError: If the audit log can't be written; the code did not run.
-            CodeExecutionError: If the code raises, or its kernel dies; the message contains the traceback. Tool calls
-                that fail, are rejected or expire raise in the code, which may handle that.
-            ExecutionCancelledError: If it was cancelled by `cancel`.
-            TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
-                running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
-            RuntimeError: If the executor is not running.
-            ValueError, VariableError: As `execute`.
+            CodeExecutionError: As `execute`. Tool calls that fail, are rejected or expire raise in the code, which may
+                handle that.
+            AuditError, ExecutionCancelledError, RuntimeError, TimeoutError, ValueError, VariableError: As `execute`.
         """
         return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env)
 
@@ -299,9 +304,7 @@ class CodeExecutor:
 
         Raises:
             CodeExecutionError: If the kernel has died or was restarted, so its variables are lost.
-            ExecutionCancelledError: If it was cancelled by `cancel`.
-            RuntimeError: If the executor is not running.
-            TimeoutError: If it timed out; the message says what happened to the kernel.
+            ExecutionCancelledError, RuntimeError, TimeoutError: As `execute`.
             ValueError: If the name can't be that of a variable, or the timeout is not positive.
             VariableError: If there is no such variable, or its value can't be sent.
         """
@@ -323,9 +326,7 @@ class CodeExecutor:
             OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
             ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
-        report = await asyncio.to_thread(lambda: self._files().copy_in(Path(source), destination))
-        await send_uploads(self._config, self._kernel)
-        return report
+        return await upload(self._config, self._kernel, Path(source), destination)
 
     async def download_file(self, source: str | Path, destination: Path | str) -> "TransferReport":
         """Copies a file or directory of the working directory to the host; the result says what was copied.
@@ -341,28 +342,8 @@ class CodeExecutor:
             OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
             ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
         """
-        remote = await self.read_from_node(source)
-        if remote is not None:
-            return await asyncio.to_thread(lambda: self._files().store(remote, Path(destination)))
-        return await asyncio.to_thread(lambda: self._files().copy_out(source, Path(destination)))
+        return await download(self._config, self._kernel, source, Path(destination))
 
     async def read_from_node(self, source: str | Path) -> "Download | None":
-        """Returns a file, or a directory as tar, of a node that does not share the working directory; otherwise None.
-
-        Raises:
-            OSError: If it can't be read there.
-            ValueError: If it is too large.
-        """
+        """Returns a file, or a directory as tar, of a node without the working directory; otherwise None."""
         return await read_from_node(self._config, self._kernel, source)
-
-    def _files(self) -> "FileTransfer":
-        if self._config.server is not None:
-            raise ValueError("files are not copied to or from kernels of a Jupyter server: use the server's own means")
-        from ipybox.workspace.transfer.file_transfer import FileTransfer
-
-        settings = self._config.settings
-        return FileTransfer(
-            self._config.workspace,
-            settings=None if settings is None else lambda: settings,
-            on_upload=note_upload(self._config),
-        )

@@ -1,8 +1,9 @@
 """The kernel of one executor, from its start to its stop, across deaths of its process and of the gateway.
 
-A start has this order: gateway process, tool server (`ipybox.code_exec.shared_runtime`), kernel. Slow imports run in
-the background. A stop has the reverse order. `CodeExecutor` starts, resets and stops the kernel. If the kernel or its
-gateway has died, `CellRunner` calls `ensure_kernel` before the next execution, which starts a new one.
+A start has this order: gateway (`gateway_owner`), tool server (`shared_runtime`), kernel. Slow imports run in the
+background. A stop ends the kernel first and the tool server last. `CodeExecutor` starts, resets and stops the kernel.
+If the kernel or its gateway has died, `CellRunner` calls `ensure_kernel` before the next execution, which starts a new
+one.
 """
 
 import asyncio
@@ -11,16 +12,18 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.shared_runtime import Gateway, SharedRuntime
+from ipybox.code_exec.gateways import Gateway
+from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
+    from ipybox.engine.gateway import EngineGateway
     from ipybox.kernel_mgr.client import KernelClient
 
 logger = logging.getLogger(__name__)
@@ -37,13 +40,14 @@ class KernelLifecycle:
 
     Args:
         config: The configuration of the executor.
-        runtime: The gateway and the tool server, shared with other executors.
+        runtime: The tool server, shared with other executors, and the gateway, which may be.
         caller: The kernel, as a source of tool calls.
     """
 
     def __init__(self, config: ExecutorConfig, runtime: SharedRuntime, caller: ToolCaller):
         self._config = config
         self._runtime = runtime
+        self._gateways = runtime.gateways(caller)
         self._caller = caller
         self._recorder = caller.recorder
         self._state = _State.NEW
@@ -53,7 +57,7 @@ class KernelLifecycle:
         self._lock = asyncio.Lock()
         self._reset_mcp_servers: Callable[[], Awaitable[None]] | None = None
         #: The gateway that runs, or last ran, this executor's kernel.
-        self.gateway: Gateway = runtime.gateway
+        self.gateway: Gateway = self._gateways.gateway
         self.client: KernelClient | None = None
         #: The cells of people who are connected to the kernel.
         self.client_cells = ClientCells()
@@ -74,8 +78,15 @@ class KernelLifecycle:
 
     @property
     def waits_for(self) -> str:
-        """What the start of a gateway waits for, such as a scheduler; empty if it is not known."""
-        return self._runtime.gateway.waits_for
+        """What the start of a gateway waits for: a node of an engine; empty if it does not wait for one."""
+        return self._gateways.gateway.waits_for
+
+    @property
+    def node(self) -> str | None:
+        """The name of the node on which an engine runs, or last ran, the kernel; None without an engine."""
+        if self._config.known_engine is None:
+            return None
+        return cast("EngineGateway", self.gateway).node
 
     def check_running(self) -> None:
         """Checks that the executor was started, and not stopped.
@@ -94,8 +105,8 @@ class KernelLifecycle:
         """
         async with self._lock:
             if self._state is _State.NEW:
-                self._resources.push_async_callback(self._runtime.discard)
-                await self._runtime.prepare()
+                self._resources.push_async_callback(self._gateways.discard)
+                await self._gateways.prepare()
 
     async def start(self) -> None:
         """Starts kernel gateway, tool server and kernel. If the caller is cancelled, they are stopped again."""
@@ -105,11 +116,20 @@ class KernelLifecycle:
         """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing."""
         await self._tasks.finish(self._stop())
 
+    def withdraw(self) -> None:
+        """Gives up the wait for the node of an engine, if there is one: what needs the node fails."""
+        with self._gateways.withdrawn():
+            pass
+
     async def reset(self) -> None:
-        """Replaces the kernel, and stops the MCP servers; goes on if the caller is cancelled."""
+        """Replaces the kernel, and stops the MCP servers; goes on if the caller is cancelled, but waits for no node."""
         self.check_running()
         self._recorder.session("reset")
-        await self._tasks.finish(self._reset())
+        try:
+            await self._tasks.finish(self._reset())
+        except asyncio.CancelledError:
+            self.withdraw()
+            raise
 
     async def ensure_kernel(self) -> "KernelClient":
         """Returns the client of a kernel that can run code, and replaces the kernel first if it died.
@@ -168,7 +188,9 @@ class KernelLifecycle:
                 raise NotADirectoryError(errno.ENOTDIR, "the working directory is not there", str(workspace))
             self.expected_kernel_id = ""
             async with AsyncExitStack() as resources:
-                tool_server = (await resources.enter_async_context(self._runtime)).tool_server
+                await resources.enter_async_context(self._runtime)
+                await resources.enter_async_context(self._gateways)
+                tool_server = await self._runtime.tool_server()
                 servers = await resources.enter_async_context(tool_server.serving(self._caller))
                 self._reset_mcp_servers = servers.reset
                 resources.push_async_callback(self._end)
@@ -182,7 +204,12 @@ class KernelLifecycle:
             self._state = _State.STARTED
 
     async def _stop(self) -> None:
-        async with self._lock:  # a start in progress completes first, and is then stopped
+        # A start in progress completes first, and is then stopped; but a wait for a node may take long.
+        with self._gateways.withdrawn():
+            await self._stop_started()
+
+    async def _stop_started(self) -> None:
+        async with self._lock:
             was_started = self._state is _State.STARTED
             self._state = _State.STOPPED if was_started else self._state
             await self._resources.aclose()
@@ -227,15 +254,16 @@ class KernelLifecycle:
     async def _connect(self) -> None:
         """Creates a kernel, in a new gateway if the current one was lost."""
         if not await self._join_gateway():
-            await self._runtime.replace_gateway(self.gateway)
+            await self._gateways.replace(self.gateway)
             if not await self._join_gateway():
                 raise GatewayError("the kernel gateway ended while the kernel started")
 
     async def _join_gateway(self) -> bool:
         """Creates a kernel in the current gateway; returns False if that gateway is lost."""
         from ipybox.kernel_mgr.client import KernelClient
+        from ipybox.kernel_mgr.preloading import preload_notices
 
-        gateway = self._runtime.gateway
+        gateway = self._gateways.gateway
         if not gateway.running:  # it has ended, or another executor is starting it
             return False
         self.gateway = gateway
@@ -243,18 +271,19 @@ class KernelLifecycle:
             images_dir=self._config.images,
             untrusted_root=self._config.untrusted_root,
             workspace=self._config.workspace,
-            kernel=self._runtime.new_kernel(gateway, self._caller, first=not self.expected_kernel_id),
+            kernel=self._gateways.new_kernel(gateway, self._caller, first=not self.expected_kernel_id),
         )
         try:
             await client.connect(retries=0)
         except (GatewayError, RuntimeError):
             if client.gateway_lost:
-                await self._runtime.kill_gateway(gateway)  # it would not end by itself
+                await self._gateways.kill(gateway)  # it would not end by itself
             if gateway.running:
                 raise
             return False
         self.client = client
         self.notices += gateway.notices
+        self.notices += preload_notices(self._config.preload, client.remote_kernel.description)
         return True
 
     async def _disconnect(self) -> None:
@@ -262,5 +291,5 @@ class KernelLifecycle:
         if client is None:
             return
         if client.gateway_lost:
-            await self._runtime.kill_gateway(self.gateway)  # it would not end by itself
+            await self._gateways.kill(self.gateway)  # it would not end by itself
         await client.disconnect()

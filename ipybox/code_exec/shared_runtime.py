@@ -1,8 +1,6 @@
-"""The part that executors share: the tool server, and the gateway process, which is also the sandbox.
+"""The part that all executors share: the tool server, and the gateway if it has the kernels of all of them.
 
-Each executor has its own kernel in the gateway. The first executor starts the gateway, the last one stops it. The
-first executor to notice that the gateway died or stopped answering replaces it. All its kernels are lost; every other
-executor gets a new kernel at its next execution.
+Each executor is in the context of the runtime, and of the owner of its gateway.
 """
 
 import asyncio
@@ -10,35 +8,25 @@ import socket
 from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.guest.protocol import APPROVE_COMMANDS, DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
-from ipybox.guest.tools.protocol import TOKEN_VARIABLE
-from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.code_exec.gateway_owner import GatewayOwner
 from ipybox.support.gc_pause import gc_paused
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
-    from ipybox.engine.gateway import EngineGateway
-    from ipybox.engine.settings import Engine
-    from ipybox.jupyter_engine.gateway import JupyterGateway
-    from ipybox.kernel_mgr.remote_kernel import RemoteKernel
-    from ipybox.support.endpoint import Endpoint
     from ipybox.tool_exec.functions.function_tools import FunctionTools
     from ipybox.tool_exec.server import ToolServer
 
 
-#: A gateway on this machine, where an engine runs it, or of a Jupyter server.
-Gateway: TypeAlias = "KernelGateway | EngineGateway | JupyterGateway"
-
-
 class SharedRuntime:
-    """Owns a gateway process and a tool server, from the first entry of its context to the last exit.
+    """Owns a tool server, from the first entry of its context to the last exit, and what a start needs before it.
 
     Args:
         config: The configuration of all executors that share this.
-        first: The kernel of the executor that creates the runtime. The gateway starts it before the executor asks.
+        first: The kernel of the executor that creates the runtime.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -48,17 +36,26 @@ class SharedRuntime:
     def __init__(self, config: ExecutorConfig, first: ToolCaller):
         self._config = config
         self._first = first
-        self.gateway = self._new_gateway()
+        #: The owners of the gateways of all executors that exist.
+        self._owners = WeakSet[GatewayOwner]()
+        self._gateways = self._new_owner(first)
         self._tool_server: ToolServer | None = None
         self._users = 0
         self._entrance = asyncio.Lock()
-        self._gateway_lock = asyncio.Lock()
+        self._components: asyncio.Task[None] | None = None
         self._resources = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with self._entrance:
             if self._users == 0:
-                await self._start()
+                # Importing aiohttp takes about as long as the gateway process needs to start.
+                self._components = asyncio.create_task(asyncio.to_thread(_load_components))
+                try:
+                    if self._config.functions is not None:
+                        await asyncio.to_thread(_write_package, self._config.functions, self._config.workspace)
+                except BaseException:
+                    await asyncio.wait([self._components])
+                    raise
             self._users += 1
         return self
 
@@ -66,156 +63,37 @@ class SharedRuntime:
         async with self._entrance:
             self._users -= 1
             if self._users == 0:
+                self._tool_server = None
+                assert self._components is not None
+                await asyncio.wait([self._components])
                 await self._resources.aclose()
 
-    @property
-    def tool_server(self) -> "ToolServer":
-        """The tool server, which exists within the context."""
-        assert self._tool_server is not None
-        return self._tool_server
+    def gateways(self, caller: ToolCaller) -> GatewayOwner:
+        """Returns the owner of the gateway for an executor's kernel.
 
-    def new_kernel(self, gateway: "Gateway", caller: ToolCaller, *, first: bool) -> "RemoteKernel":
-        """Returns a kernel of the gateway for an executor; the gateway does not create it yet.
-
-        Args:
-            gateway: The gateway.
-            caller: The kernel, as a source of tool calls.
-            first: Whether the executor had no kernel since its start.
+        With an engine, each kernel has a gateway of its own.
         """
-        from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+        if caller is self._first or self._config.known_engine is None:
+            return self._gateways
+        return self._new_owner(caller)
 
-        if self._config.server is not None:
-            from ipybox.jupyter_engine.gateway import JupyterGateway
-
-            assert isinstance(gateway, JupyterGateway)
-            return gateway.kernel(caller.token, adopt=first and caller is self._first)
-        # The gateway has the variables of the first executor's kernel.
-        env = None if caller is self._first else {TOKEN_VARIABLE: caller.token}
-        return RemoteKernel(gateway.endpoint, env, heartbeat=None, init_timeout=self._config.kernel_init_timeout)
-
-    async def prepare(self) -> None:
-        """Starts the gateway process and its first kernel in the background, which saves time later.
-
-        An engine starts later: a scheduler's job should not wait for a first cell. A Jupyter server runs already.
+    async def tool_server(self) -> "ToolServer":
+        """Returns the tool server, which runs within the context.
 
         Raises:
-            OSError, SandboxError: If the process can't be started.
-        """
-        async with self._entrance:
-            if self._config.known_engine is not None or self._config.server is not None:
-                return
-            if self._users == 0 and self.gateway.port is None and not self.gateway.spawned:
-                self.gateway = gateway = self._local_gateway()
-                await gateway.spawn()
-
-    async def discard(self) -> None:
-        """Stops the gateway that `prepare` started, if no executor uses it."""
-        async with self._entrance:
-            if self._users == 0:
-                await self._stop_gateway()
-
-    async def kill_gateway(self, gateway: "Gateway") -> None:
-        """Kills a gateway that does not answer."""
-        async with self._gateway_lock:
-            await gateway.stop(timeout=0)
-
-    async def replace_gateway(self, lost: "Gateway") -> None:
-        """Starts a new gateway in place of a lost one, unless another executor already did.
-
-        Raises:
-            GatewayError: If it does not start.
             OSError: If a given port is taken.
-            SandboxError: If the sandbox can't start.
         """
-        async with self._gateway_lock:
-            if self.gateway is lost or not self.gateway.running:
-                await self.gateway.stop()
-                self.gateway = self._new_gateway()
-                await self.gateway.start()
+        async with self._entrance:
+            if self._tool_server is None:
+                assert self._components is not None
+                await asyncio.shield(self._components)
+                self._tool_server = await self._resources.enter_async_context(self._new_tool_server())
+            return self._tool_server
 
-    async def _start(self) -> None:
-        async with AsyncExitStack() as resources:
-            # Importing aiohttp takes about as long as the gateway process needs to start.
-            components = asyncio.create_task(asyncio.to_thread(_load_components))
-            resources.push_async_callback(asyncio.wait, [components])
-            resources.push_async_callback(self._stop_gateway)
-            if self._config.functions is not None:
-                await asyncio.to_thread(_write_package, self._config.functions, self._config.workspace)
-            if not self.gateway.spawned:
-                self.gateway = self._new_gateway()
-            await self.gateway.start()
-            await components
-            self._tool_server = await resources.enter_async_context(self._new_tool_server())
-            resources.callback(self._forget_tool_server)
-            self._resources = resources.pop_all()
-
-    async def _stop_gateway(self) -> None:
-        async with self._gateway_lock:
-            await self.gateway.stop()
-
-    def _new_gateway(self) -> "Gateway":
-        config = self._config
-        if config.server is not None:
-            return self._jupyter_gateway(config.server)
-        if config.known_engine is not None:
-            return self._engine_gateway(config.known_engine)
-        return self._local_gateway()
-
-    def _engine_gateway(self, engine: "Engine") -> "EngineGateway":
-        from ipybox.engine.gateway import EngineGateway, NodeConfig
-
-        config = self._config
-        node = NodeConfig(
-            workspace=config.workspace,
-            env=self._kernels_env(),
-            sandbox=config.settings,
-            limits=config.limits,
-            default_memory=config.sandbox and config.memory_limit is None,
-            log_level=config.log_level,
-            preload=config.preload,
-        )
-        return EngineGateway(engine, node, config.queue_timeout, self._accept_kernel_connection)
-
-    def _kernels_env(self) -> dict[str, str]:
-        config = self._config
-        env = {TOKEN_VARIABLE: self._first.token, **(config.kernel_env or {})}
-        if config.display_data:
-            env[DISPLAY_DATA_VARIABLE] = "1"
-        if config.approve_shell_cmds:
-            env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
-        return env
-
-    def _local_gateway(self) -> KernelGateway:
-        config = self._config
-        return KernelGateway(
-            config.kernel_gateway_host,
-            config.kernel_gateway_port,
-            sandbox=config.sandbox,
-            sandbox_config=config.settings or config.sandbox_config,
-            allowed_domains=config.allowed_domains,
-            log_level=config.log_level,
-            env=self._kernels_env(),
-            working_dir=None if config.working_dir is None else Path(config.working_dir),
-            on_tool_connection=self._accept_kernel_connection,
-            limits=config.limits,
-            prespawn=True,
-            preload=config.preload,
-        )
-
-    def _jupyter_gateway(self, server: "Endpoint") -> "JupyterGateway":
-        from ipybox.codeact.library import MCPTOOLS
-        from ipybox.jupyter_engine.gateway import JupyterGateway
-
-        config = self._config
-        return JupyterGateway(
-            server,
-            kernel_name=config.kernel_name or "python3",
-            kernel_id=config.kernel_id,
-            kernel_env=config.kernel_env or {},
-            packages=config.workspace / MCPTOOLS,
-            init_timeout=config.kernel_init_timeout,
-            on_tool_connection=self._accept_kernel_connection,
-        )
+    def _new_owner(self, caller: ToolCaller) -> GatewayOwner:
+        owner = GatewayOwner(self._config, caller, self._accept_kernel_connection)
+        self._owners.add(owner)
+        return owner
 
     def _new_tool_server(self) -> "ToolServer":
         from ipybox.tool_exec.server import ToolServer
@@ -244,10 +122,8 @@ class SharedRuntime:
         # The tool server records the installation.
         installer = PackageInstaller(self._config.workspace, self._config.settings)
         installed = await installer.install(specifier, by_code=True)
-        return "\n".join([installed, *await self.gateway.send_files()])
-
-    def _forget_tool_server(self) -> None:
-        self._tool_server = None
+        notices = await asyncio.gather(*(owner.gateway.send_files() for owner in self._owners))
+        return "\n".join([installed, *dict.fromkeys(notice for each in notices for notice in each)])
 
     def _accept_kernel_connection(self, connection: socket.socket) -> None:
         if self._tool_server is None:

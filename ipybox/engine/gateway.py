@@ -3,7 +3,7 @@
 *Started*: the command starts and greets (`NodeLink`), which may take as long as a scheduler needs to find a node; then
 the node starts the gateway, in its sandbox if there is one. *Stopped*: the link closes, which ends node and kernels.
 The command gets SIGTERM and SIGKILL if it does not end by itself. *Lost*: the command ends, or the node does not
-answer. Then all kernels are lost, and `SharedRuntime` starts the command again.
+answer. Then its kernel is lost, and `GatewayOwner` starts the command again.
 """
 
 import asyncio
@@ -11,20 +11,21 @@ import contextlib
 import logging
 import secrets
 import socket
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ipybox.engine.job import JobAction, JobEvent
 from ipybox.engine.link import NodeLink
+from ipybox.engine.node_config import NodeConfig
+from ipybox.engine.node_wait import NodeWait, stderr_of
 from ipybox.engine.process import EngineProcess
 from ipybox.engine.queue import with_limits
 from ipybox.engine.settings import Engine
 from ipybox.errors import GatewayError, SandboxError
-from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.node.platform import platform_name
-from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
-from ipybox.sandbox.settings import SandboxSettings
+from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.printable import printable
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two questions what a job waits for.
-QUEUE_INTERVAL = 2.0
-
 #: Seconds in which files of the node must come back when it stops.
 COLLECT_TIMEOUT = 30.0
 
@@ -58,29 +56,6 @@ NOT_SHARED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeConfig:
-    """What the node starts.
-
-    Attributes:
-        workspace: The working directory of the kernels.
-        env: Environment variables for the kernels.
-        sandbox: The sandbox settings; None without a sandbox.
-        limits: The resource limits.
-        default_memory: Whether the memory limit is half of the node's memory.
-        log_level: Logging level of the gateway.
-        preload: Modules that kernels have imported from their start.
-    """
-
-    workspace: Path
-    env: dict[str, str] = field(default_factory=dict[str, str])
-    sandbox: SandboxSettings | None = None
-    limits: ResourceLimits = field(default_factory=ResourceLimits)
-    default_memory: bool = False
-    log_level: str = "WARNING"
-    preload: Sequence[str] = ()
-
-
 class EngineGateway:
     """Runs a kernel gateway on the node that an engine's command provides. It has the interface of `KernelGateway`.
 
@@ -89,19 +64,27 @@ class EngineGateway:
         config: What the node starts.
         queue_timeout: Seconds in which the command must provide a node.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
+        on_job: Called with each event of the job.
     """
 
     port: None = None
 
-    def __init__(self, engine: Engine, config: NodeConfig, queue_timeout: float, on_tool_connection: AcceptedSocket):
+    def __init__(
+        self,
+        engine: Engine,
+        config: NodeConfig,
+        queue_timeout: float,
+        on_tool_connection: AcceptedSocket,
+        on_job: Callable[[JobEvent], object] = lambda _: None,
+    ):
         self._engine = engine
+        self._on_job = on_job
         self._config = config
-        self._queue_timeout = queue_timeout
         self._on_tool_connection = on_tool_connection
-        #: What the start waits for, such as `the scheduler: job 17, PENDING (Resources)`; empty if it is not known.
-        self.waits_for = ""
+        self._wait = NodeWait(engine.name, queue_timeout, lambda state: self._report("queued", reason=state))
         #: The name of the node.
         self.node = ""
+        self._job: str | None = None
         #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.
         self.exceeded: dict[str, str] = {}
         #: Notices for the session from the node's sandbox.
@@ -116,6 +99,11 @@ class EngineGateway:
         self._loss: asyncio.Task[str] | None = None
         #: The files of a workspace that the node does not share; None if it does.
         self.files: FileSync | None = None
+
+    @property
+    def waits_for(self) -> str:
+        """What the start waits for, such as `the scheduler: job 17, PENDING (Resources)`; empty if it has a node."""
+        return self._wait.waits_for
 
     @property
     def running(self) -> bool:
@@ -137,16 +125,25 @@ class EngineGateway:
 
         Raises:
             RuntimeError: If the gateway was started before.
-            GatewayError: If the command can't be started, or provides no node in time, or the gateway does not start.
+            GatewayError: If the command can't be started, or provides no node in time, or the gateway does not start,
+                or `withdraw` was called.
             SandboxError: If the sandbox can't start on the node. Nothing ran without it.
         """
         if self._link is not None:
             raise RuntimeError("the engine's gateway was started before")
+        began = time.monotonic()
         try:
             await self._start()
-        except BaseException:
+        except BaseException as exc:
+            reason = "cancelled" if isinstance(exc, asyncio.CancelledError) else str(exc)
+            self._report("failed", reason=reason, waited=time.monotonic() - began)
             await asyncio.shield(self.stop(timeout=0))
             raise
+        self._report("started", waited=time.monotonic() - began)
+
+    def withdraw(self) -> None:
+        """Makes a start that waits for its node, or was not started, fail: the job leaves the queue."""
+        self._wait.withdrawn.set()
 
     async def stop(self, timeout: float = 10) -> None:
         """Ends the node with all its kernels, and the command.
@@ -154,7 +151,8 @@ class EngineGateway:
         Args:
             timeout: Seconds to wait for the command to end by itself before it is terminated.
         """
-        if self._link is not None and self.running and timeout > 0:
+        was_running = self.running
+        if was_running and timeout > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COLLECT_TIMEOUT):
                     for notice in await self.collect_files():
@@ -167,6 +165,8 @@ class EngineGateway:
             await process.end(timeout)
         if self._loss is not None:
             await self._loss
+        if was_running:
+            self._report("ended")
 
     async def loss(self) -> str | None:
         """Returns why the node is lost; None if it is not."""
@@ -237,14 +237,15 @@ class EngineGateway:
         self._process = EngineProcess(command, self._engine.env, host_path(places))
         self._link = NodeLink(self._take, self._on_tool_connection)
         await self._link.open(*await self._process.spawn())
-        await self._greeted(self._process, self._link)
+        await self._wait.greeted(self._process, self._link)
         with self._proof() as proof:
             self._link.start()
-            self._link.post(self._start_message(proof))
+            self._link.post(self._config.start_message(proof))
             answer = await self._answered(self._process, self._link)
         if isinstance(answer, Failed):
             raise (SandboxError if answer.kind == "sandbox" else GatewayError)(answer.reason)
         self.node, self.notices = printable(answer.node), [printable(notice) for notice in answer.notices]
+        self._job = answer.job or None
         self._started = True
         self._loss = asyncio.create_task(self._watch(self._process, self._link))
         if not answer.shared:
@@ -256,49 +257,30 @@ class EngineGateway:
         here, there, other = platform_name(), printable(node.platform), None
         if here != there:
             other = f"it has {there}, and they are for {here}: install them there, in the environment of ipybox"
-        self.files = FileSync(self._config.workspace, link.open_files, link.fail, other_platform=other)
-        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self.files.send()]
-
-    async def _greeted(self, process: EngineProcess, link: NodeLink) -> None:
-        """Waits until the command has provided a node with the right ipybox."""
-        await self._queued(process, link)
-        if link.greeted.is_set():
-            return
-        name = self._engine.name
-        if link.problem is not None:
-            raise GatewayError(f"{name} can't be used: {link.problem}{_printed(link)}{_stderr(process)}")
-        if link.closed.is_set():
-            raise GatewayError(f"{name} provided no node: {await process.last_words()}{_printed(link)}{_hint(process)}")
-        waited = f": it waited for {self.waits_for}" if self.waits_for else ""
-        raise GatewayError(
-            f"{name} provided no node in {self._queue_timeout:g} s (queue_timeout){waited}"
-            f"{_printed(link)}{_stderr(process)}"
+        self.files = FileSync(
+            self._config.workspace,
+            link.open_files,
+            link.fail,
+            settings=self._config.sandbox,
+            other_platform=other,
         )
-
-    async def _queued(self, process: EngineProcess, link: NodeLink) -> None:
-        """Waits for a node until the timeout of the queue, and notes what a scheduler waits for."""
-        deadline = asyncio.get_running_loop().time() + self._queue_timeout
-        while (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await _first(min(left, QUEUE_INTERVAL), link.greeted, link.closed)
-            if link.greeted.is_set() or link.closed.is_set():
-                self.waits_for = ""
-                return
-            if (state := await process.queue_state()) and state not in self.waits_for:
-                self.waits_for = f"the scheduler: {state}"
-                logger.warning("%s waits for %s", self._engine.name, self.waits_for)
+        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self.files.send()]
 
     async def _answered(self, process: EngineProcess, link: NodeLink) -> Ready | Failed:
         self._answer = asyncio.get_running_loop().create_future()
-        closed = asyncio.create_task(link.closed.wait())
+        ends = [asyncio.create_task(event.wait()) for event in (link.closed, self._wait.withdrawn)]
         try:
-            await asyncio.wait([self._answer, closed], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([self._answer, *ends], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            closed.cancel()
+            for end in ends:
+                end.cancel()
         if self._answer.done():
             return self._answer.result()
+        if self._wait.withdrawn.is_set():
+            raise GatewayError("the start of the node was cancelled")
         if link.closed.is_set():
             raise GatewayError(f"the node ended at its start: {link.problem or await process.last_words()}")
-        raise GatewayError(f"the node did not start its gateway in {START_TIMEOUT:g} s{_stderr(process)}")
+        raise GatewayError(f"the node did not start its gateway in {START_TIMEOUT:g} s{stderr_of(process)}")
 
     @contextlib.contextmanager
     def _proof(self) -> Generator[str]:
@@ -312,18 +294,11 @@ class EngineGateway:
             finally:
                 directory.remove(name)
 
-    def _start_message(self, proof: str) -> Start:
-        config = self._config
-        return Start(
-            workspace=str(config.workspace),
-            proof=proof,
-            env=config.env,
-            sandbox=config.sandbox,
-            limits=config.limits,
-            default_memory=config.default_memory,
-            log_level=config.log_level,
-            preload=list(config.preload),
-        )
+    def _report(self, action: JobAction, **details: Any) -> None:
+        if self._job is None and self._process is not None:
+            self._job = self._process.job
+        engine, node = self._engine.name, self.node or None
+        self._on_job(JobEvent(action=action, engine=engine, job=self._job, node=node, **details))
 
     def _take(self, message: FromNode) -> None:
         match message:
@@ -345,28 +320,5 @@ class EngineGateway:
         reason = link.problem or await process.last_words()
         if self._started:
             logger.warning("node %s of %s is lost: %s", self.node, self._engine.name, reason)
+            self._report("lost", reason=reason)
         return f"its node {self.node} is lost: {reason}"
-
-
-async def _first(timeout: float, *events: asyncio.Event) -> None:
-    """Waits until one of the events is set, or for `timeout` seconds."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-
-
-def _printed(link: NodeLink) -> str:
-    return f"\nit printed: {link.noise}" if link.noise and not link.greeted.is_set() else ""
-
-
-def _stderr(process: EngineProcess) -> str:
-    return "".join(f"\n{line}" for line in process.stderr)
-
-
-def _hint(process: EngineProcess) -> str:
-    if any("No module named" in line for line in process.stderr):
-        return "\nInstall ipybox on the node, for the Python that the engine's command names."
-    return ""

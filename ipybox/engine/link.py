@@ -83,8 +83,9 @@ class NodeLink:
 
     @property
     def noise(self) -> str:
-        """What came in place of the node's first line, for messages."""
-        return printable(self._noise[-500:].decode(errors="replace"), lines=True).strip()
+        """What came before the node's first line, or in place of it, for messages."""
+        before = self._noise.partition(PREAMBLE)[0]
+        return printable(before[-500:].decode(errors="replace"), lines=True).strip()
 
     async def open(self, read_fd: int, write_fd: int) -> None:
         """Starts to read; takes ownership of the descriptors."""

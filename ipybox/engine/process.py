@@ -5,16 +5,18 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from shutil import which
 
-from ipybox.engine.queue import job_state, queued_job
+from ipybox.engine import tied
+from ipybox.engine.queue import SlurmJob, queued_job
 from ipybox.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
 from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
 from ipybox.support.tasks import TaskSet
+from ipybox.workspace.programs import interpreter
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +48,10 @@ class EngineProcess:
     """
 
     def __init__(self, command: Sequence[str], variables: Sequence[str], path: str):
-        self._command = tuple(command)
-        self._variables = tuple(variables)
+        slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
+        self._environment = inherited((*VARIABLES, *variables)) | slurm
+        self._job = SlurmJob(command, path, self._environment)
+        self._command = tuple(self._job.command)
         self._path = path
         self._process: asyncio.subprocess.Process | None = None
         self._stderr_transport: asyncio.ReadTransport | None = None
@@ -72,9 +76,14 @@ class EngineProcess:
         try:
             await self._read_from(read_end)
             self._process = await asyncio.create_subprocess_exec(
+                str(interpreter()),
+                "-I",
+                "-S",
+                tied.__file__,
+                str(os.getpid()),
                 os.path.abspath(program),
                 *self._command[1:],
-                env=self._environment(),
+                env=self._environment,
                 cwd="/",  # srun starts the node there, too; and nothing of the workspace is a program or an option file
                 stdin=stdin,
                 stdout=stdout,
@@ -90,12 +99,14 @@ class EngineProcess:
                 os.close(fd)
         return from_process, to_process
 
+    @property
+    def job(self) -> str | None:
+        """The number of the job that waits, or waited; None if it is not known."""
+        return queued_job(self.stderr)
+
     async def queue_state(self) -> str:
         """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
-        if (job := queued_job(self.stderr)) is None:
-            return ""
-        state = await job_state(self._command, job, self._path, self._environment())
-        return f"job {job}, {state}" if state else f"job {job}"
+        return await self._job.state(self.stderr)
 
     async def last_words(self) -> str:
         """Returns how the process ended and the last lines of its stderr, once they have come."""
@@ -108,7 +119,7 @@ class EngineProcess:
         return f"the engine's command {_fate(self._process.returncode)}{':' if lines else ''}{lines}"
 
     async def end(self, timeout: float) -> None:
-        """Ends the process, whose input has been closed, with its whole group.
+        """Ends the process, whose input has been closed, with its whole group, and its job if it may be left.
 
         Args:
             timeout: Seconds to wait for the process to end by itself before it is terminated.
@@ -121,7 +132,8 @@ class EngineProcess:
                     break
                 signal_group(self._process.pid, next_signal)
             signal_group(self._process.pid, signal.SIGKILL)
-            await self._process.wait()
+            if await self._process.wait() != 0:
+                await self._job.cancel()
         await self._tasks.cancel()
         if self._stderr_transport is not None:
             self._stderr_transport.close()
@@ -145,10 +157,6 @@ class EngineProcess:
         for line in lines:
             self.stderr.append(line[:LINE_LENGTH])
             logger.debug("engine: %s", line)
-
-    def _environment(self) -> Mapping[str, str]:
-        slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
-        return inherited((*VARIABLES, *self._variables)) | slurm
 
 
 def _fate(status: int | None) -> str:

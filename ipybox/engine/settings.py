@@ -1,7 +1,7 @@
 """Engines by name, from `engines.yaml` in the user's configuration directory.
 
     slurm:
-      command: [srun, --ntasks=1, --unbuffered, --quiet, /shared/venv/bin/python, -P, -m, ipybox.node]
+      command: [srun, --ntasks=1, /shared/venv/bin/python, -P, -m, ipybox.node]
       env: [SLURM_CONF]
 
 The file names programs of this machine, so it is never read from a place that code can write.

@@ -4,8 +4,8 @@ Its standard input is the link to the application (`ipybox.guest.protocol`): eac
 there as a descriptor, and end of file tells it to end, with all its kernels. Code in the kernels reaches the
 application's tool server through a loopback port; this process gives the listening socket to the application.
 
-In sandbox mode, it first gives up what it does not need. Then it starts the template process, so that this one imports
-the gateway while the template imports what kernels need.
+In sandbox mode, it first gives up what it does not need. Then it forks the template process (`template_fork`), and
+imports the gateway while the template imports what kernels need.
 """
 
 import argparse
@@ -16,8 +16,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER
+from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, Environments
 from ipybox.guest.template_client import KernelTemplate
+from ipybox.guest.template_fork import ForkedTemplate, fork_template
 
 #: Names the program that the host runs for each crash; for root, bubblewrap leaves it writable.
 CORE_PATTERN = "/proc/sys/kernel/core_pattern"
@@ -39,12 +40,12 @@ def offer_tool_port(link: socket.socket) -> int:
         return listener.getsockname()[1]
 
 
-def take_environment(runtime_dir: str) -> dict[str, str]:
-    """Returns the environment of kernels, which the application wrote to a file."""
+def take_environments(runtime_dir: str) -> Environments:
+    """Returns the environments that the application wrote to a file."""
     file = Path(runtime_dir) / ENVIRONMENT_FILE
-    environment = json.loads(file.read_text())
+    environments = json.loads(file.read_text())
     file.unlink()
-    return environment
+    return environments
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,6 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
     parser.add_argument("--prespawn", action="store_true", help="start a kernel for the first request")
+    parser.add_argument("--spare", action="store_true", help="keep a kernel ready for the next request")
     parser.add_argument("--preload", nargs="*", default=[], help="modules that kernels have imported from their start")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
     parser.add_argument(
@@ -63,18 +65,18 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--memory-limit", type=int, help="bytes of memory for each process of a kernel")
     parser.add_argument("--process-limit", type=int, help="processes of all kernels")
+    parser.add_argument("--space", help="any text: reserves space for the command lines of kernels")
     parser.add_argument("--proxy", action="store_true", help="pass the proxies of the sandbox to kernels")
     return parser.parse_args()
 
 
-def start_template(environment: dict[str, str], runtime_dir: str, preload: list[str]) -> KernelTemplate | None:
-    """Starts the process that kernels are forked off; None on systems whose libraries do not support that.
-
-    https://github.com/python/cpython/issues/77906
-    """
+def start_template(
+    environment: dict[str, str], runtime_dir: str, preload: list[str], forked: ForkedTemplate | None
+) -> KernelTemplate | None:
+    """Starts the process that kernels are forked off; None on systems without a template."""
     if sys.platform != "linux":
         return None
-    template = KernelTemplate(environment, runtime_dir, preload)
+    template = KernelTemplate(environment, runtime_dir, preload, forked)
     with suppress(OSError):  # the first kernel reports it
         template.start()
     return template
@@ -91,21 +93,25 @@ def main() -> None:
         if not restrict_writes(arguments.writable) and os.access(CORE_PATTERN, os.W_OK):
             sys.exit("as root, the sandbox needs Landlock (Linux 5.19 or later): run ipybox as an ordinary user")
         protect_process()
-    link = take_link()
     if arguments.directory is not None:
         os.chdir(arguments.directory)
+    forked = fork_template()
+    link = take_link()
     runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]
-    environment = take_environment(runtime_dir)
+    environments = take_environments(runtime_dir)
+    environment = environments["kernels"]
     if arguments.proxy:
         environment = dict(os.environ) | environment
+    os.environ.update(environments["gateway"])
     if arguments.tools:
         environment["TOOL_SERVER_HOST"] = "127.0.0.1"
         environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
-    template = start_template(environment, runtime_dir, arguments.preload)
+    template = start_template(environment, runtime_dir, arguments.preload, forked)
 
     from ipybox.guest.gateway_app import run_gateway  # while the template does its own imports
-    from ipybox.guest.kernel_manager import GuestKernelManager
+    from ipybox.guest.kernel_manager import GuestKernelManager, GuestMultiKernelManager
 
+    GuestMultiKernelManager.keep_spare = arguments.spare
     GuestKernelManager.template = template
     GuestKernelManager.environment = environment
     GuestKernelManager.memory_limit = arguments.memory_limit

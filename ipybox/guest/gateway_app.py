@@ -7,23 +7,22 @@ import logging
 import os
 import shutil
 import socket
-import sys
 import tempfile
 import warnings
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from ipybox.guest.import_placeholders import OPTIONAL, missing, placeholders
 from ipybox.guest.protocol import MAX_FDS, READY
 from ipybox.guest.strays import adopt_orphans, kill_descendants
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.gc_pause import gc_paused
 
-# jsonschema imports these for its format checks, if they are installed. They are not needed; one takes 1.4 s to compile
-# a grammar, the others 0.1 s together.
-for unneeded in ("fqdn", "isoduration", "rfc3986_validator", "rfc3987_syntax", "uri_template", "webcolors"):
-    sys.modules[unneeded] = None  # type: ignore[assignment]
-
-with gc_paused(own=True):
+with gc_paused(own=True), missing(*OPTIONAL):
+    with suppress(ImportError), placeholders():  # which another version of Jupyter may not get along with
+        import_module("kernel_gateway.gatewayapp")
     from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
     from tornado.httpserver import HTTPServer
     from tornado.ioloop import IOLoop

@@ -1,4 +1,4 @@
-"""Process functions that the gateway and the kernel share."""
+"""Process functions that gateway, template and kernel share."""
 
 import ctypes
 import os
@@ -6,6 +6,14 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+
+
+def close_input() -> None:
+    """Gives this process a standard input of its own, which is at its end."""
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    os.dup2(read_end, 0)
+    os.close(read_end)
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -8,15 +8,19 @@ id that kernels replace. See proc(5).
 
 import ctypes
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ipybox.guest.strays import KERNEL_ID
 
+#: Bytes that the command line of a kernel may be longer than those of its program and its directory together.
+COMMAND_SPACE = 256
+
 #: The kernel id in the environment of the template; each kernel id is as long as this one.
 PLACEHOLDER = "0" * 36
 
-#: Where /proc/self/stat has the start and the end of the arguments, counted after the name of the program.
-ARGUMENTS = slice(45, 47)
+#: Where /proc/self/stat has the start and the end of arguments and environment, counted after the name of the program.
+ARGUMENTS, ENVIRONMENT = slice(45, 47), slice(47, 49)
 
 
 def show_command(command: list[str]) -> None:
@@ -25,12 +29,25 @@ def show_command(command: list[str]) -> None:
     Raises:
         ValueError: If it is longer than the one with which the process was started.
     """
-    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-    start, end = map(int, fields[ARGUMENTS])
+    start, end = _place(ARGUMENTS)
     text = b"".join(os.fsencode(argument) + b"\0" for argument in command)
     if len(text) > end - start:
         raise ValueError(f"a command line of {len(text)} bytes exceeds the {end - start} bytes of the template's")
     ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+
+
+def change_environment(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Makes the changes from one environment to another in this process, and erases in /proc what is not in `after`.
+
+    Variables that this process has set since `before` stay.
+    """
+    changed = [name for name, value in before.items() if after.get(name) != value]
+    outdated = [place for name in changed if (place := _outdated(name, after.get(name)))]
+    for name in before.keys() - after.keys():
+        os.environ.pop(name, None)
+    os.environ.update({name: value for name, value in after.items() if before.get(name) != value})
+    for address, size in outdated:  # now that the C library does not use them
+        ctypes.memset(address, 0, size)
 
 
 def show_kernel_id(kernel_id: str) -> None:
@@ -45,3 +62,24 @@ def show_kernel_id(kernel_id: str) -> None:
     if not address or len(ctypes.string_at(address)) != len(kernel_id):
         raise ValueError(f"the environment of the template has no {KERNEL_ID} of {len(kernel_id)} bytes")
     ctypes.memmove(address, kernel_id.encode(), len(kernel_id))
+
+
+def _place(fields: slice) -> tuple[int, int]:
+    """Returns the addresses of the start and the end."""
+    start, end = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[fields]
+    return int(start), int(end)
+
+
+def _outdated(name: str, value: str | None) -> tuple[int, int] | None:
+    """Returns address and size of a variable with which this process was started, if /proc shows another value."""
+    start, end = _place(ENVIRONMENT)
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    address = libc.getenv(os.fsencode(name))
+    if not address or not start <= address < end:
+        return None
+    shown = ctypes.string_at(address)
+    if value is not None and shown == os.fsencode(value):  # `show_kernel_id` has replaced it there
+        return None
+    before = len(os.fsencode(name)) + 1
+    return address - before, before + len(shown)

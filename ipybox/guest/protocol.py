@@ -10,6 +10,8 @@ The link is an AF_UNIX stream socket, the gateway's standard input. Descriptors 
 End of file on the link tells the gateway to end, and tells the application that the gateway has ended.
 """
 
+from typing import TypedDict
+
 CONNECTION = b"c"
 LISTENER = b"l"
 READY = b"r"
@@ -22,13 +24,31 @@ CHART_TYPE = "application/vnd.ipybox.chart+json"
 TABLE_TYPE = "application/vnd.dataresource+json"
 DISPLAY_DATA_VARIABLE = "IPYBOX_DISPLAY_DATA"
 
-#: In the guest's own directory: the environment of kernels, which the gateway reads and removes.
+#: In the guest's own directory: a `Environments`, which the gateway reads and removes.
 ENVIRONMENT_FILE = "environment.json"
+
+
+class Environments(TypedDict):
+    """Variables that are not in the environment with which the gateway is started, because kernels are forked off it.
+
+    Attributes:
+        kernels: The whole environment of kernels.
+        gateway: More variables of the gateway.
+    """
+
+    kernels: dict[str, str]
+    gateway: dict[str, str]
+
 
 #: The environment variable that makes a kernel ask before it starts programs, with its values: whether all programs may
 #: be asked about, or only shell escapes.
 SHELL_VARIABLE = "IPYBOX_SHELL_COMMANDS"
 APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
+
+#: A field of the gateway's answer with a new kernel: the modules that are not preloaded, each with one of these
+#: reasons: it can't be imported, or the import starts threads or opens descriptors.
+NOT_PRELOADED = "ipybox_not_preloaded"
+FAILS, STARTS_THREADS, OPENS_DESCRIPTORS = "fails", "threads", "descriptors"
 
 #: Limit of the descriptors that one message can carry; the platform closes the others.
 MAX_FDS = 8

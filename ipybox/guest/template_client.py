@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,19 +16,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from ipybox.guest.fork_protocol import FORK, MAX_ANSWER_BYTES, SOCKET_TYPE, ForkAnswer, KernelRequest
+from ipybox.guest.fork_protocol import (
+    FORK,
+    MAX_ANSWER_BYTES,
+    READY,
+    SOCKET_TYPE,
+    ForkAnswer,
+    Handover,
+    KernelRequest,
+    TemplateRequest,
+)
 from ipybox.guest.packages import packages_dir
-from ipybox.guest.process_identity import PLACEHOLDER
+from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.strays import KERNEL_ID
+from ipybox.guest.template_fork import ForkedTemplate
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait for an answer of the template, which may still import its modules. Clients wait twice as long.
 FORK_TIMEOUT = 10.0
-
-#: Bytes that the command line of a kernel may be longer than those of its program and its directory together.
-COMMAND_SPACE = 256
 
 
 class ForkedProcess:
@@ -36,11 +44,13 @@ class ForkedProcess:
     Attributes:
         pid: Its process id, and that of its group.
         returncode: Its exit status, once `wait` has returned.
+        imported: What the operating system says about the packages that its template may have imported.
     """
 
-    def __init__(self, pid: int, channel: socket.socket):
+    def __init__(self, pid: int, channel: socket.socket, imported: object):
         self.pid = pid
         self.returncode: int | None = None
+        self.imported = imported
         self._channel = channel
 
     @property
@@ -54,8 +64,29 @@ class ForkedProcess:
 
     async def start(self, request: KernelRequest) -> None:
         """Lets the process become a kernel. If it has ended instead, the thread that waits for it notices."""
-        with self._channel, suppress(BrokenPipeError, ConnectionResetError):
-            await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(request).encode())
+        await self._send(request)
+        if not request["spare"]:
+            self._channel.close()
+
+    async def until_ready(self) -> None:
+        """Waits until a spare kernel is as far as it gets without its session.
+
+        Raises:
+            EOFError: If it has ended.
+            TimeoutError: If that takes too long.
+        """
+        async with asyncio.timeout(FORK_TIMEOUT):
+            if await asyncio.get_running_loop().sock_recv(self._channel, len(READY)) != READY:
+                raise EOFError("its process has ended")
+
+    async def hand_over(self, handover: Handover) -> None:
+        """Lets a spare kernel go on. If it has ended, the thread that waits for it notices."""
+        await self._send(handover)
+        self._channel.close()
+
+    async def _send(self, message: KernelRequest | Handover) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(message).encode() + b"\n")
 
     def discard(self) -> None:
         """Lets the process end without becoming a kernel."""
@@ -72,6 +103,11 @@ class ForkedProcess:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
+    def kill(self) -> None:
+        """Kills the process, if it is still a child of this one."""
+        if self.exists:
+            self.send_signal(signal.SIGKILL)
+
     def send_signal(self, signum: int) -> None:
         """Sends the process a signal, unless it was waited for."""
         if self.returncode is None:
@@ -87,9 +123,16 @@ class KernelTemplate:
         directory: Where files of kernels are, whose paths are in their command lines.
         preload: More modules that the template imports (`ipybox.guest.preload`). If the packages of the workspace have
             changed, the next kernel gets a new template.
+        forked: The first template; without it, it is started as a program, as all later ones.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: str, preload: Sequence[str] = ()):
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        directory: str,
+        preload: Sequence[str] = (),
+        forked: ForkedTemplate | None = None,
+    ):
         # A token in the memory of the template would be in that of all kernels.
         common = {name: value for name, value in environment.items() if name != TOKEN_VARIABLE}
         self._environment = {**common, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
@@ -99,11 +142,14 @@ class KernelTemplate:
         #: What the operating system says about the packages that the current process may have imported.
         self._imported: object = None
         self._lock = asyncio.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forked = forked
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._control: socket.socket | None = None
         #: Whether the current process has answered.
         self._works = False
         self._given_up = False
+        #: The modules that were to be preloaded and are not, with the reason (`ipybox.guest.protocol`).
+        self.not_preloaded: dict[str, str] = {}
 
     def start(self) -> None:
         """Starts the process, which imports what kernels need.
@@ -111,20 +157,29 @@ class KernelTemplate:
         Raises:
             OSError: If it can't be started.
         """
-        command = [sys.executable, "-P", "-m", "ipybox.guest.template"]
+        self._imported = self._installed()
+        if (forked := self._forked) is not None:
+            self._forked = None
+            self._control, self._process = forked.control, ForkedProcess(forked.pid, forked.channel, self._imported)
+            command = self._command(forked.control_number)
+            forked.start(TemplateRequest(command=command, environment=self._environment))
+            return
         ours, theirs = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
         ours.setblocking(False)
         self._control = ours
-        self._imported = self._installed()
         with theirs:
             self._process = subprocess.Popen(
-                # Each empty argument reserves a byte.
-                [*command, str(theirs.fileno()), str(os.getpid()), ",".join(self._preload), *[""] * self._space],
+                self._command(theirs.fileno()),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+
+    def _command(self, control: int) -> list[str]:
+        """Returns the command line of the template; each empty argument reserves a byte."""
+        arguments = [str(control), str(os.getpid()), ",".join(self._preload), "{}", *[""] * self._space]
+        return [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
 
     async def fork(self) -> ForkedProcess | None:
         """Returns a new process, which waits for its request; None if it can't be forked.
@@ -168,7 +223,12 @@ class KernelTemplate:
             ours.close()
             logger.debug("the template can't fork a kernel: %s", answer.get("error"))
             return None
-        return ForkedProcess(answer["pid"], ours)
+        self.not_preloaded = answer.get("not_preloaded", {})
+        return ForkedProcess(answer["pid"], ours, self._imported)
+
+    def is_current(self, process: ForkedProcess) -> bool:
+        """Whether a process has the modules that a new one would have: packages may have been installed since."""
+        return not self._preload or process.imported == self._installed()
 
     def _installed(self) -> object:
         """Returns what changes when a package is installed: the directory is replaced as a whole."""

@@ -26,7 +26,7 @@ MAX_NAMES = 20
 class JupyterGateway:
     """Connects to a Jupyter server; nothing of it is started or stopped but kernels.
 
-    It has the members of `KernelGateway` that `SharedRuntime`, `KernelLifecycle` and `CellRunner` use.
+    It has the members of `KernelGateway` that `GatewayOwner`, `KernelLifecycle` and `CellRunner` use.
 
     Args:
         endpoint: The address of the server.

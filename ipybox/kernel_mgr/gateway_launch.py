@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipybox.guest.packages import packages_dir
-from ipybox.guest.protocol import ENVIRONMENT_FILE
-from ipybox.guest.strays import GATEWAY_ID
+from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
+from ipybox.guest.protocol import ENVIRONMENT_FILE, Environments
+from ipybox.guest.strays import GATEWAY_ID, KERNEL_ID
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
 from ipybox.support.private_file import create_private
@@ -78,6 +79,7 @@ class GatewayConfig:
         tools: Whether code in kernels can call tools.
         prespawn: Whether the gateway starts a kernel before a client asks for one.
         preload: Modules that kernels have imported from their start, on Linux.
+        spare_kernel: Whether to keep a kernel ready for the next request, on Linux.
     """
 
     sandbox_settings: "SandboxSettings | None" = None
@@ -88,6 +90,7 @@ class GatewayConfig:
     tools: bool = False
     prespawn: bool = False
     preload: Sequence[str] = ()
+    spare_kernel: bool = False
 
     @property
     def workspace(self) -> Path:
@@ -107,9 +110,10 @@ class GatewayConfig:
         scratch = ScratchDirectory(sockets=True, writable=() if sandbox is None else sandbox.writable())
         try:
             guest_dir = scratch.path if sandbox is None else scratch.path / "guest"
-            self._fill(guest_dir, scratch.path)
+            self._fill(guest_dir, scratch.path, token)
             command = self._command()
-            env = self._environment(guest_dir, token)
+            command += ["--space", " " * (len(command[0]) + len(str(guest_dir)) + COMMAND_SPACE)]
+            env = self._environment(guest_dir, scratch.path)
             if sandbox is None:
                 return GatewayLaunch(command=command, env=env, cwd=self.working_dir, scratch=scratch)
             return await self._confined(sandbox, command, env, guest_dir, scratch)
@@ -164,6 +168,8 @@ class GatewayConfig:
             command.append("--tools")
         if self.prespawn:
             command.append("--prespawn")
+        if self.spare_kernel:
+            command.append("--spare")
         if self.preload:
             command += ["--preload", *self.preload]
         if self.limits.memory is not None:
@@ -172,18 +178,18 @@ class GatewayConfig:
             command += ["--process-limit", str(self.limits.processes)]
         return command
 
-    def _environment(self, guest_dir: Path, token: str | None) -> dict[str, str]:
+    def _environment(self, guest_dir: Path, private_dir: Path) -> dict[str, str]:
         own = {
             "JUPYTER_CONFIG_DIR": str(guest_dir),
             "JUPYTER_NO_CONFIG": "1",
             "IPYBOX_RUNTIME_DIR": str(guest_dir),
             "TMPDIR": str(guest_dir),  # Jupyter leaves files there
+            GATEWAY_ID: str(private_dir),
+            KERNEL_ID: PLACEHOLDER,
         }
-        if token is not None:
-            own["KG_AUTH_TOKEN"] = token
         return inherited(SAFE_VARIABLES) | own
 
-    def _fill(self, guest_dir: Path, private_dir: Path) -> None:
+    def _fill(self, guest_dir: Path, private_dir: Path, token: str | None) -> None:
         """Creates the guest's private directory, which contains the environment of the kernels."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
         environment = DEFAULT_VARIABLES | inherited(SAFE_VARIABLES) | dict(self.kernel_env)
@@ -201,8 +207,9 @@ class GatewayConfig:
         environment.setdefault("PIP_PYTHON", str(self._pip(guest_dir)))
         environment["IPYTHONDIR"] = str(guest_dir / "ipython")
         environment[GATEWAY_ID] = str(private_dir)
+        own = {} if token is None else {"KG_AUTH_TOKEN": token}
         with create_private(guest_dir / ENVIRONMENT_FILE) as opened:
-            json.dump(environment, opened)
+            json.dump(Environments(kernels=environment, gateway=own), opened)
 
     def _pip(self, guest_dir: Path) -> Path:
         """Creates the program that pip runs for kernels in place of itself, and returns its path."""

@@ -15,7 +15,7 @@ import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,12 @@ import psutil
 import uvicorn
 from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ipybox.support.listen import listen
@@ -38,13 +39,16 @@ from ipybox.support.tokens import new_token, publish_token
 
 PATH = "/mcp"
 
-#: Limit of concurrent MCP sessions, and seconds without a request after which one ends. A client that returns after
-#: that starts a new MCP session; kernels are not affected.
+#: The path of the metrics, in the format of Prometheus.
+METRICS_PATH = "/metrics"
+
+#: Limit of concurrent MCP sessions, or `max_sessions` if that is higher, and seconds without a request after which one
+#: ends. A client that returns after that starts a new MCP session; kernels are not affected.
 MAX_CLIENTS = 64
 IDLE_TIMEOUT = 30 * 60
 
-#: Limit of concurrent connections; a client has a few.
-MAX_CONNECTIONS = 512
+#: Concurrent connections of a client.
+CONNECTIONS_PER_CLIENT = 8
 
 #: Bytes of a request: of any request, and of an upload of 64 MiB in base64.
 MAX_REQUEST = 4 << 20
@@ -81,9 +85,39 @@ class HTTPServerInfo:
     serving: asyncio.Task[None]
 
 
+@dataclass(frozen=True)
+class HTTPLimits:
+    """What a server accepts.
+
+    Attributes:
+        clients: Number of concurrent MCP sessions.
+        connections: Number of concurrent connections.
+        request: Bytes of the largest request.
+    """
+
+    clients: int
+    connections: int
+    request: int
+
+    @classmethod
+    def of(cls, kernel_sessions: int, request: int) -> "HTTPLimits":
+        """Returns the limits of a server with so many kernel sessions."""
+        clients = max(MAX_CLIENTS, kernel_sessions)
+        return cls(clients, clients * CONNECTIONS_PER_CLIENT, request)
+
+
+#: Returns the metrics and the type of their content, for the types that a client accepts.
+Exposition = Callable[[str], tuple[bytes, str]]
+
+
 @asynccontextmanager
 async def listening(
-    server: mcpserver.MCPServer[Any], host: str, port: int, token: str | None = None, max_request: int = MAX_REQUEST
+    server: mcpserver.MCPServer[Any],
+    host: str,
+    port: int,
+    token: str | None,
+    limits: HTTPLimits,
+    metrics: Exposition,
 ) -> AsyncGenerator[HTTPServerInfo]:
     """Serves while the context is open; its end cancels requests in progress.
 
@@ -91,8 +125,9 @@ async def listening(
         server: Handles the requests.
         host: A name or address of this machine.
         port: A port, or 0 for any free one.
-        token: The token that requests need, by default a random one.
-        max_request: Bytes of the largest request.
+        token: The token that requests need; None for a random one.
+        limits: What the server accepts.
+        metrics: Returns the metrics, which a route of their own serves.
 
     Raises:
         OSError: If it can't listen on this address.
@@ -105,15 +140,17 @@ async def listening(
     with listen(host, port) as listener:
         address, port = listener.getsockname()[:2]
         server.middleware.append(_until_client_goes)
+        accepted = security(host, address)
+        _serve_metrics(server, metrics, accepted)
         app = server.streamable_http_app(
             streamable_http_path=PATH,
-            max_request_body_size=max_request,
+            max_request_body_size=limits.request,
             session_idle_timeout=IDLE_TIMEOUT,
-            max_sessions=MAX_CLIENTS,
-            transport_security=security(host, address),
+            max_sessions=limits.clients,
+            transport_security=accepted,
         )
         gate = TokenMiddleware(app, token)
-        web = _Uvicorn(_config(gate))
+        web = _Uvicorn(_config(gate, limits.connections))
         token_file = publish_token("mcp-server", port, token)
         serving = asyncio.create_task(web.serve([listener]))
         name = f"[{host}]" if ":" in host else host
@@ -244,7 +281,20 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _config(app: ASGIApp) -> uvicorn.Config:
+def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition, accepted: TransportSecuritySettings) -> None:
+    """Adds the route of the metrics, with the same checks of `Host` and `Origin` as the endpoint."""
+    check = TransportSecurityMiddleware(accepted)
+
+    async def answer(request: Request) -> Response:
+        if (refusal := await check.validate_request(request)) is not None:
+            return refusal
+        content, content_type = metrics(request.headers.get("accept", ""))
+        return Response(content, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    server.custom_route(METRICS_PATH, ["GET"], include_in_schema=False)(answer)
+
+
+def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="h11",
@@ -254,7 +304,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
+        limit_concurrency=connections,
         timeout_graceful_shutdown=_LINGER,
     )
 

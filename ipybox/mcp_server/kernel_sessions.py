@@ -2,18 +2,22 @@
 
 The default session always exists; others start at their first use, up to a limit. Cells of different sessions run
 concurrently, cells of one session in order. Sessions have their own variables and MCP servers; they share the workspace
-and the gateway process, and with it the sandbox (`CodeExecutor.sibling`). They only end on request: an agent would lose
-state that it relies on.
+and, without an engine, the gateway process, and with it the sandbox (`CodeExecutor.sibling`). They end on request, or
+with `idle_timeout` when they were not used for that long: an agent loses state that it may rely on, so the next use of
+the name says so.
 """
 
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Literal
 
 from ipybox.code_exec.executor import CodeExecutor
 from ipybox.errors import CodeExecutionError, IpyboxError
+from ipybox.support.deadline import check_seconds
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -25,6 +29,15 @@ MAX_SESSIONS = 8
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
+#: Number of sessions that were stopped because they were not used, and whose next use says so.
+MAX_EXPIRED = 1000
+
+#: Seconds for the sessions that are ending to end with the server.
+END_TIMEOUT = 30.0
+
+#: What a session does. `queued` is a start that waits for the node of an engine.
+State = Literal["running", "starting", "queued"]
+
 
 class KernelSessions:
     """Starts executors when they are needed, and owns them until `stop`.
@@ -32,36 +45,57 @@ class KernelSessions:
     Args:
         new_executor: Creates the default session's executor. If that or its start fails, the next use tries again.
         limit: How many sessions can exist, the default one included.
+        idle_timeout: Seconds after which a session that is not used is stopped; None for no limit.
 
     Raises:
-        ValueError: If the limit allows no session.
+        TypeError, ValueError: If the limit allows no session, or the timeout is not a positive number.
     """
 
-    def __init__(self, new_executor: Callable[[], CodeExecutor], limit: int):
+    def __init__(self, new_executor: Callable[[], CodeExecutor], limit: int, idle_timeout: float | None = None):
         if limit < 1:
             raise ValueError(f"max_sessions={limit} is too low: the default session is one")
+        if idle_timeout is not None:
+            check_seconds("session_idle_timeout", idle_timeout, ", or None for no limit")
         self._new_executor = new_executor
-        self._limit = limit
+        self.limit = limit
+        self._idle_timeout = idle_timeout
         self._default: CodeExecutor | None = None
-        self._starts: dict[str, asyncio.Task[CodeExecutor]] = {}
+        self._sessions: dict[str, _Session] = {}
+        #: The executors of sessions that were stopped because they were not used, the oldest one first.
+        self._expired: dict[str, CodeExecutor] = {}
         self._tasks = TaskSet()
         self._stopped = False
 
     @property
     def names(self) -> list[str]:
         """The names of the existing sessions, the default one first."""
-        return [DEFAULT_SESSION, *(name for name in self._starts if name != DEFAULT_SESSION)]
+        return [DEFAULT_SESSION, *(name for name in self._sessions if name != DEFAULT_SESSION)]
 
     @property
     def running(self) -> list[str]:
         """The names of the sessions that run or start."""
-        return list(self._starts)
+        return list(self._sessions)
+
+    @property
+    def states(self) -> Counter[State]:
+        """How many sessions are in each state."""
+        return Counter(session.state for session in self._sessions.values())
+
+    @property
+    def nodes(self) -> Counter[str | None]:
+        """How many kernels run on each node; None is this machine."""
+        return Counter(executor.status.node for executor in self.started)
+
+    def waits_for(self, name: str) -> str:
+        """Returns what the kernel of a session waits for, as `ExecutorStatus.waits_for`; empty if it does not wait."""
+        session = self._sessions.get(name)
+        return "" if session is None or session.executor is None else session.executor.status.waits_for
 
     @property
     def started(self) -> list[CodeExecutor]:
         """The executors of the sessions that run, in the order of their starts."""
-        done = (start for start in self._starts.values() if start.done() and not start.cancelled())
-        return [start.result() for start in done if start.exception() is None]
+        running = (session.executor for session in self._sessions.values() if session.state == "running")
+        return [executor for executor in running if executor is not None]
 
     async def prepare(self) -> None:
         """Starts process and kernel of the default session in advance. If that fails, its start reports the error."""
@@ -72,33 +106,41 @@ class KernelSessions:
             logger.debug("the default session can't be prepared: %s", exc)
 
     def start(self) -> None:
-        """Starts the default session in the background, if it has not started."""
-        if not self._stopped:
-            self._ensure_start(DEFAULT_SESSION)
+        """Starts the default session in the background, unless it has started, or was not used for too long."""
+        if not self._stopped and DEFAULT_SESSION not in self._expired:
+            self._ensure_started(DEFAULT_SESSION)
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncGenerator[CodeExecutor]:
         """Yields the executor of a session, and starts the session if needed.
+
+        If the caller is cancelled while the session waits for the node of an engine, and no other one waits for it, the
+        session gives up its place in the queue.
 
         Raises:
             ValueError: If the name is invalid, or `max_sessions` is reached.
             CodeExecutionError: If the session ends during the use.
             IpyboxError, OSError: If it can't be started.
         """
-        start = self._ensure_start(name)
+        session = self._ensure_started(name)
         ended = f"the session {name!r} was reset while it was in use"
-        if not start.done():
-            # Unlike `await`, this does not cancel the start with the caller: others may be waiting for it.
-            await asyncio.wait([start])
-        if start.cancelled():
-            raise CodeExecutionError(ended)
-        executor = start.result()
+        session.users += 1
         try:
-            yield executor
-        except RuntimeError as exc:
-            if self._starts.get(name) is start:
-                raise
-            raise CodeExecutionError(ended) from exc
+            if not session.start.done():
+                # Unlike `await`, this does not cancel the start with the caller: others may be waiting for it.
+                await asyncio.wait([session.start])
+            if session.start.cancelled():
+                raise CodeExecutionError(ended)
+            executor = session.start.result()
+            try:
+                yield executor
+            except RuntimeError as exc:
+                if self._sessions.get(name) is session:
+                    raise
+                raise CodeExecutionError(ended) from exc
+        finally:
+            session.users -= 1
+            self._release(name, session)
 
     async def reset(self, name: str) -> None:
         """Gives the default session a new kernel, or ends another session: its next use starts it again.
@@ -110,56 +152,131 @@ class KernelSessions:
         if name == DEFAULT_SESSION:
             async with self.use(name) as executor:
                 await executor.reset()
-        elif name in self._starts:
-            await self._tasks.finish(_end(self._starts.pop(name)))
-        else:
+        elif name in self._sessions:
+            await self._tasks.finish(self._sessions.pop(name).end())
+        elif self._expired.pop(name, None) is None:
             raise ValueError(f"no session named {name!r}; existing sessions: {', '.join(self.names)}")
 
     async def stop(self) -> None:
         """Ends all sessions concurrently, because a client may kill this process soon."""
         self._stopped = True
-        starts, self._starts = self._starts, {}
-        await asyncio.gather(*map(_end, starts.values()))
+        sessions, self._sessions = self._sessions, {}
+        await asyncio.gather(self._tasks.wait(END_TIMEOUT), *(session.end() for session in sessions.values()))
         if self._default is not None:  # it may have been prepared, but not started
             await self._default.stop()
 
-    def _ensure_start(self, name: str) -> asyncio.Task[CodeExecutor]:
-        start = self._starts.get(name)
-        if start is None:
+    def _ensure_started(self, name: str) -> "_Session":
+        session = self._sessions.get(name)
+        if session is None:
             self._check_new(name)
-            start = self._starts[name] = asyncio.create_task(self._start(name))
-            start.add_done_callback(lambda start: self._forget_failed(name, start))
-        return start
+            session = self._sessions[name] = _Session(lambda: self._executor(name))
+            session.start.add_done_callback(lambda _: self._settle(name, session))
+        return session
 
     def _check_new(self, name: str) -> None:
         if self._stopped:
             raise CodeExecutionError("ipybox is stopping")
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid session name: use up to 64 letters, digits and any of _ . -")
-        if name != DEFAULT_SESSION and len(names := self.names) >= self._limit:
+        if name != DEFAULT_SESSION and len(names := self.names) >= self.limit:
             raise ValueError(
-                f"max_sessions={self._limit} is reached: {', '.join(names)}. "
+                f"max_sessions={self.limit} is reached: {', '.join(names)}. "
                 "Use one of these sessions, or end one with reset and its name"
             )
 
-    async def _start(self, name: str) -> CodeExecutor:
+    def _executor(self, name: str) -> CodeExecutor:
+        """Returns an executor for a session that starts."""
         if self._default is None:
             self._default = self._new_executor()
-        executor = self._default if name == DEFAULT_SESSION else self._default.sibling(name)
-        await executor.start()
-        return executor
+        if name == DEFAULT_SESSION:
+            return self._default
+        return self._expired.get(name) or self._default.sibling(name)
 
-    def _forget_failed(self, name: str, start: asyncio.Task[CodeExecutor]) -> None:
-        if start.cancelled() or (exc := start.exception()) is None:
+    def _settle(self, name: str, session: "_Session") -> None:
+        """Notes that a session has started; forgets one that could not be started."""
+        if session.start.cancelled():
+            return
+        if (exc := session.start.exception()) is None:
+            self._expired.pop(name, None)
+            self._release(name, session)
             return
         logger.error("the session %s did not start: %s", name, exc)
-        if self._starts.get(name) is start:
-            del self._starts[name]
+        if self._sessions.get(name) is session:
+            del self._sessions[name]
+
+    def _release(self, name: str, session: "_Session") -> None:
+        """Does what follows when a session is not used any more: it leaves the queue, or may expire later."""
+        if session.users or self._sessions.get(name) is not session:
+            return
+        if session.withdrawable:
+            logger.info("the session %s leaves the queue of the engine: its request was cancelled", name)
+            del self._sessions[name]
+            self._tasks.start(session.end())
+        elif self._idle_timeout is not None and session.state == "running":
+            session.expire_after(self._idle_timeout, lambda: self._expire(name, session))
+
+    def _expire(self, name: str, session: "_Session") -> None:
+        """Stops a session that was not used for the timeout."""
+        executor = session.executor
+        if session.users or self._sessions.get(name) is not session or executor is None:
+            return
+        if executor.status.busy:  # a cell goes on between two requests, while its user decides on a tool call
+            self._release(name, session)
+            return
+        assert self._idle_timeout is not None
+        logger.info("the session %s is stopped: it was not used for %g s", name, self._idle_timeout)
+        del self._sessions[name]
+        self._expired.pop(name, None)
+        self._expired[name] = executor
+        while len(self._expired) > MAX_EXPIRED:
+            del self._expired[next(iter(self._expired))]
+        self._tasks.start(executor.expire(self._idle_timeout))
 
 
-async def _end(start: asyncio.Task[CodeExecutor]) -> None:
-    """Stops an executor, also while it is being started."""
-    start.cancel()
-    await asyncio.wait([start])
-    if not start.cancelled() and start.exception() is None:
-        await start.result().stop()
+class _Session:
+    """One session, from its start to its end.
+
+    Args:
+        new_executor: Returns its executor, which is not running.
+    """
+
+    def __init__(self, new_executor: Callable[[], CodeExecutor]):
+        self._new_executor = new_executor
+        #: The executor; None if it could not be created.
+        self.executor: CodeExecutor | None = None
+        #: How many callers use it, or wait for its start.
+        self.users = 0
+        self._expiry: asyncio.TimerHandle | None = None
+        self.start = asyncio.create_task(self._start())
+
+    @property
+    def state(self) -> State:
+        """What it does."""
+        if self.start.done():
+            return "running"
+        return "queued" if self.executor is not None and self.executor.status.waits_for else "starting"
+
+    @property
+    def withdrawable(self) -> bool:
+        """Whether it waits, or will wait, for the node of an engine, which may take long."""
+        return not self.start.done() and self.executor is not None and self.executor.status.node is not None
+
+    def expire_after(self, seconds: float, expire: Callable[[], None]) -> None:
+        """Calls a function after some seconds, in place of earlier calls of this method."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = asyncio.get_running_loop().call_later(seconds, expire)
+
+    async def end(self) -> None:
+        """Stops the executor, also while it is being started."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.start.cancel()
+        await asyncio.wait([self.start])
+        if not self.start.cancelled() and self.start.exception() is None:
+            await self.start.result().stop()
+
+    async def _start(self) -> CodeExecutor:
+        self.executor = self._new_executor()
+        await self.executor.start()
+        return self.executor

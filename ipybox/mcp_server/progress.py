@@ -1,7 +1,7 @@
 """Reports the progress of a cell or a registration to clients that ask for it, as MCP notifications.
 
-A notification contains the latest line of output, or a sign of life if nothing new was printed. Its progress is the
-elapsed time in seconds; there is no total.
+A notification contains what the cell waits for, or the latest line of output, or a sign of life if nothing new was
+printed. Its progress is the elapsed time in seconds; there is no total.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/progress
 """
 
@@ -41,6 +41,8 @@ class Progress:
     def __init__(self, report: Report):
         self._report = report
         self._tail = ""
+        #: Returns what the cell waits for before it runs, such as the queue of a scheduler; empty if it does not wait.
+        self.waits_for: Callable[[], str] = str
         self._printed = asyncio.Event()
 
     def note(self, text: str) -> None:
@@ -65,7 +67,10 @@ class Progress:
             self._printed.clear()
             elapsed = loop.time() - started
             line = latest_line(self._tail)
-            message = line if line != shown else f"still running after {elapsed:.0f} s"
+            if waits_for := latest_line(self.waits_for()):
+                message = f"waiting for {waits_for}"
+            else:
+                message = line if line != shown else f"still running after {elapsed:.0f} s"
             shown = line
             await self._report(round(elapsed, 1), None, message)
 

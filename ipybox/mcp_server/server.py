@@ -7,6 +7,7 @@ not written to yet, nothing that writes there starts before the first call of a 
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -44,6 +45,9 @@ class MCPServer:
         instructions: How detailed the instructions for the agent are: all (`full`), or only what an agent with the
             codeact skill needs (`brief`).
         max_sessions: How many sessions can exist, the default one included.
+        session_idle_timeout: Seconds after which a session is stopped in which no cell runs and to which no person is
+            connected; None for no limit. The next cell starts it again, and its result has a notice that state was
+            lost.
         approve: How tool calls are approved: all of them (`auto`), by the user of the client (`ask`), or by a policy:
             its file, which is trusted and read once, or a function that returns it.
         audit: What the workspace's audit log contains: code and arguments of tool calls without secrets (`full`), only
@@ -53,8 +57,9 @@ class MCPServer:
             such as Claude Code, then show the model JSON in place of the text.
 
     Raises:
-        ValueError: If an allowed directory does not exist or can't be allowed, `max_sessions` allows no session, or the
-            config contains an approval policy, an approver or an audit log.
+        TypeError, ValueError: If an allowed directory does not exist or can't be allowed, `max_sessions` allows no
+            session, `session_idle_timeout` is not positive, or the config contains an approval policy, an approver or
+            an audit log.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class MCPServer:
         resources: bool = False,
         instructions: Instructions = "full",
         max_sessions: int = MAX_SESSIONS,
+        session_idle_timeout: float | None = None,
         approve: "Approval | Callable[[], ApprovalPolicy]" = "auto",
         audit: AuditOption = "full",
         register_timeout: float = REGISTRATION_TIMEOUT,
@@ -77,7 +83,12 @@ class MCPServer:
                 "approval_policy, approver and audit of the config are not used: give approve and audit instead"
             )
         self._services = WorkspaceServices(
-            config, max_sessions=max_sessions, approve=approve, audit=audit, register_timeout=register_timeout
+            config,
+            max_sessions=max_sessions,
+            session_idle_timeout=session_idle_timeout,
+            approve=approve,
+            audit=audit,
+            register_timeout=register_timeout,
         )
         self._files = _files(config, allowed_dirs) if allowed_dirs else None
         self._images: Images = images
@@ -109,7 +120,7 @@ class MCPServer:
         """Serves Streamable HTTP until it is cancelled, then stops all sessions.
 
         All clients share the kernel sessions, because the token stands for one user. If a client disconnects during a
-        request, the request is cancelled.
+        request, the request is cancelled. `/metrics` has metrics for Prometheus.
 
         Args:
             host: A name or address of this machine. Through any but a loopback address, other machines can connect.
@@ -123,12 +134,16 @@ class MCPServer:
             ValueError: If the token is too short or has characters that are not allowed.
         """
         async with self:
-            server = await self._load()
-            # Imported late, because only HTTP needs it.
-            from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, listening
+            # Imported late, because only HTTP needs them.
+            from ipybox.mcp_server.metrics import ServerMetrics
 
-            largest = MAX_REQUEST if self._files is None else MAX_UPLOAD
-            async with listening(server, host, port, token, largest) as listener:
+            sessions = self._services.sessions
+            self._services.observer = metrics = ServerMetrics(sessions, socket.gethostname())
+            server = await self._load()
+            from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, HTTPLimits, listening
+
+            limits = HTTPLimits.of(sessions.limit, MAX_REQUEST if self._files is None else MAX_UPLOAD)
+            async with listening(server, host, port, token, limits, metrics.exposition) as listener:
                 on_listening(listener)
                 try:
                     await asyncio.shield(listener.serving)

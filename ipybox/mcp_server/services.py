@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mcp_types import InputRequiredResult
 
     from ipybox.audit.audit import AuditLog
+    from ipybox.audit.observer import SessionObserver
     from ipybox.code_exec.executor import CodeExecutionResult
     from ipybox.mcp_server.elicitation import ElicitingRunner
     from ipybox.mcp_server.progress import Progress
@@ -39,12 +40,13 @@ class WorkspaceServices:
     Args:
         config: The options of the sessions' executors, but for approvals and the audit log.
         max_sessions: How many sessions can exist, the default one included.
+        session_idle_timeout: Seconds after which a session that is not used is stopped; None for no limit.
         approve: How tool calls are approved.
         audit: What the audit log contains.
         register_timeout: Seconds in which an MCP server must answer when it is registered.
 
     Raises:
-        ValueError: If `max_sessions` allows no session.
+        TypeError, ValueError: If `max_sessions` allows no session, or a timeout is not positive.
     """
 
     def __init__(
@@ -52,13 +54,16 @@ class WorkspaceServices:
         config: ExecutorConfig,
         *,
         max_sessions: int,
+        session_idle_timeout: float | None = None,
         approve: "Approval | Callable[[], ApprovalPolicy]",
         audit: AuditOption,
         register_timeout: float = REGISTRATION_TIMEOUT,
     ):
         self.config = config
         self.register_timeout = register_timeout
-        self.sessions = KernelSessions(self._new_executor, max_sessions)
+        self.sessions = KernelSessions(self._new_executor, max_sessions, session_idle_timeout)
+        #: Counts what the sessions do, if they are counted.
+        self.observer: SessionObserver | None = None
         self._attach_socket = AttachSocket(config.workspace, self.sessions)
         #: Runs cells whose tool calls may need an answer of the user; created with the policy, before any cell runs.
         self._elicitation: ElicitingRunner | None = None
@@ -106,6 +111,7 @@ class WorkspaceServices:
             ValueError, IpyboxError, OSError: If the session can't be used, see `KernelSessions.use`.
             CodeExecutionError, TimeoutError: If the cell fails, as with `CodeExecutor.execute`.
         """
+        progress.waits_for = lambda: self.sessions.waits_for(session)
         async with self.sessions.use(session) as executor:
             if self._approve == "auto":
                 from ipybox.mcp_server.cells import run_cell
@@ -164,7 +170,7 @@ class WorkspaceServices:
         # The timeout of a form applies instead: it starts when the user sees the form.
         config = replace(self.config, approval_policy=policy, approval_timeout=None, audit=audit, notebook_bytes=0)
         self._attach_socket.start()
-        return CodeExecutor.configured(config)
+        return CodeExecutor.configured(config, self.observer)
 
     def opened_audit(self) -> "AuditLog | None":
         """Returns the audit log, or None if it is off.

@@ -87,6 +87,7 @@ class Start(_Message):
         default_memory: Whether the memory limit is half of the node's memory.
         log_level: Logging level of the gateway.
         preload: Modules that kernels have imported from their start.
+        spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset.
     """
 
     type: Literal["start"] = "start"
@@ -98,6 +99,7 @@ class Start(_Message):
     default_memory: bool
     log_level: str
     preload: list[str]
+    spare_kernel: bool
 
 
 class CellStarted(_Message):
@@ -134,6 +136,7 @@ class Ready(_Message):
 
     Attributes:
         node: The name of the node.
+        job: The number of the scheduler's job that runs the node; empty without a scheduler.
         shared: Whether application and node share the workspace.
         platform: For which Python and system packages must be (`ipybox.node.platform`).
         notices: Notices for the session.
@@ -141,6 +144,7 @@ class Ready(_Message):
 
     type: Literal["ready"] = "ready"
     node: Annotated[str, StringConstraints(max_length=255)]
+    job: Annotated[str, StringConstraints(pattern=r"^\d{0,18}$")] = ""
     shared: bool
     platform: Annotated[str, StringConstraints(max_length=255)]
     notices: Annotated[list[_Text], Field(max_length=20)]

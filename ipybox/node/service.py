@@ -5,6 +5,7 @@ at a signal. Then all kernels have ended, too.
 """
 
 import asyncio
+import os
 import signal
 import socket
 from collections import deque
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 
 #: Connections of code that wait until the application has a stream for them.
 MAX_WAITING = 256
+
+#: The variable in which Slurm gives a job its number.
+JOB_VARIABLE = "SLURM_JOB_ID"
 
 #: Seconds for the gateway to end by itself, and for the last messages to be written.
 STOP_TIMEOUT = 2.0
@@ -222,6 +226,7 @@ class _Node:
                 limits=_limits(start),
                 prespawn=True,
                 preload=start.preload,
+                spare_kernel=start.spare_kernel,
             )
             gateway.on_exceeded = lambda kernels, message: self._post(Exceeded(kernels=list(kernels), message=message))
             await gateway.start()
@@ -230,8 +235,10 @@ class _Node:
         except (IpyboxError, OSError, ValueError) as exc:
             return Failed(kind="gateway", reason=str(exc))
         self._tasks.start(self._watch_gateway(gateway))
+        job = os.environ.get(JOB_VARIABLE, "")
         return Ready(
             node=socket.gethostname(),
+            job=job if job.isdecimal() else "",
             shared=self._files is None,
             platform=platform_name(),
             notices=list(gateway.notices),

@@ -51,8 +51,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of open connections of kernels; more are refused until some are closed.
+#: Maximum number of open connections of kernels, or that many for each kernel if there are more than a few; more are
+#: refused until some are closed.
 MAX_KERNEL_CONNECTIONS = 256
+CONNECTIONS_PER_KERNEL = 32
 
 
 class ToolServer:
@@ -235,13 +237,14 @@ class ToolServer:
     def accept_kernel_connection(self, connection: socket.socket) -> None:
         """Serves a connection from a kernel; takes ownership of the socket."""
         server = self._kernel_api.server if self._kernel_api is not None else None
+        limit = max(MAX_KERNEL_CONNECTIONS, CONNECTIONS_PER_KERNEL * len(self._callers))
         if server is None:
             connection.close()
-        elif len(server.connections) + len(self._arriving) >= MAX_KERNEL_CONNECTIONS:
+        elif len(server.connections) + len(self._arriving) >= limit:
             if not self._refused:
                 logger.warning(
-                    "refused a connection from a kernel that has %d; further ones are refused without a message",
-                    MAX_KERNEL_CONNECTIONS,
+                    "refused a connection from kernels that have %d; further ones are refused without a message",
+                    limit,
                 )
                 self._refused = True
             connection.close()

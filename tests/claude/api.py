@@ -2,7 +2,8 @@
 
 A script is a list of turns, one for each request that offers tools, as those of an agent do. A turn is a list of
 blocks, or a function that gets the request and returns them, so that it can look at what the client has sent and
-depend on it. Whatever goes wrong in a script (an assertion, a tool that the client doesn't offer, more or fewer
+depend on it. A turn whose tool is not there yet comes again after the model has waited for the client's MCP servers.
+Whatever goes wrong in a script (an assertion, a tool that the client doesn't offer, more or fewer
 requests than turns) ends the conversation with a plain answer, so that the client never waits, and is raised when the
 `with` block of the API ends.
 """
@@ -17,6 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Block = dict[str, Any]
+
+#: What the client offers while MCP servers are still connecting. It waits for 5 s; a busy machine needs more.
+WAIT_TOOL = "WaitForMcpServers"
+MAX_WAITS = 12
 
 #: What the model says in one turn: blocks, or what returns them given the request.
 Turn = Sequence[Block] | Callable[["Request"], Sequence[Block]]
@@ -89,6 +94,7 @@ class API:
     script: Sequence[Turn]
     requests: list[Request] = field(default_factory=list[Request])
     failure: BaseException | None = None
+    waits: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, body: dict[str, Any]) -> list[Block]:
@@ -116,7 +122,13 @@ class API:
         assert self.failure is None, "the conversation went on after the script had failed"
         assert index < len(self.script), f"the client asks for more than the script has; it sends: {self._last()}"
         turn = self.script[index]
-        return [_resolved(block, request) for block in (turn(request) if callable(turn) else turn)]
+        blocks = turn(request) if callable(turn) else turn
+        missing = any(block["type"] == "tool_use" and not _offered(block["name"], request) for block in blocks)
+        if missing and WAIT_TOOL in request.tools and self.waits < MAX_WAITS:
+            self.waits += 1
+            self.requests.pop()
+            blocks = [tool(WAIT_TOOL)]
+        return [_resolved(block, request) for block in blocks]
 
     def _last(self) -> str:
         return repr(self.requests[-1].news)[:2000] if self.requests else "nothing"
@@ -226,9 +238,13 @@ def _resolved(block: Block, request: Request) -> Block:
     if block["type"] != "tool_use":
         return block
     suffix: str = block["name"]
-    names = [name for name in request.tools if name == suffix or name.endswith(f"__{suffix}")]
+    names = _offered(suffix, request)
     assert len(names) == 1, f"one tool {suffix} is expected among those offered: {request.tools}"
     return {**block, "name": names[0]}
+
+
+def _offered(suffix: str, request: Request) -> list[str]:
+    return [name for name in request.tools if name == suffix or name.endswith(f"__{suffix}")]
 
 
 def _result(block: Block) -> Result:

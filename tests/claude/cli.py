@@ -97,7 +97,8 @@ class Home:
         self.path.mkdir()
         self._log = directory / "client.log"
         _link_programs(directory / "bin", hidden=())
-        config = f'[url "file://{repository}"]\n\tinsteadOf = {URL}\n\tinsteadOf = git@github.com:{REPOSITORY}.git\n'
+        addresses = (URL, URL.removesuffix(".git"), f"git@github.com:{REPOSITORY}.git")
+        config = f'[url "file://{repository}"]\n' + "".join(f"\tinsteadOf = {each}\n" for each in addresses)
         (self.path / ".gitconfig").write_text(config)
         self.env = {
             **_package_settings(),
@@ -311,6 +312,7 @@ def _link_programs(directory: Path, hidden: Collection[str]) -> None:
     chosen = {
         "srt": NODE_MODULES / ".bin" / "srt",
         "uv": Path(sys.executable).parent / "uv",
+        "uvx": Path(sys.executable).parent / "uvx",
         "python3": Path(sys.executable).resolve(),
     }
     system = {program.name: program for place in reversed(SYSTEM_PATH) for program in Path(place).iterdir()}

@@ -32,9 +32,9 @@ class Terminal:
             assert time.monotonic() < deadline, f"{texts} are not shown, but: {shown}"
             self._read()
 
-    def until_file(self, path: Path) -> None:
+    def until_file(self, path: Path, timeout: float = WAIT) -> None:
         """Waits until there is this file."""
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + timeout
         while not path.exists():
             assert time.monotonic() < deadline, f"there is no {path}, and the screen shows: {self.screen.display}"
             self._read()

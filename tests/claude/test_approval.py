@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
-from tests.claude.cli import Home
+from tests.claude.cli import SESSION_TIMEOUT, Home
 from tests.claude.terminal import DOWN, ENTER, ESCAPE, RIGHT, terminal
 
 CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
@@ -49,7 +49,7 @@ def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspa
         terminal(home, workspace, *options(workspace), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
         shown = ("Code calls the tool echo of the MCP server scripted", 'text: "hello"', "This question expires at ")
-        screen.until(*shown, "❯ Accept")
+        screen.until(*shown, "❯ Accept", timeout=SESSION_TIMEOUT)  # client and server start before it
         screen.type(ENTER)
         screen.until("Calling ipybox 2 times", *shown, "❯ ✔ Allow: ▸ only this call")
         for key, chosen in (DOWN, "❯ Accept"), (DOWN, "❯ Decline"):
@@ -75,7 +75,7 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
         serve([[tool("WaitForMcpServers")], [tool("execute_ipython_cell", code=loop)], has_run]) as api,
         terminal(home, workspace, *options(workspace), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
-        screen.until("Decline offers to allow more", "❯ Accept")
+        screen.until("Decline offers to allow more", "❯ Accept", timeout=SESSION_TIMEOUT)
         screen.type(DOWN)
         screen.until("❯ Decline")
         screen.type(ENTER)
@@ -98,5 +98,7 @@ def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspa
         return [text("Nobody there.")]
 
     with serve([call, has_failed]) as api:
-        said = home.claude(*options(workspace), "-p", "Go", cwd=workspace, timeout=60, ANTHROPIC_BASE_URL=api.url)
+        said = home.claude(
+            *options(workspace), "-p", "Go", cwd=workspace, timeout=SESSION_TIMEOUT, ANTHROPIC_BASE_URL=api.url
+        )
     assert said.strip() == "Nobody there."

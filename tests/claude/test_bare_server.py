@@ -8,7 +8,7 @@ from pathlib import Path
 from ipybox.mcp_server.instructions import FULL
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
-from tests.claude.cli import Home
+from tests.claude.cli import SESSION_TIMEOUT, Home
 from tests.claude.terminal import ENTER, ESCAPE, terminal
 from tests.github_server import repositories
 
@@ -103,7 +103,7 @@ def test_interrupted_cell_leaves_the_kernel_as_it_was(home: Home, workspace: Pat
         serve([[tool("WaitForMcpServers")], sleeps, goes_on, is_kept]) as api,
         terminal(home, workspace, *options(workspace), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
-        screen.until_file(workspace / "begun")
+        screen.until_file(workspace / "begun", timeout=SESSION_TIMEOUT)  # client and server start before it
         screen.type(ESCAPE)
         screen.until("? for shortcuts")  # it takes prompts again
         screen.type("Go on")

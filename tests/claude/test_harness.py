@@ -14,8 +14,8 @@ from tests.servers import is_alive
 PROMPT = {"role": "user", "content": "Hello"}
 
 
-def ask(url: str, *messages: Block) -> Block:
-    body = {"model": "m", "tools": [{"name": "mcp__plugin_x_ipybox__reset"}], "messages": messages}
+def ask(url: str, *messages: Block, tools: Sequence[str] = ("mcp__plugin_x_ipybox__reset",)) -> Block:
+    body = {"model": "m", "tools": [{"name": name} for name in tools], "messages": messages}
     request = urllib.request.Request(f"{url}/v1/messages", json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=10) as response:
         return json.load(response)
@@ -34,6 +34,18 @@ def test_tools_are_named_by_their_last_part():
         answers = {"role": "user", "content": [result]}
         last = ask(api.url, PROMPT, {"role": "assistant", "content": [use]}, answers)
         assert (last["content"], last["stop_reason"]) == ([text("Good.")], "end_turn")
+
+
+def test_a_turn_whose_server_is_still_connecting_comes_again():
+    with serve([[tool("reset")]]) as api:
+        for tools, used in (
+            (["WaitForMcpServers"], "WaitForMcpServers"),
+            (["WaitForMcpServers"], "WaitForMcpServers"),
+            (["WaitForMcpServers", "mcp__ipybox__reset"], "mcp__ipybox__reset"),
+        ):
+            (use,) = ask(api.url, PROMPT, tools=tools)["content"]
+            assert use["name"] == used
+        assert len(api.requests) == 1
 
 
 def fails(request: Request) -> list[Block]:

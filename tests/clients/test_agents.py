@@ -1,4 +1,4 @@
-"""The agents of `examples/frameworks/`, each with its framework's model for tests, or with a client of the endpoint."""
+"""The agents of `examples/frameworks/`, each with its framework's model for tests."""
 
 import json
 from pathlib import Path
@@ -58,32 +58,3 @@ def test_smolagents_keeps_state_and_gets_errors_decisions_and_a_final_answer(tmp
     assert "paid 5" in paid
     assert "rejected" in rejected
     assert seen["answer"] == "It is done."
-
-
-def test_endpoint_streams_output_errors_and_approvals(tmp_path: Path):
-    pay = "from mcptools.app import pay\nprint(pay.run(pay.Params(customer='ada', amount={})))"
-
-    state, error, paid, rejected = output_of(
-        "of_fastapi.py", ["x = 41\nprint(x)\nx + 1", "1 / 0", pay.format(5), pay.format(500)], tmp_path
-    )
-
-    assert "".join(event.get("text", "") for event in state).split() == ["41", "42"]
-    assert state[-1] == {"done": True, "notices": []}
-    assert error[-1]["error"].endswith("ZeroDivisionError: division by zero")
-    assert paid[0] == {"approve": "app.pay(customer='ada', amount=5)"}
-    assert "".join(event.get("text", "") for event in paid) == "paid 5 to ada\n"
-    assert rejected[0] == {"approve": "app.pay(customer='ada', amount=500)"}
-    assert "the user declined" in rejected[-1]["error"]
-
-
-def test_pydantic_ai_example_runs_without_a_key_and_orders_what_the_user_accepts(tmp_path: Path):
-    command = [python_of(".venv-mcp2"), str(EXAMPLES / "pydantic_ai_agent.py")]
-
-    accepted, declined = (run(["sh", "-c", f'echo {answer} | "$0" "$1"', *command], tmp_path) for answer in "yn")
-
-    for printed in (accepted, declined):
-        assert "NameError: name 'stock' is not defined" in printed
-        assert "{'paper': 40, 'toner': 2, 'pens': 17}" in printed
-        assert printed.count("? [y/n] ") == 1
-    assert accepted.endswith("The last cell ended with: ordered 10 x toner\n")
-    assert declined.rstrip().endswith("the user declined")

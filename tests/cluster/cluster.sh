@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# A Slurm cluster and two SSH hosts on one bare Debian machine, as root: `cluster.sh up` or `down`. A head and two nodes
-# are network namespaces with host names of their own. They reach each other and nothing else. They share the file system
-# of this machine, except $CLUSTER_DIR/private, which is empty on nodes. Everything is below $CLUSTER_DIR.
+# A Slurm cluster and two SSH hosts on one bare Debian machine, as root. A head and two nodes are network namespaces with
+# host names of their own. They reach each other and nothing else. They share the file system of this machine, except
+# $CLUSTER_DIR/private, which is empty on nodes. Everything is below $CLUSTER_DIR.
+#
+#     cluster.sh up              installs Slurm and OpenSSH, and starts all of it
+#     cluster.sh start HOST      starts the daemons of `head`, `node1` or `node2` again, after they were killed
+#     cluster.sh down            ends all of it
 set -euo pipefail
 
 D=${CLUSTER_DIR:-/run/ipybox-cluster}
@@ -9,7 +13,7 @@ export SLURM_CONF=$D/slurm.conf
 NODES="node1 node2"
 
 packages() {
-  local missing=()
+  local missing=() option=-oDPkg::Lock::Timeout=120
   for package in slurmctld slurmd slurm-client munge openssh-server openssh-client iproute2; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing+=("$package")
   done
@@ -18,8 +22,15 @@ packages() {
   local policy=/usr/sbin/policy-rc.d created=
   if [ ! -e $policy ]; then printf '#!/bin/sh\nexit 101\n' >$policy; chmod 755 $policy; created=1; fi
   [ -z "$created" ] || trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+  apt-get "$option" update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get "$option" install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# Says so where the machine can't make namespaces, as in most containers.
+check_namespaces() {
+  [ "$(id -u)" = 0 ] || { echo "cluster: only root can make network namespaces" >&2; exit 1; }
+  unshare --net --uts --mount true 2>/dev/null ||
+    { echo "cluster: this machine can't make network namespaces: as root of a container, give it CAP_SYS_ADMIN" >&2; exit 1; }
 }
 
 network() {
@@ -80,6 +91,18 @@ PartitionName=main Nodes=ALL Default=YES State=UP
 C
 }
 
+# Starts the daemons of a host.
+start() {
+  local name=$1
+  if [ "$name" = head ]; then
+    # Without the state of an earlier one, slurmctld must be told that there is none.
+    if [ -e "$D/state/clustername" ]; then on head slurmctld; else on head slurmctld -c; fi
+  else
+    on "$name" slurmd -N "$name"
+    on "$name" /usr/sbin/sshd -f "$D/sshd.$name.conf"
+  fi
+}
+
 slurm() {
   head -c 1024 /dev/urandom >"$D/munge.key"
   chmod 400 "$D/munge.key"
@@ -87,8 +110,7 @@ slurm() {
   echo CgroupPlugin=cgroup/v1 >"$D/cgroup.conf"
   munged --force --key-file="$D/munge.key" --socket="$D/munge.socket" --pid-file="$D/munged.pid" \
     --log-file="$D/munged.log" --seed-file="$D/munge.seed"
-  on head slurmctld -c
-  for name in $NODES; do on "$name" slurmd -N "$name"; done
+  for name in head $NODES; do start "$name"; done
   for _ in $(seq 100); do
     [ "$(ip netns exec ipybox-head sinfo -h -t idle -o %D 2>/dev/null)" = 2 ] && return
     sleep 0.2
@@ -106,19 +128,18 @@ ssh_hosts() {
   for name in $NODES; do
     printf '%s\n' "HostKey $D/host_key" "AuthorizedKeysFile $D/authorized_keys" "PidFile $D/sshd.$name.pid" \
       "StrictModes no" "PermitRootLogin prohibit-password" "UsePAM no" "PrintMotd no" >"$D/sshd.$name.conf"
-    on "$name" /usr/sbin/sshd -f "$D/sshd.$name.conf"
   done
 }
 
 up() {
-  [ "$(id -u)" = 0 ] || { echo "cluster: only root can make namespaces" >&2; exit 1; }
+  check_namespaces
   packages
   down
   mkdir -p "$D/state" "$D/private"
   for name in head $NODES; do mkdir -p "$D/spool.$name" "$D/only-$name"; done
   network
-  slurm
   ssh_hosts
+  slurm
 }
 
 down() {
@@ -137,6 +158,7 @@ down() {
 
 case ${1:-} in
 up) up ;;
+start) start "${2:?the name of a host}" ;;
 down) down ;;
-*) echo "usage: $0 up|down" >&2; exit 2 ;;
+*) echo "usage: $0 up | start HOST | down" >&2; exit 2 ;;
 esac

@@ -12,16 +12,26 @@ from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.code_exec.cell_runner import STATE_LOST
 from ipybox.errors import GatewayError
 from ipybox.node.protocol import NODE_LOST_AFTER
-from tests.cluster.conftest import DIRECTORY, on_head, srun
+from tests.cluster.machines import (
+    DIRECTORY,
+    NODES,
+    nodes_are_idle,
+    on_head,
+    processes,
+    queue_is_empty,
+    srun,
+    start,
+    until_printed,
+)
 from tests.code_exec.cells import SLEEPS, begun
+from tests.servers import until_dead
 
 pytestmark = pytest.mark.kernel
 
 WHERE = "import socket; print(socket.gethostname())"
 
-#: Seconds for a job to end, and between two looks at the queue.
+#: Seconds for an application to start its job.
 WAIT = 30.0
-POLL_INTERVAL = 0.2
 
 APPLICATION = """
 import asyncio, sys
@@ -37,24 +47,10 @@ asyncio.run(main())
 """
 
 
-async def queue_becomes(expected: str, column: str) -> None:
-    """Returns when `squeue` prints this; Slurm reports no events."""
-    said = ""
-    for _ in range(int(WAIT / POLL_INTERVAL)):
-        if (said := await asyncio.to_thread(on_head, "squeue", "--noheader", f"--format={column}")) == expected:
-            return
-        await asyncio.sleep(POLL_INTERVAL)
-    raise AssertionError(f"squeue still says {said!r}")
-
-
-async def queue_is_empty() -> None:
-    await queue_becomes("", "%i")
-
-
 async def test_sessions_are_jobs_on_nodes_and_leave_the_queue(tmp_path: Path):
     async with CodeExecutor(working_dir=tmp_path, engine=srun()) as executor:
         node = (await executor.execute(WHERE)).text
-        assert node in ("node1", "node2")
+        assert node in NODES
         assert await asyncio.to_thread(on_head, "squeue", "--noheader", "--format=%N") == node
     await queue_is_empty()
 
@@ -82,16 +78,58 @@ async def test_node_without_a_network_is_lost_and_the_next_cell_runs_on_another(
                 with pytest.raises(CodeExecutionError, match="is lost: the node has not answered for 10 s"):
                     await running
             other = (await executor.execute(WHERE, timeout=120)).text
-            assert other in {"node1", "node2"} - {node}
+            assert other in NODES - {node}
         finally:
             await asyncio.to_thread(on_head, "ip", "link", "set", f"v{node}", "up")
-    # Slurm keeps the job of the node that was cut off, because its srun could not end it: docs/engines.md says so.
-    await asyncio.to_thread(on_head, "scancel", "--user=root")
-    for _ in range(int(WAIT / POLL_INTERVAL)):  # until Slurm has both nodes again
-        if await asyncio.to_thread(on_head, "sinfo", "--noheader", "--states=idle", "--format=%D") == "2":
-            return
-        await asyncio.sleep(POLL_INTERVAL)
-    raise AssertionError("Slurm does not have both nodes again")
+    await queue_is_empty()  # also of the job of the node that was cut off, which its srun could not end
+    await nodes_are_idle()
+
+
+async def test_killed_node_is_lost_and_the_next_cell_runs_on_another(tmp_path: Path):
+    async with CodeExecutor(working_dir=tmp_path, engine=srun()) as executor:
+        node = (await executor.execute(WHERE)).text
+        assert node in NODES
+        running = await begun(executor, SLEEPS, timeout=60)
+        for pid in processes(node):
+            os.kill(pid, signal.SIGKILL)
+        try:
+            async with asyncio.timeout(NODE_LOST_AFTER + 15):
+                with pytest.raises(CodeExecutionError, match=f"its node {node} is lost"):
+                    await running
+            result = await executor.execute(WHERE, timeout=120)
+            assert result.text in NODES - {node}
+            assert any(notice.startswith(STATE_LOST) for notice in result.notices)
+        finally:
+            await start(node)
+    await queue_is_empty()
+    await nodes_are_idle()
+
+
+async def test_sessions_outlive_the_controller(tmp_path: Path):
+    async with CodeExecutor(working_dir=tmp_path, engine=srun()) as executor:
+        await executor.execute("kept = 1")
+        controller = int((DIRECTORY / "slurmctld.pid").read_text())
+        os.kill(controller, signal.SIGKILL)
+        assert not await until_dead({controller}, WAIT)
+        try:
+            assert (await executor.execute("kept")).text == "1"
+            with pytest.raises(GatewayError, match="Unable to contact slurm controller"):
+                await CodeExecutor(working_dir=tmp_path, engine=srun()).start()
+        finally:
+            await start("head")
+        assert (await executor.execute("kept")).text == "1"
+        await until_printed("RUNNING", "squeue", "--noheader", "--format=%T")
+    await queue_is_empty()
+    await nodes_are_idle()
+
+
+async def test_killed_kernel_is_noticed_and_replaced_on_the_same_node(tmp_path: Path):
+    async with CodeExecutor(working_dir=tmp_path, engine=srun()) as executor:
+        node = (await executor.execute(WHERE)).text
+        with pytest.raises(CodeExecutionError, match="died"):
+            await executor.execute("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+        result = await executor.execute(WHERE)
+        assert (result.text, result.kernel_restarted) == (node, True)
 
 
 async def test_job_that_waits_says_why(tmp_path: Path):
@@ -100,7 +138,7 @@ async def test_job_that_waits_says_why(tmp_path: Path):
         *full[: full.index("env")], "sleep", "60", stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        await queue_becomes("RUNNING", "%T")
+        await until_printed("RUNNING", "squeue", "--noheader", "--format=%T")
         executor = CodeExecutor(working_dir=tmp_path, engine=srun(), queue_timeout=6)
         with pytest.raises(
             GatewayError, match=r"no node in 6 s .*: it waited for the scheduler: job \d+, PENDING \(\w+\)"

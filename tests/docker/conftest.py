@@ -24,15 +24,16 @@ from tests.mcp_server.test_server import EXECUTE, INITIALIZE
 from tests.servers import ROOT, WAIT, descendants, until_dead
 
 ENSURE_DOCKER = ROOT / "tests" / "docker" / "ensure-docker.sh"
+BUILD_IMAGE = ROOT / "tests" / "docker" / "build-image.sh"
+
+#: The image of these sources; `.ci/run` builds it before the tests need it.
+IMAGE = "ipybox-test"
 
 #: Seconds for all layers of the image.
 BUILD_TIMEOUT = 900
 
 #: Seconds after the end of a client in which its container has to be gone.
 GRACE = 3.0
-
-#: A real MCP server that is in the image, beside what people plot with.
-PACKAGES = "matplotlib mcp-server-time"
 
 #: The engine that `ensure-docker.sh` starts has none but the host's and none at all.
 NETWORK = "host"
@@ -52,14 +53,14 @@ def engine() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def image(engine: None) -> str:
     """The name of the image, which is built of these sources."""
-    return build("ipybox-test")
+    return build(IMAGE)
 
 
 def build(name: str, *arguments: str, script: Path = ROOT / "docker-build.sh") -> str:
     """Builds the image and returns its name."""
     done = subprocess.run(
-        ["sh", script, "--network", NETWORK, "--build-arg", f"PACKAGES={PACKAGES}", *arguments],
-        env={**os.environ, "IPYBOX_IMAGE": name},
+        [BUILD_IMAGE, *arguments],
+        env={**os.environ, "IPYBOX_IMAGE": name, "DOCKER_BUILD": str(script)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

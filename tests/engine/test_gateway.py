@@ -24,7 +24,7 @@ def preamble(**versions: object) -> str:
         ("echo no such partition >&2; exit 3", "provided no node: .* ended with status 3:\nno such partition$"),
         ("echo Welcome; exit 0", "provided no node: .* ended with status 0\nit printed: Welcome$"),
         ("echo No module named ipybox >&2; exit 1", "Install ipybox on the node, for the Python that .* names.$"),
-        (f"echo '{preamble(ipybox='0.1')}'; cat", "the node has ipybox 0.1, and this is .*: install the same version"),
+        (f"echo '{preamble(ipybox='0.1')}'; cat", "ipybox 0.1, and this is .*: install the same version there$"),
         (f"echo '{preamble(protocol=99)}'; cat", "install the same version there"),
         ("echo 'ipybox-node {}'; cat", "its first line is not that of `python -m ipybox.node`"),
         ("yes; cat", "it printed something else than `python -m ipybox.node` does"),

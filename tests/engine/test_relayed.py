@@ -1,9 +1,8 @@
-"""What also holds for kernels on a node, and takes long: limits, variables, interrupts, siblings.
+"""What also holds for kernels on a node, and takes long: limits, variables, interrupts.
 
 Not part of CI: `make cluster` runs it, here and on the nodes of a cluster.
 """
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from ipybox.code_exec.cell_runner import STATE_LOST
 from ipybox.errors import ExecutionTimeoutError
 from tests.code_exec.cells import SLEEPS
 from tests.conftest import Mode
-from tests.engine.conftest import nodes
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -57,12 +55,3 @@ async def test_memory_limit_holds_on_the_node(tmp_path: Path, command: list[str]
             await executor.execute(HUNGRY, timeout=WAIT)
         result = await executor.execute("1")
         assert any(notice.startswith(STATE_LOST) for notice in result.notices)
-
-
-async def test_siblings_share_a_node(tmp_path: Path, command: list[str], mode: Mode):
-    async with CodeExecutor(working_dir=tmp_path, engine=command, sandbox=mode.sandbox) as first:
-        before = nodes()
-        async with first.sibling() as second:
-            await asyncio.gather(first.execute("x = 1"), second.execute("x = 2"))
-            assert (await first.execute("x")).text == "1"
-            assert nodes() == before

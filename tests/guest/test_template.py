@@ -1,6 +1,8 @@
 """Kernels that are forked off the template are as those that are started as programs, and share no secrets."""
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -131,11 +133,19 @@ async def test_code_starts_processes_in_all_ways(tmp_path: Path, mode: Mode):
     assert results == f"{[[1]] * len(methods)} True True"
 
 
+async def test_variables_count_that_python_reads_when_it_starts(tmp_path: Path, mode: Mode):
+    """The first template is forked off the gateway, which has started without them."""
+    variables = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, kernel_env=variables) as executor:
+        found = await answer(executor, "import json, time; print(json.dumps([hash('ipybox'), time.tzname[0]]))")
+    assert found == [hash_with_seed("7"), "JST"]
+
+
 @pytest.mark.kernel
 async def test_a_template_that_was_killed_is_started_again(tmp_path: Path):
     """Without a sandbox; in one, no code can kill it (`tests/security/test_siblings.py`)."""
     before = templates()
-    async with CodeExecutor(working_dir=tmp_path) as executor:
+    async with CodeExecutor(working_dir=tmp_path, spare_kernel=False) as executor:
         (killed,) = templates() - before
         await executor.execute(f"import os; os.kill({killed}, 9)")
         await executor.reset()
@@ -143,6 +153,11 @@ async def test_a_template_that_was_killed_is_started_again(tmp_path: Path):
         await executor.reset()
         assert (templates() - before, await answer(executor, "1 + 1")) == ({again}, 2)
         assert again != killed
+
+
+def hash_with_seed(seed: str) -> int:
+    program = [sys.executable, "-c", "print(hash('ipybox'))"]
+    return int(subprocess.run(program, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout)
 
 
 def templates() -> set[int]:

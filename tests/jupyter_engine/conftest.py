@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from ipybox import CodeExecutor
 from tests.jupyter_engine.foreign import JupyterServer, jupyter
-from tests.jupyter_engine.installed import hub_server, ipykernel6_gateway, ssh_gateway
+from tests.jupyter_engine.installed import hub_server, ipykernel6_gateway
 
 
 async def echo(text: str) -> str:
@@ -33,9 +33,9 @@ def call(text): return echo.run(echo.Params(text=text))
     loop_scope="module",
     params=[
         jupyter,
-        *(pytest.param(server, marks=pytest.mark.jupyter) for server in (ipykernel6_gateway, ssh_gateway, hub_server)),
+        *(pytest.param(server, marks=pytest.mark.jupyter) for server in (ipykernel6_gateway, hub_server)),
     ],
-    ids=["gateway", "ipykernel6", "ssh", "hub"],
+    ids=["gateway", "ipykernel6", "hub"],
 )
 async def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared: None

@@ -1,12 +1,10 @@
 """Jupyter servers with environments of their own, which `make jupyter` installs and runs in a network namespace.
 
-`with-ssh-host.sh` makes the namespace, so fixed ports are free there, and another one with an SSH server, on whose host
-the kernels of `ssh_gateway` run.
+Fixed ports are free there.
 """
 
 import asyncio
 import os
-import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,15 +14,12 @@ import aiohttp
 from tests.jupyter_engine.foreign import JupyterServer, jupyter
 from tests.servers import ROOT, WAIT
 
-#: Kernel Gateway with ipykernel 6.29, and JupyterHub, Kernel Gateway and `gateway_provisioners` with ipykernel 7.
+#: Kernel Gateway with ipykernel 6.29, and JupyterHub with ipykernel 7.
 IPYKERNEL6 = ROOT / ".venv-jupyter6/bin"
 IPYKERNEL7 = ROOT / ".venv-jupyter7/bin"
 
 #: Where npm has installed the proxy of JupyterHub.
 PROXY = ROOT / ".npm/jupyter/node_modules/.bin"
-
-#: What `with-ssh-host.sh` sets: a directory with keys, and the addresses of both namespaces.
-SSH_HOME, SSH_HOST, SSH_CLIENT = "IPYBOX_SSH_HOME", "IPYBOX_SSH_HOST", "IPYBOX_SSH_CLIENT"
 
 HUB_PORT = 8000
 HUB_TOKEN = "token-of-an-administrator"
@@ -49,27 +44,6 @@ c.Spawner.start_timeout = 120
 async def ipykernel6_gateway(directory: Path) -> AsyncGenerator[JupyterServer]:
     """Runs a Kernel Gateway whose kernels have ipykernel 6.29."""
     async with jupyter(directory, python=IPYKERNEL6 / "python") as running:
-        yield running
-
-
-@asynccontextmanager
-async def ssh_gateway(directory: Path) -> AsyncGenerator[JupyterServer]:
-    """Runs a Kernel Gateway whose kernels `gateway_provisioners` starts on a host, by SSH."""
-    host = os.environ[SSH_HOST]
-    install = [IPYKERNEL7 / "jupyter-ssh-spec", "install", "--prefix", directory, "--kernel-name", "python3"]
-    await asyncio.to_thread(
-        subprocess.run, [*map(str, install), "--remote-hosts", host], check=True, capture_output=True
-    )
-    env = {
-        "HOME": os.environ[SSH_HOME],
-        "JUPYTER_PATH": str(directory / "share/jupyter"),
-        "GP_REMOTE_USER": "root",
-        "GP_UNAUTHORIZED_USERS": "nobody",  # root is one by default
-        "GP_RESPONSE_IP": os.environ[SSH_CLIENT],
-        "KERNEL_LAUNCH_TIMEOUT": "50",
-        "GP_KERNEL_LOG_DIR": str(directory),
-    }
-    async with jupyter(directory, python=IPYKERNEL7 / "python", env=env) as running:
         yield running
 
 

@@ -481,3 +481,45 @@ async def test_application_serves_http_and_its_functions_by_itself_and_keeps_its
         with pytest.raises(asyncio.CancelledError):
             await serving
     assert not where.token_file.exists()
+
+
+def metrics_of(server: Server) -> dict[str, float]:
+    """Returns all samples, by their names and labels."""
+    answer = httpx2.get(server.url.removesuffix("/mcp") + "/metrics", headers=server.headers)
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    lines = [line.rpartition(" ") for line in answer.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+async def test_metrics_count_sessions_cells_calls_and_decisions(tmp_path: Path, mode: Mode):
+    servers.register(tmp_path, scripted=servers.scripted())
+    with serving(tmp_path, *mode.options, "--max-sessions=70", "--log-level=ERROR") as server:  # the death is a warning
+        before = metrics_of(server)
+        assert before['ipybox_sessions{state="running"}'] == 0
+        assert before["ipybox_sessions_limit"] == 70
+        async with client_of(server) as client:
+            code = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'private-text'}))"
+            assert await run(client, code, session="private-name") == "private-text"
+            await run(client, "1 / 0", session="private-name")
+            await run(client, "import os; os._exit(1)")
+            assert "are lost" in await run(client, "1")
+        after = metrics_of(server)
+    assert after['ipybox_sessions{state="running"}'] == 2
+    assert after['ipybox_sessions{state="queued"}'] == 0
+    assert after[f'ipybox_kernels{{node="{socket.gethostname()}"}}'] == 2
+    assert after['ipybox_cell_duration_seconds_count{outcome="ok"}'] == 2
+    assert after['ipybox_cell_duration_seconds_count{outcome="error"}'] == 2
+    assert after['ipybox_tool_call_duration_seconds_count{outcome="ok"}'] == 1
+    assert after['ipybox_approval_duration_seconds_count{accepted="true",by="auto"}'] == 1
+    assert after["ipybox_kernel_deaths_total"] == 1
+    assert not [name for name in after if "private" in name or "scripted" in name or "echo" in name]
+
+
+def test_metrics_are_refused_as_the_endpoint_is(server: Server):
+    url = server.url.removesuffix("/mcp") + "/metrics"
+    assert httpx2.get(url).status_code == 401
+    assert httpx2.get(url, headers={"Authorization": "Bearer " + "0" * 64}).status_code == 401
+    assert httpx2.get(url, headers={**server.headers, "Host": "evil.example"}).status_code == 421
+    assert httpx2.get(url, headers={**server.headers, "Origin": "http://evil.example"}).status_code == 403
+    assert httpx2.post(url, headers=server.headers).status_code == 405

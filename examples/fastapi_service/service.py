@@ -1,4 +1,11 @@
-"""An endpoint of FastAPI that streams cells with approvals, as lines of JSON: `uvicorn fastapi_endpoint:app`.
+"""A service that runs cells, and whose clients decide on tool calls.
+
+    uvicorn --app-dir examples/fastapi_service service:app
+    curl --no-buffer --json @cell.json localhost:8000/cells
+    curl --json '{"accept": true}' localhost:8000/approvals/ID
+
+A cell is a request, `{"code": "…"}`, and its answer is a stream of JSON lines. A line with an `id` is a tool call that
+waits for a decision, as that of `from mcptools.app import pay; pay.run(pay.Params(customer="ada", amount=5))`.
 
 Any client that reaches it can run code: keep it on 127.0.0.1, or put authentication of your own in front of it.
 """

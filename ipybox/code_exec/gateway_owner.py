@@ -1,0 +1,161 @@
+"""Who starts, replaces and ends a kernel gateway.
+
+A gateway on this machine, or of a Jupyter server, has the kernels of all executors of a `SharedRuntime`. The first
+executor starts it, the last one stops it. The first executor to notice that it died or stopped answering replaces it;
+every other executor gets a new kernel at its next execution.
+
+An engine's gateway is a job of a scheduler. Each executor has its own, so that no executor waits in the queue for
+another one, and a lost node costs only one kernel.
+"""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self, cast
+
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.code_exec.gateways import Gateway, new_gateway
+from ipybox.errors import GatewayError
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
+from ipybox.support.acceptor import AcceptedSocket
+from ipybox.tool_exec.caller import ToolCaller
+
+if TYPE_CHECKING:
+    from ipybox.engine.gateway import EngineGateway
+    from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+    from ipybox.kernel_mgr.server import KernelGateway
+
+
+class GatewayOwner:
+    """Owns a gateway, from the first entry of its context to the last exit.
+
+    Args:
+        config: The configuration of the executors that use the gateway.
+        first: The kernel that the gateway starts before its executor asks.
+        on_tool_connection: Receives each connection of code in a kernel to the tool server.
+
+    Raises:
+        SandboxError, TypeError, ValueError: As `new_gateway`.
+    """
+
+    def __init__(self, config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket):
+        self._config = config
+        self._first = first
+        self._on_tool_connection = on_tool_connection
+        #: The gateway that runs, or will run.
+        self.gateway = self._new_gateway()
+        self._users = 0
+        #: Held while the gateway starts or stops with its users.
+        self._entrance = asyncio.Lock()
+        #: Held while the gateway is replaced or stopped.
+        self._lock = asyncio.Lock()
+        #: How many callers of `withdrawn` want no node.
+        self._withdrawals = 0
+
+    async def __aenter__(self) -> Self:
+        async with self._entrance:
+            if self._users == 0:
+                if not self.gateway.spawned:
+                    self.gateway = self._new_gateway()
+                self._check_wanted()
+                try:
+                    await self.gateway.start()
+                except BaseException:
+                    await asyncio.shield(self._stop())
+                    raise
+            self._users += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self._entrance:
+            self._users -= 1
+            if self._users == 0:
+                await self._stop()
+
+    async def prepare(self) -> None:
+        """Starts the gateway process and its first kernel in the background, which saves time later.
+
+        An engine starts later: a scheduler's job should not wait for a first cell. A Jupyter server runs already.
+
+        Raises:
+            OSError, SandboxError: If the process can't be started.
+        """
+        async with self._entrance:
+            if self._config.known_engine is not None or self._config.server is not None:
+                return
+            if self._users == 0 and self.gateway.port is None and not self.gateway.spawned:
+                self.gateway = gateway = self._new_gateway()
+                await cast("KernelGateway", gateway).spawn()
+
+    async def discard(self) -> None:
+        """Stops the gateway that `prepare` started, if no executor uses it."""
+        async with self._entrance:
+            if self._users == 0:
+                await self._stop()
+
+    async def kill(self, gateway: Gateway) -> None:
+        """Kills a gateway that does not answer."""
+        async with self._lock:
+            await gateway.stop(timeout=0)
+
+    async def replace(self, lost: Gateway) -> None:
+        """Starts a new gateway in place of a lost one, unless another executor already did.
+
+        Raises:
+            GatewayError: If it does not start.
+            OSError: If a given port is taken.
+            SandboxError: If the sandbox can't start.
+        """
+        async with self._lock:
+            if self.gateway is lost or not self.gateway.running:
+                self._check_wanted()
+                former, self.gateway = self.gateway, self._new_gateway()
+                await former.stop()
+                await self.gateway.start()
+
+    @contextmanager
+    def withdrawn(self) -> Generator[None]:
+        """Gives up the wait for the node of an engine, and starts no other wait in the context.
+
+        `start` and `replace` fail then. Without an engine, this does nothing: a start takes seconds, and others may use
+        the gateway.
+        """
+        if self._config.known_engine is None:
+            yield
+            return
+        self._withdrawals += 1
+        cast("EngineGateway", self.gateway).withdraw()
+        try:
+            yield
+        finally:
+            self._withdrawals -= 1
+
+    def new_kernel(self, gateway: Gateway, caller: ToolCaller, *, first: bool) -> "RemoteKernel":
+        """Returns a kernel of the gateway for an executor; the gateway does not create it yet.
+
+        Args:
+            gateway: The gateway.
+            caller: The kernel, as a source of tool calls.
+            first: Whether the executor had no kernel since its start.
+        """
+        from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+
+        if self._config.server is not None:
+            from ipybox.jupyter_engine.gateway import JupyterGateway
+
+            assert isinstance(gateway, JupyterGateway)
+            return gateway.kernel(caller.token, adopt=first and caller is self._first)
+        # The gateway has the variables of its first kernel.
+        env = None if caller is self._first else {TOKEN_VARIABLE: caller.token}
+        return RemoteKernel(gateway.endpoint, env, heartbeat=None, init_timeout=self._config.kernel_init_timeout)
+
+    def _new_gateway(self) -> Gateway:
+        return new_gateway(self._config, self._first, self._on_tool_connection)
+
+    def _check_wanted(self) -> None:
+        if self._withdrawals:
+            raise GatewayError("no node of the engine is wanted any more")
+
+    async def _stop(self) -> None:
+        async with self._lock:
+            await self.gateway.stop()

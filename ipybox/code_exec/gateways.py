@@ -1,0 +1,103 @@
+"""Creates kernel gateways: on this machine, where an engine's command puts them, or of a Jupyter server."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.guest.protocol import APPROVE_COMMANDS, DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
+from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.support.acceptor import AcceptedSocket
+from ipybox.tool_exec.caller import ToolCaller
+
+if TYPE_CHECKING:
+    from ipybox.engine.gateway import EngineGateway
+    from ipybox.engine.settings import Engine
+    from ipybox.jupyter_engine.gateway import JupyterGateway
+    from ipybox.support.endpoint import Endpoint
+
+#: A gateway on this machine, where an engine runs it, or of a Jupyter server.
+Gateway: TypeAlias = "KernelGateway | EngineGateway | JupyterGateway"
+
+
+def new_gateway(config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket) -> Gateway:
+    """Returns a gateway that has not started.
+
+    Args:
+        config: The configuration of its executors.
+        first: The kernel that the gateway starts before its executor asks.
+        on_tool_connection: Receives each connection of code in a kernel to the tool server.
+
+    Raises:
+        SandboxError: If the settings of the sandbox can't be read or are wrong.
+        TypeError, ValueError: If there is no such engine, there are sandbox settings without `sandbox`, or a limit is
+            too low.
+    """
+    if config.server is not None:
+        return _jupyter_gateway(config, config.server, on_tool_connection)
+    if config.known_engine is not None:
+        return _engine_gateway(config, config.known_engine, first, on_tool_connection)
+    return _local_gateway(config, first, on_tool_connection)
+
+
+def _local_gateway(config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket) -> KernelGateway:
+    return KernelGateway(
+        config.kernel_gateway_host,
+        config.kernel_gateway_port,
+        sandbox=config.sandbox,
+        sandbox_config=config.settings or config.sandbox_config,
+        allowed_domains=config.allowed_domains,
+        log_level=config.log_level,
+        env=_kernels_env(config, first),
+        working_dir=None if config.working_dir is None else Path(config.working_dir),
+        on_tool_connection=on_tool_connection,
+        limits=config.limits,
+        prespawn=True,
+        preload=config.preload,
+        spare_kernel=config.spare_kernel,
+    )
+
+
+def _engine_gateway(
+    config: ExecutorConfig, engine: "Engine", first: ToolCaller, on_tool_connection: AcceptedSocket
+) -> "EngineGateway":
+    from ipybox.engine.gateway import EngineGateway
+    from ipybox.engine.node_config import NodeConfig
+
+    node = NodeConfig(
+        workspace=config.workspace,
+        env=_kernels_env(config, first),
+        sandbox=config.settings,
+        limits=config.limits,
+        default_memory=config.sandbox and config.memory_limit is None,
+        log_level=config.log_level,
+        preload=config.preload,
+        spare_kernel=config.spare_kernel,
+    )
+    return EngineGateway(engine, node, config.queue_timeout, on_tool_connection, first.recorder.job)
+
+
+def _jupyter_gateway(
+    config: ExecutorConfig, server: "Endpoint", on_tool_connection: AcceptedSocket
+) -> "JupyterGateway":
+    from ipybox.codeact.library import MCPTOOLS
+    from ipybox.jupyter_engine.gateway import JupyterGateway
+
+    return JupyterGateway(
+        server,
+        kernel_name=config.kernel_name or "python3",
+        kernel_id=config.kernel_id,
+        kernel_env=config.kernel_env or {},
+        packages=config.workspace / MCPTOOLS,
+        init_timeout=config.kernel_init_timeout,
+        on_tool_connection=on_tool_connection,
+    )
+
+
+def _kernels_env(config: ExecutorConfig, first: ToolCaller) -> dict[str, str]:
+    env = {TOKEN_VARIABLE: first.token, **(config.kernel_env or {})}
+    if config.display_data:
+        env[DISPLAY_DATA_VARIABLE] = "1"
+    if config.approve_shell_cmds:
+        env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
+    return env

@@ -1,0 +1,134 @@
+"""The metrics of an MCP server, in the format of Prometheus.
+
+Labels have few values, all of them ipybox's own, except for the names of nodes that run kernels at the moment: no name
+of a session, a tool or a server, and no text of code. Gauges are read when they are asked for.
+"""
+
+from collections.abc import Iterable
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from ipybox.audit.observer import SessionObserver
+from ipybox.audit.records import Outcome
+from ipybox.engine.job import JobEvent
+from ipybox.mcp_server.kernel_sessions import KernelSessions, State
+
+#: Limits of the buckets, in seconds: calls take milliseconds, decisions of people and queues of clusters take minutes.
+CALL_BUCKETS = (0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300)
+WAIT_BUCKETS = (0.1, 1, 5, 15, 60, 300, 1800)
+
+#: Who decides on tool calls, and what denies something. An application may give any name, which counts as `other`.
+DECIDERS = frozenset({"auto", "rule", "user", "application", "timeout", "nobody"})
+DENIERS = frozenset({"sandbox", "limit", "tool_server"})
+OTHER = "other"
+
+
+class ServerMetrics(SessionObserver):
+    """Counts what the sessions of a server do.
+
+    Args:
+        sessions: The sessions.
+        here: The name of this machine.
+    """
+
+    def __init__(self, sessions: KernelSessions, here: str):
+        self._registry = registry = CollectorRegistry()
+        self._cells = Histogram(
+            "ipybox_cell_duration_seconds", "Time from start to end of cells.", ["outcome"], buckets=CALL_BUCKETS
+        )
+        self._calls = Histogram(
+            "ipybox_tool_call_duration_seconds",
+            "Time from request to end of tool calls, including their approval.",
+            ["outcome"],
+            buckets=CALL_BUCKETS,
+        )
+        self._decisions = Histogram(
+            "ipybox_approval_duration_seconds",
+            "Time until tool calls were accepted or rejected.",
+            ["accepted", "by"],
+            buckets=WAIT_BUCKETS,
+        )
+        self._denials = Counter("ipybox_denials", "Denials without an approval request.", ["by"])
+        self._deaths = Counter(
+            "ipybox_kernel_deaths", "Kernels that were replaced because they had died or did not stop."
+        )
+        self._idle = Counter("ipybox_idle_sessions_stopped", "Sessions that were stopped by session_idle_timeout.")
+        self._jobs = Counter("ipybox_jobs", "Events of the jobs of an engine.", ["action"])
+        self._waits = Histogram(
+            "ipybox_job_start_duration_seconds",
+            "Time from the start of an engine's command until its node ran, or failed to.",
+            ["result"],
+            buckets=WAIT_BUCKETS,
+        )
+        limit = Gauge("ipybox_sessions_limit", "Number of sessions that can exist (max_sessions).")
+        limit.set(sessions.limit)
+        own = (self._cells, self._calls, self._decisions, self._denials, self._deaths, self._idle, self._jobs)
+        for collector in (*own, self._waits, limit, _SessionCollector(sessions, here)):
+            registry.register(collector)
+        ProcessCollector(registry=registry)
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Returns all metrics, and the type of the content.
+
+        Args:
+            accept: The types that the client accepts, as in its HTTP header.
+        """
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def session(self, action: str) -> None:
+        """See `SessionObserver`."""
+        if action == "restart":
+            self._deaths.inc()
+        elif action == "idle":
+            self._idle.inc()
+
+    def job(self, event: JobEvent) -> None:
+        """See `SessionObserver`."""
+        self._jobs.labels(event.action).inc()
+        if event.waited is not None:
+            self._waits.labels(event.action).observe(event.waited)
+
+    def cell(self, outcome: Outcome, seconds: float) -> None:
+        """See `SessionObserver`."""
+        self._cells.labels(outcome).observe(seconds)
+
+    def tool_call(self, outcome: Outcome, seconds: float) -> None:
+        """See `SessionObserver`."""
+        self._calls.labels(outcome).observe(seconds)
+
+    def decision(self, by: str, seconds: float, *, accepted: bool) -> None:
+        """See `SessionObserver`."""
+        decider = by if by in DECIDERS else OTHER
+        self._decisions.labels(str(accepted).lower(), decider).observe(seconds)
+
+    def denial(self, by: str) -> None:
+        """See `SessionObserver`."""
+        self._denials.labels(by if by in DENIERS else OTHER).inc()
+
+
+class _SessionCollector(Collector):
+    """Reads how many sessions and kernels there are."""
+
+    def __init__(self, sessions: KernelSessions, here: str):
+        self._sessions = sessions
+        self._here = here
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Returns the gauges."""
+        states = GaugeMetricFamily(
+            "ipybox_sessions", "Sessions that run, start, or wait for the node of an engine.", labels=["state"]
+        )
+        counts = self._sessions.states
+        for state in get_args(State):
+            states.add_metric([state], counts[state])
+        kernels = GaugeMetricFamily(
+            "ipybox_kernels", "Kernels of sessions, by the machines that run them.", labels=["node"]
+        )
+        for node, count in self._sessions.nodes.items():
+            kernels.add_metric([self._here if node is None else node], count)
+        return [states, kernels]

@@ -1,0 +1,52 @@
+"""A user of Slurm follows the README and docs/engines.md, with a fresh environment on a shared file system."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.machines import HEAD, NODES, queue_is_empty
+from tests.servers import ROOT
+from tests.test_readme import INSTALL_TIMEOUT, README, blocks_of
+
+pytestmark = pytest.mark.kernel
+
+BY_NAME = """
+from ipybox import Executor
+
+with Executor(engine="slurm") as executor:
+    print(executor.run("import socket; print(socket.gethostname())").text)
+"""
+
+
+async def test_lines_of_the_readme_and_of_docs_run_on_nodes(tmp_path: Path):
+    (block,) = (block for block in blocks_of(README, "bash") if "srun" in block)
+    install, script = block.replace("/shared", str(tmp_path)).split("\n", 1)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SLURM_CONF": os.environ["SLURM_CONF"]}
+    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    pip["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+    run(["sh", "-ec", install], ROOT, {**os.environ, **pip})  # the head of the cluster reaches no index
+
+    project = tmp_path / "project"
+    assert run([*HEAD, "sh", "-ec", script], project, env).strip() in NODES
+
+    (engines,) = blocks_of((ROOT / "docs" / "engines.md").read_text(), "yaml")
+    (project / "by_name.py").write_text(BY_NAME)
+    file = tmp_path / ".config" / "ipybox" / "engines.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(engines.replace("/shared", str(tmp_path)))
+    python = re.search(r"\S+/venv/bin/python", script)
+    assert python is not None
+    assert run([*HEAD, python[0], "by_name.py"], project, env).strip() in NODES
+    await queue_is_empty()
+
+
+def run(command: list[str], cwd: Path, env: dict[str, str]) -> str:
+    """Returns what a command that succeeds prints."""
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
