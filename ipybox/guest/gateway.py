@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
 def start_template(
     environment: dict[str, str], runtime_dir: str, preload: list[str], forked: ForkedTemplate | None
 ) -> KernelTemplate | None:
-    """Starts the process that kernels are forked off; None on systems that have none."""
+    """Starts the process that kernels are forked off; None on systems without a template."""
     if sys.platform != "linux":
         return None
     template = KernelTemplate(environment, runtime_dir, preload, forked)

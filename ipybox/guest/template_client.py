@@ -160,7 +160,7 @@ class KernelTemplate:
         self._imported = self._installed()
         if (forked := self._forked) is not None:
             self._forked = None
-            self._control, self._process = forked.control, ForkedProcess(forked.pid, forked.channel)
+            self._control, self._process = forked.control, ForkedProcess(forked.pid, forked.channel, self._imported)
             command = self._command(forked.control_number)
             forked.start(TemplateRequest(command=command, environment=self._environment))
             return
