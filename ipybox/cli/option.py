@@ -87,10 +87,10 @@ class Option:
 
     def arguments(self, value: Any) -> list[str]:
         """Returns the arguments of a command line that give it a parsed value."""
+        if value is self.syntax.get("const", True):
+            return [self.flag]
         if value is None or value is False or value == []:
             return []
-        if value is True:
-            return [self.flag]
         text = ",".join(cast("list[str]", value)) if isinstance(value, list) else value
         return [f"{self.flag}={text}"]
 

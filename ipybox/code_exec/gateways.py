@@ -54,6 +54,7 @@ def _local_gateway(config: ExecutorConfig, first: ToolCaller, on_tool_connection
         limits=config.limits,
         prespawn=True,
         preload=config.preload,
+        spare_kernel=config.spare_kernel,
     )
 
 
@@ -71,6 +72,7 @@ def _engine_gateway(
         default_memory=config.sandbox and config.memory_limit is None,
         log_level=config.log_level,
         preload=config.preload,
+        spare_kernel=config.spare_kernel,
     )
     return EngineGateway(engine, node, config.queue_timeout, on_tool_connection, first.recorder.job)
 

@@ -261,6 +261,7 @@ class KernelLifecycle:
     async def _join_gateway(self) -> bool:
         """Creates a kernel in the current gateway; returns False if that gateway is lost."""
         from ipybox.kernel_mgr.client import KernelClient
+        from ipybox.kernel_mgr.preloading import preload_notices
 
         gateway = self._gateways.gateway
         if not gateway.running:  # it has ended, or another executor is starting it
@@ -282,6 +283,7 @@ class KernelLifecycle:
             return False
         self.client = client
         self.notices += gateway.notices
+        self.notices += preload_notices(self._config.preload, client.remote_kernel.description)
         return True
 
     async def _disconnect(self) -> None:

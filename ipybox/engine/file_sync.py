@@ -34,6 +34,7 @@ from ipybox.node.file_messages import (
 )
 from ipybox.node.messages import InvalidMessageError
 from ipybox.node.stream import Stream, StreamClosedError
+from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
 from ipybox.support.tasks import TaskSet
@@ -47,7 +48,9 @@ from ipybox.workspace.transfer.uploads import UploadedPaths
 NOT_SENT = "Not sent to the node, where code runs"
 NOT_WRITTEN = "Not written on the node, where code runs"
 
-#: Names in one notice.
+#: Notices of one exchange, names in one of them, and characters of a reason.
+MAX_NOTICES = 20
+MAX_REASON = 500
 MAX_NAMES = 5
 
 #: Notices that are kept, so that none comes with each cell.
@@ -64,6 +67,7 @@ class FileSync:
         workspace: The workspace of the application.
         open_stream: Opens a stream to the node's end.
         violated: Called with the reason if the node breaks the protocol.
+        settings: The settings of the sandbox, if there is one.
         other_platform: Why installed packages are not sent; None if they are.
     """
 
@@ -73,15 +77,21 @@ class FileSync:
         open_stream: Callable[[], Stream],
         violated: Callable[[str], object],
         *,
+        settings: SandboxSettings | None,
         other_platform: str | None,
     ):
-        rules = TransferRules(workspace, [workspace])
+        rules = TransferRules(workspace, [workspace], settings)
         self._workspace = workspace
         self._open_stream = open_stream
         self._violated = violated
         self._bounds = Bounds()
-        self._tree = SyncedTree(workspace, lambda names: rules.upload_denial(workspace.joinpath(*names)), self._bounds)
-        self._packages = SyncedTree(packages_dir(workspace), lambda _: None, PACKAGE_BOUNDS)
+        self._tree = SyncedTree(
+            workspace,
+            lambda names: rules.download_denial(workspace.joinpath(*names)),
+            lambda names: rules.upload_denial(workspace.joinpath(*names)),
+            self._bounds,
+        )
+        self._packages = SyncedTree(packages_dir(workspace), _permitted, _never_written, PACKAGE_BOUNDS)
         self._other_platform = other_platform
         self._uploads = UploadedPaths(workspace)
         #: What the node has, as far as it is known, by tree.
@@ -146,7 +156,7 @@ class FileSync:
                 notices.append(f"Files were not exchanged with the node: {printable(str(exc))}.")
         if len(self._told) > MAX_TOLD:
             self._told.clear()
-        new = [notice for notice in dict.fromkeys(notices) if notice not in self._told]
+        new = [notice for notice in dict.fromkeys(notices) if notice not in self._told][:MAX_NOTICES]
         self._told.update(new)
         return new
 
@@ -272,7 +282,7 @@ class FileSync:
             size: The bytes of all files, with this one.
             files: The number of the others.
         """
-        if (reason := self._tree.refusal(tuple(path.split("/")))) is not None:
+        if (reason := self._tree.unwritable(tuple(path.split("/")))) is not None:
             return reason
         if not 0 <= state.size <= self._bounds.one:
             return f"a file may have {format_bytes(self._bounds.one)}"
@@ -281,6 +291,14 @@ class FileSync:
         if files >= self._bounds.files:
             return f"only {self._bounds.files:,} files are synchronized: delete those that are not needed"
         return None
+
+
+def _permitted(_: tuple[str, ...]) -> None:
+    """Permits each path: only ipybox writes packages."""
+
+
+def _never_written(_: tuple[str, ...]) -> str:
+    return "packages come from this machine"
 
 
 def _only_from_node(tree: Tree, path: str) -> bool:
@@ -306,7 +324,7 @@ def _listed(reasons: Mapping[str, str], what: str) -> list[str]:
     for path, reason in reasons.items():
         if reason != CHANGED:  # the next exchange finds it
             by_reason.setdefault(printable(reason), []).append(path)
-    return [f"{what}: {_some(paths)} ({reason})." for reason, paths in by_reason.items()]
+    return [f"{what}: {_some(paths)} ({reason[:MAX_REASON]})." for reason, paths in by_reason.items()]
 
 
 def _kept(conflicts: list[str]) -> list[str]:

@@ -257,7 +257,13 @@ class EngineGateway:
         here, there, other = platform_name(), printable(node.platform), None
         if here != there:
             other = f"it has {there}, and they are for {here}: install them there, in the environment of ipybox"
-        self.files = FileSync(self._config.workspace, link.open_files, link.fail, other_platform=other)
+        self.files = FileSync(
+            self._config.workspace,
+            link.open_files,
+            link.fail,
+            settings=self._config.sandbox,
+            other_platform=other,
+        )
         self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self.files.send()]
 
     async def _answered(self, process: EngineProcess, link: NodeLink) -> Ready | Failed:

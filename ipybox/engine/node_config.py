@@ -21,6 +21,7 @@ class NodeConfig:
         default_memory: Whether the memory limit is half of the node's memory.
         log_level: Logging level of the gateway.
         preload: Modules that kernels have imported from their start.
+        spare_kernel: Whether the gateway keeps a kernel ready for the next reset.
     """
 
     workspace: Path
@@ -30,6 +31,7 @@ class NodeConfig:
     default_memory: bool = False
     log_level: str = "WARNING"
     preload: Sequence[str] = ()
+    spare_kernel: bool = True
 
     def start_message(self, proof: str) -> Start:
         """Returns the message that starts it.
@@ -46,4 +48,5 @@ class NodeConfig:
             default_memory=self.default_memory,
             log_level=self.log_level,
             preload=list(self.preload),
+            spare_kernel=self.spare_kernel,
         )

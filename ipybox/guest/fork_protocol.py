@@ -2,7 +2,13 @@
 
 - gateway → template: `FORK`, with one end of a stream socket pair.
 - template → gateway, for each: a `ForkAnswer` as JSON, when the forked process is a child of the gateway.
-- gateway → forked process, over the stream: a `KernelRequest` as JSON, up to end of file. Without a request it ends.
+- gateway → forked process, over the stream: a `KernelRequest` as a line of JSON. Without a request it ends.
+- gateway → first template, over a stream of its own, because it is a fork of the gateway: a `TemplateRequest` as JSON.
+
+A spare kernel keeps the stream until a session uses it:
+
+- spare kernel → gateway: `READY`, when it is as far as it gets without its session.
+- gateway → spare kernel: a `Handover` as a line of JSON. Without a handover it ends.
 """
 
 import socket
@@ -10,7 +16,8 @@ from typing import TypedDict
 
 SOCKET_TYPE = socket.SOCK_SEQPACKET
 FORK = b"f"
-MAX_ANSWER_BYTES = 4096
+READY = b"r"
+MAX_ANSWER_BYTES = 1 << 16
 
 
 class ForkAnswer(TypedDict, total=False):
@@ -19,10 +26,24 @@ class ForkAnswer(TypedDict, total=False):
     Attributes:
         pid: The id of the forked process.
         error: Why the fork failed.
+        not_preloaded: The modules that were to be preloaded and are not, with the reason (`ipybox.guest.protocol`).
     """
 
     pid: int
     error: str
+    not_preloaded: dict[str, str]
+
+
+class TemplateRequest(TypedDict):
+    """What a process that was forked off the gateway becomes.
+
+    Attributes:
+        command: The command line that would start the template as a program.
+        environment: The whole environment.
+    """
+
+    command: list[str]
+    environment: dict[str, str]
 
 
 class KernelRequest(TypedDict):
@@ -32,8 +53,22 @@ class KernelRequest(TypedDict):
         command: The command line that would start the kernel as a program.
         environment: The whole environment.
         directory: The working directory.
+        spare: Whether the kernel waits for a `Handover`.
     """
 
     command: list[str]
     environment: dict[str, str]
     directory: str
+    spare: bool
+
+
+class Handover(TypedDict):
+    """What a spare kernel gets when a session uses it. No process had it before.
+
+    Attributes:
+        environment: The variables that differ from session to session, such as the token for tool calls.
+        key: The key that signs the messages of the kernel and its clients from now on.
+    """
+
+    environment: dict[str, str]
+    key: str

@@ -1,6 +1,8 @@
 """Turns a process that was forked off the template into a kernel: as if it had been started as a program.
 
-The request for it is JSON, up to the end of file on its socket. See `ipybox.guest.template`.
+The request for it is a line of JSON on its socket (`ipybox.guest.fork_protocol`). A spare kernel waits in
+`until_handover` until a session uses it. Up to then it reads nothing but that socket, so that no other process can have
+it run anything. See `ipybox.guest.template`.
 """
 
 import importlib
@@ -9,10 +11,12 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
+from typing import BinaryIO
 
 from ipybox.guest import kernel
 from ipybox.guest.confine import unprotect_process
-from ipybox.guest.fork_protocol import KernelRequest
+from ipybox.guest.fork_protocol import READY, Handover, KernelRequest
 from ipybox.guest.process import close_input
 from ipybox.guest.process_identity import change_environment, show_command, show_kernel_id
 from ipybox.guest.strays import KERNEL_ID
@@ -26,11 +30,8 @@ def run_kernel(channel: socket.socket, template_environment: dict[str, str]) -> 
         template_environment: The environment with which the template was started. What libraries have set since then
             stays, as they set it in each kernel.
     """
-    with channel, channel.makefile("rb") as stream:
-        text = stream.read()
-    if not text:  # the gateway does not need the kernel anymore, or has ended
-        os._exit(0)
-    request: KernelRequest = json.loads(text)
+    stream = channel.makefile("rb")
+    request: KernelRequest = json.loads(read_line(stream))
     unprotect_process()
     show_command(request["command"])
     show_kernel_id(request["environment"][KERNEL_ID])
@@ -38,10 +39,40 @@ def run_kernel(channel: socket.socket, template_environment: dict[str, str]) -> 
     os.chdir(request["directory"])
     close_input()
     set_signals()
+    seed_random_numbers()
     importlib.invalidate_caches()
     sys.orig_argv[:] = request["command"]
     sys.argv[:] = [kernel.__file__, *request["command"][4:]]  # without python -P -m MODULE
-    kernel.main()
+    if request["spare"]:
+        kernel.main(partial(until_handover, channel, stream))
+    else:
+        stream.close()
+        channel.close()
+        kernel.main()
+
+
+def until_handover(channel: socket.socket, stream: BinaryIO) -> bytes:
+    """Waits until a session uses this kernel, sets its variables, and returns the key of its messages."""
+    channel.sendall(READY)
+    with channel, stream:
+        handover: Handover = json.loads(read_line(stream))
+    os.environ.update(handover["environment"])
+    importlib.invalidate_caches()
+    return handover["key"].encode()
+
+
+def read_line(stream: BinaryIO) -> bytes:
+    """Returns the next message; ends this process if the gateway does not need the kernel anymore, or has ended."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        os._exit(0)
+    return line
+
+
+def seed_random_numbers() -> None:
+    """Gives a preloaded numpy another seed. The generators of Python and OpenSSL notice a fork by themselves."""
+    if (random := sys.modules.get("numpy.random")) is not None:
+        random.seed()
 
 
 def set_signals() -> None:

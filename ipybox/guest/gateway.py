@@ -54,6 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
     parser.add_argument("--prespawn", action="store_true", help="start a kernel for the first request")
+    parser.add_argument("--spare", action="store_true", help="keep a kernel ready for the next request")
     parser.add_argument("--preload", nargs="*", default=[], help="modules that kernels have imported from their start")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
     parser.add_argument(
@@ -72,7 +73,7 @@ def _arguments() -> argparse.Namespace:
 def start_template(
     environment: dict[str, str], runtime_dir: str, preload: list[str], forked: ForkedTemplate | None
 ) -> KernelTemplate | None:
-    """Starts the process that kernels are forked off; None on systems that have none."""
+    """Starts the process that kernels are forked off; None on systems without a template."""
     if sys.platform != "linux":
         return None
     template = KernelTemplate(environment, runtime_dir, preload, forked)
@@ -108,8 +109,9 @@ def main() -> None:
     template = start_template(environment, runtime_dir, arguments.preload, forked)
 
     from ipybox.guest.gateway_app import run_gateway  # while the template does its own imports
-    from ipybox.guest.kernel_manager import GuestKernelManager
+    from ipybox.guest.kernel_manager import GuestKernelManager, GuestMultiKernelManager
 
+    GuestMultiKernelManager.keep_spare = arguments.spare
     GuestKernelManager.template = template
     GuestKernelManager.environment = environment
     GuestKernelManager.memory_limit = arguments.memory_limit

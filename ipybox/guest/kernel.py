@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
+from ipybox.guest import strays
 from ipybox.guest.forks import end_child
 from ipybox.guest.import_placeholders import missing
 from ipybox.guest.interrupts import interrupts_end
@@ -29,7 +30,7 @@ from ipybox.support.gc_pause import gc_paused
 
 # The debugger takes a fifth of the imports, opens a port, and is not offered to people who join.
 with gc_paused(own=True), missing("debugpy"):
-    from ipykernel import debugger as _debugger  # noqa: F401 - it notes that there is none
+    from ipykernel import debugger as _debugger  # noqa: F401 - it notes that debugpy is missing
     from ipykernel import kernelapp
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel
@@ -148,6 +149,10 @@ class GuestKernel(IPythonKernel):
         content, buffers = read_reply(kernel.shell, parent["content"][READ])
         kernel.session.send(stream, "execute_reply", content, parent, ident=ident, buffers=buffers)
 
+    def _process_children(self) -> list[Any]:
+        """Returns the processes to end at the shutdown; ipykernel looks for them on all of the machine."""
+        return cast(Any, super())._process_children() if strays.has_children() else []
+
     async def dispatch_shell(self, msg: Any, /, *args: Any, **kwargs: Any) -> None:
         """Handles a request; whatever happens, the last message is that the kernel is idle."""
         try:
@@ -160,6 +165,9 @@ class GuestKernel(IPythonKernel):
 class GuestKernelApp(IPKernelApp):
     """Runs the kernel until it is shut down, whatever tasks of user code do."""
 
+    #: Waits until a session uses this kernel, and returns the key of its messages; None if one does from the start.
+    until_used: Callable[[], bytes] | None = None
+
     def init_iopub(self, context: Any) -> None:
         """Opens the socket for output, which keeps all messages even if the reader is slow.
 
@@ -167,6 +175,12 @@ class GuestKernelApp(IPKernelApp):
         """
         context.sndhwm = 0
         cast(Any, super()).init_iopub(context)
+
+    def init_extensions(self) -> None:
+        """Loads ipybox's extension, which depends on the session. Nothing has read a message before."""
+        if self.until_used is not None:
+            self.session.key = self.until_used()
+        cast(Any, super()).init_extensions()
 
     def start(self) -> None:
         """Runs the kernel; a forked child, which returns here when its code awaits, ends."""
@@ -222,8 +236,12 @@ def kernel_config() -> Config:
     return config
 
 
-def main() -> None:
-    """Runs the kernel until it is shut down or its gateway ends."""
+def main(until_used: Callable[[], bytes] | None = None) -> None:
+    """Runs the kernel until it is shut down or its gateway ends.
+
+    Args:
+        until_used: As of `GuestKernelApp`, for a spare kernel.
+    """
     connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
     isolate_process()
@@ -235,6 +253,7 @@ def main() -> None:
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
+    app.until_used = until_used
     app.initialize(["-f", connection_file])
     app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
     SignalWatch(cast(Any, IOLoop.current()).asyncio_loop).start()

@@ -3,10 +3,13 @@
 Jupyter's own manager polls its kernels every three seconds, and restarts a dead one silently, without its set-up. Here
 a thread waits for each kernel process (`ipybox.guest.provisioner`). If it ends on its own, every WebSocket of the
 kernel gets `status: dead` immediately, and the kernel is not restarted: the client decides.
+
+A request for a kernel gets the one that was started with the gateway, or the spare one, or else a new one.
 """
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -21,14 +24,24 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
 from tornado.web import HTTPError
 
 from ipybox.guest import strays
+from ipybox.guest.fork_protocol import Handover
+from ipybox.guest.protocol import NOT_PRELOADED
 from ipybox.guest.provisioner import ForkProvisioner, WatchedProvisioner
+from ipybox.guest.spare import Spare
 from ipybox.guest.template_client import KernelTemplate
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
 #: Milliseconds between attempts to connect to a kernel.
 RECONNECT_MILLISECONDS = 5
 
 #: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
+
+#: Seconds after which a kernel whose channels do not work yet is asked again; then after twice the time, and so on.
+FIRST_NUDGE = 0.01
+
+#: Whether the kernel that is being started is a spare one.
+_as_spare: ContextVar[bool] = ContextVar("as_spare", default=False)
 
 
 class GuestKernelManager(KernelGatewayIOLoopKernelManager):
@@ -47,10 +60,35 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         self._dead_callbacks: list[Callable[[], object]] = []
         #: Set when the kernel process has ended on its own.
         self.died = asyncio.Event()
+        #: Whether it waits for its session.
+        self.spare = _as_spare.get()
         # Output waits here instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
         # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
         cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the kernel runs, and is as one that would be started now."""
+        return not self.died.is_set() and isinstance(self.provisioner, ForkProvisioner) and self.provisioner.is_current
+
+    async def hand_over(self, environment: dict[str, str] | None) -> None:
+        """Lets a spare kernel go on as that of a session.
+
+        Its messages get another key, because processes of the same user can read the file with the first one.
+
+        Args:
+            environment: As of `start_kernel`.
+        """
+        assert isinstance(self.provisioner, ForkProvisioner)
+        token = {name: value for name, value in self.environment.items() if name == TOKEN_VARIABLE}
+        key = secrets.token_hex()
+        manager: Any = self  # its attributes are not annotated
+        manager.session.key = key.encode()
+        manager.set_trait("_connection_file_written", False)  # else it is not written again
+        manager.write_connection_file()
+        self.spare = False
+        await self.provisioner.hand_over(Handover(environment=token | own_variables(environment), key=key))
 
     def _ip_default(self) -> str:
         if self.transport != "ipc":
@@ -74,12 +112,14 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             if self.template is None:
                 self.provisioner = WatchedProvisioner(**traits)
             else:
-                self.provisioner = ForkProvisioner(self.template, **traits)
+                self.provisioner = ForkProvisioner(self.template, spare=self.spare, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
-        added = {name: value for name, value in kwargs["env"].items() if os.environ.get(name) != value}
-        kwargs["env"] = self.environment | added | {strays.KERNEL_ID: cast(Any, self).kernel_id}
+        common = self.environment
+        if self.spare:
+            common = {name: value for name, value in common.items() if name != TOKEN_VARIABLE}
+        kwargs["env"] = common | own_variables(kwargs["env"]) | {strays.KERNEL_ID: cast(Any, self).kernel_id}
         await super()._async_launch_kernel(kernel_cmd, **kwargs)
 
     async def _async_post_start_kernel(self, **kwargs: Any) -> None:
@@ -122,8 +162,42 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             callback()
 
 
+def own_variables(environment: dict[str, str] | None) -> dict[str, str]:
+    """Returns what Jupyter has added to the environment of this process for a kernel."""
+    return {name: value for name, value in (environment or {}).items() if os.environ.get(name) != value}
+
+
 class GuestKernelConnection(ZMQChannelsWebsocketConnection):
-    """A client's WebSocket to a kernel, which reports a dead kernel immediately; Jupyter's waits a minute for it."""
+    """A client's WebSocket to a kernel, which reports a dead kernel immediately; Jupyter's waits a minute for it.
+
+    While a request to the kernel is not answered, no spare kernel is made.
+    """
+
+    #: Requests on the shell channel that the kernel has not answered.
+    _unanswered = 0
+
+    def handle_incoming_message(self, incoming_msg: Any) -> None:
+        """Passes a request to the kernel."""
+        if channel_of(incoming_msg) == b"shell":
+            self._note_unanswered(self._unanswered + 1)
+        cast(Any, super()).handle_incoming_message(incoming_msg)
+
+    def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
+        """Passes a message of the kernel to the client."""
+        if stream.channel == "shell":
+            self._note_unanswered(self._unanswered - 1)
+        cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
+
+    def disconnect(self) -> None:
+        """Notes the end of the connection."""
+        self._note_unanswered(0)
+        cast(Any, super()).disconnect()
+
+    def _note_unanswered(self, number: int) -> None:
+        before, self._unanswered = self._unanswered, max(0, number)
+        spare = cast(GuestMultiKernelManager, self.multi_kernel_manager).spare
+        if spare is not None and bool(before) != bool(self._unanswered):
+            (spare.begin if self._unanswered else spare.end)()
 
     async def prepare(self) -> None:
         """Waits until the kernel answers.
@@ -136,7 +210,25 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
 
     def nudge(self) -> asyncio.Future[Any]:
         """Returns a future that is done when the kernel's channels work, or the kernel has died."""
-        return asyncio.ensure_future(self._unless_dead(cast(Any, super()).nudge()))
+        return asyncio.ensure_future(self._nudged(cast(Any, super()).nudge()))
+
+    async def _nudged(self, working: Awaitable[object]) -> bool:
+        """Asks the kernel more often than Jupyter, which waits half a second if it missed the first output."""
+        manager: Any = self.kernel_manager
+        channel = manager.connect_control()
+        asking = asyncio.create_task(self._ask(channel))
+        try:
+            return await self._unless_dead(working)
+        finally:
+            asking.cancel()
+            channel.close()
+
+    async def _ask(self, channel: Any) -> None:
+        pause = FIRST_NUDGE
+        while True:
+            await asyncio.sleep(pause)
+            cast(Any, self.session).send(channel, "kernel_info_request")
+            pause *= 2
 
     async def _unless_dead(self, work: Awaitable[object]) -> bool:
         """Awaits work that needs the kernel; returns False as soon as that has died."""
@@ -153,6 +245,18 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
             working.cancel()
 
 
+def channel_of(message: object) -> bytes:
+    """Returns the channel of a message in the binary format; empty for other formats.
+
+    It begins with the number of its parts and with their places, and the first part is the channel.
+    https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
+    """
+    if not isinstance(message, bytes):
+        return b""
+    start, end = (int.from_bytes(message[place : place + 8], "little") for place in (8, 16))
+    return message[start:end]
+
+
 class GuestMultiKernelManager(SeedingMappingKernelManager):
     """The kernels of the gateway, which can start concurrently, and whose activity is not monitored.
 
@@ -160,13 +264,38 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
     been idle; ipybox does not use that.
     """
 
+    #: Whether to keep a spare kernel, where kernels are forked.
+    keep_spare: ClassVar[bool] = False
     _prespawned: asyncio.Task[str] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        cast(Any, super()).__init__(*args, **kwargs)
+        keeps = self.keep_spare and GuestKernelManager.template is not None
+        self.spare = Spare(self._make_spare, self._discard) if keeps else None
+
+    def list_kernels(self) -> list[dict[str, Any]]:
+        """Returns the kernels of sessions."""
+        models: list[dict[str, Any]] = cast(Any, super()).list_kernels()
+        return [model for model in models if not cast(GuestKernelManager, self.get_kernel(model["id"])).spare]
 
     def prespawn(self) -> None:
         """Starts a kernel, for the first request without its own variables or directory."""
         self._prespawned = asyncio.create_task(cast(Any, super()).start_kernel())
 
+    def kernel_model(self, kernel_id: str) -> dict[str, Any]:
+        """Returns the description of a kernel, with the modules that are not preloaded."""
+        model: dict[str, Any] = cast(Any, super()).kernel_model(kernel_id)
+        template = GuestKernelManager.template
+        return model if template is None else model | {NOT_PRELOADED: template.not_preloaded}
+
     async def _start(self, **kwargs: Any) -> str:
+        if self.spare is None:
+            return await self._started(**kwargs)
+        with self.spare.paused():
+            return await self._started(**kwargs)
+
+    async def _started(self, **kwargs: Any) -> str:
+        """Returns the id of a kernel for a request."""
         if self._prespawned is not None and not kwargs.get("env") and not kwargs.get("path"):
             prespawned, self._prespawned = self._prespawned, None
             kernel_id = await prespawned
@@ -178,7 +307,25 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         except FileNotFoundError:
             # A new directory of the same name is a different one, which this process and its sandbox can't reach.
             raise HTTPError(409, "the working directory was deleted: create it and restart ipybox") from None
+        if self.spare is not None and not kwargs.get("path") and (spare := await self.spare.take()) is not None:
+            await spare.hand_over(kwargs.get("env"))
+            return cast(Any, spare).kernel_id
         return await cast(Any, super()).start_kernel(**kwargs)
+
+    async def _make_spare(self) -> GuestKernelManager:
+        """Starts a kernel that waits for its session."""
+        _as_spare.set(True)  # in the task that makes it
+        kernel = cast(GuestKernelManager, self.get_kernel(await cast(Any, super()).start_kernel()))
+        try:
+            await cast(ForkProvisioner, kernel.provisioner).until_ready()
+        except BaseException:
+            await self._discard(kernel)
+            raise
+        return kernel
+
+    async def _discard(self, kernel: GuestKernelManager) -> None:
+        """Ends a kernel that no session uses."""
+        await cast(Any, self).shutdown_kernel(cast(Any, kernel).kernel_id, now=True)
 
     def _get_start_kernel(self) -> Callable[..., Any]:
         return _start_kernel.get(None) or self._start

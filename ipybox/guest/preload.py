@@ -1,7 +1,7 @@
 """Imports modules into the template, so that kernels have them from their start, and share their memory.
 
 A fork keeps neither threads nor what others know of descriptors. A module that starts threads or opens descriptors is
-therefore not preloaded: the template starts again without it, and its log says so.
+therefore not preloaded: the template starts again without it, and tells the gateway with each kernel.
 """
 
 import gc
@@ -13,19 +13,24 @@ from importlib import import_module
 from pathlib import Path
 
 from ipybox.guest.packages import import_from
+from ipybox.guest.protocol import FAILS, OPENS_DESCRIPTORS, STARTS_THREADS
 
 #: Seconds that threads may take to end at a fork, as those of OpenBLAS do.
 THREADS_END = 0.2
 
 
-def preload(modules: Sequence[str], packages: Path) -> str | None:
+def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) -> bool:
     """Imports modules from the environment, and from the packages of the workspace.
 
     A module that can't be imported is skipped: the import in a cell reports the error.
 
+    Args:
+        modules: The names of the modules.
+        packages: The directory of the packages.
+        problems: Gets the modules that are not preloaded, with the reason (`ipybox.guest.protocol`).
+
     Returns:
-        The first module that may not be preloaded: this process then imports no more and is of no use. Or `None`
-        if all may be preloaded.
+        Whether this process can be used. If not, it has imported no more after the last of `problems`.
     """
     path = sys.path[:]
     import_from(packages)
@@ -35,30 +40,30 @@ def preload(modules: Sequence[str], packages: Path) -> str | None:
             try:
                 import_module(module)
             except Exception as error:
-                _say(f"{module!r} is not preloaded: {type(error).__name__}: {error}")
-            if problem := "opens descriptors" if set(os.listdir("/proc/self/fd")) != before else _threads():
-                _say(f"{module!r} is not preloaded, because its import {problem}")
-                return module
+                problems[module] = FAILS
+                print(f"{module!r} is not preloaded: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            if set(os.listdir("/proc/self/fd")) != before:
+                problems[module] = OPENS_DESCRIPTORS
+                return False
+            if _threads_stay():
+                problems[module] = STARTS_THREADS
+                return False
     finally:
         sys.path[:] = path
         sys.path_importer_cache.pop(str(packages), None)
     gc.collect()
-    return None
+    return True
 
 
-def _threads() -> str | None:
-    """Returns what a module does if it has threads that a fork does not end."""
+def _threads_stay() -> bool:
+    """Returns whether this process has threads that a fork does not end."""
     if len(os.listdir("/proc/self/task")) == 1:
-        return None
+        return False
     if (child := os.fork()) == 0:
         os._exit(0)
     os.waitpid(child, 0)
     end = time.monotonic() + THREADS_END
     while time.monotonic() < end:
         if len(os.listdir("/proc/self/task")) == 1:
-            return None
-    return "starts threads"
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+            return False
+    return True

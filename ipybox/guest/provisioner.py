@@ -17,7 +17,7 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ipybox.guest import strays
-from ipybox.guest.fork_protocol import KernelRequest
+from ipybox.guest.fork_protocol import Handover, KernelRequest
 from ipybox.guest.template_client import ForkedProcess, KernelTemplate
 
 #: The process ids of all kernels that were not waited for yet.
@@ -105,24 +105,52 @@ class WatchedProvisioner(LocalProvisioner):
 
 
 class ForkProvisioner(WatchedProvisioner):
-    """Has kernel processes forked off the template, and starts new ones only where that fails."""
+    """Has kernel processes forked off the template, and starts new ones only where that fails.
 
-    def __init__(self, template: KernelTemplate, **kwargs: Any):
+    Args:
+        template: The template.
+        spare: Whether the kernel is a spare one, which waits for its session; it is forked, or not started.
+    """
+
+    def __init__(self, template: KernelTemplate, *, spare: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self._template = template
+        self._spare = spare
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the kernel runs, with the modules that a new one would have."""
+        return isinstance(self.process, ForkedProcess) and self._template.is_current(self.process)
+
+    async def until_ready(self) -> None:
+        """Waits until a spare kernel is as far as it gets without its session.
+
+        Raises:
+            EOFError: If it has ended.
+            TimeoutError: If that takes too long.
+        """
+        assert isinstance(self.process, ForkedProcess)
+        await self.process.until_ready()
+
+    async def hand_over(self, handover: Handover) -> None:
+        """Lets a spare kernel go on as that of a session."""
+        assert isinstance(self.process, ForkedProcess)
+        await self.process.hand_over(handover)
 
     async def _start(self, cmd: list[str], **kwargs: Any) -> None:
         process = await self._template.fork()
+        if process is not None:
+            running.add(process.pid)  # from here on, nothing else reaps it
+            if not process.exists:
+                running.discard(process.pid)
+                process.discard()
+                process = None
         if process is None:
-            await super()._start(cmd, **kwargs)
-            return
-        running.add(process.pid)  # from here on, nothing else reaps it
-        if not process.exists:
-            running.discard(process.pid)
-            process.discard()
+            if self._spare:
+                raise ChildProcessError("no process could be forked")
             await super()._start(cmd, **kwargs)
             return
         environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
         directory = str(kwargs.get("cwd") or os.getcwd())
         self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
-        await process.start(KernelRequest(command=cmd, environment=environment, directory=directory))
+        await process.start(KernelRequest(command=cmd, environment=environment, directory=directory, spare=self._spare))

@@ -42,6 +42,11 @@ def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[i
     loop.add_signal_handler(signal.SIGCHLD, _reap, own)
 
 
+def has_children() -> bool:
+    """Whether this process has children, or may have some where the system does not report that."""
+    return sys.platform != "linux" or bool(_children(_this()))
+
+
 def below_child(pid: int) -> set[int]:
     """Returns the processes below a child of this process, whose id is that of system calls."""
     return {stray for child in _children(_this()) if _id_here(child) == pid for stray in _below(child)}

@@ -1,8 +1,9 @@
 """The template process: it has imported what kernels import, and each kernel is a fork of it, which is ready sooner.
 
-Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES ...
+Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES PROBLEMS ...
 
-MODULES are more modules to import, separated by commas (`ipybox.guest.preload`).
+MODULES are more modules to import, separated by commas (`ipybox.guest.preload`). PROBLEMS are those that an earlier
+try found unfit, as JSON.
 
 The gateway forks it (`ipybox.guest.template_fork`), or starts it as a program (`ipybox.guest.template_client`). It
 sends it one end of a socket pair for each kernel. The template forks, does not read from that socket, and answers with
@@ -15,11 +16,15 @@ because a fork copies none of these in a usable state. The arguments at its end 
 command lines of kernels (`ipybox.guest.process_identity`).
 """
 
+import atexit
 import gc
+import io
 import json
+import logging
 import os
 import socket
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -63,32 +68,61 @@ def run_template(control: socket.socket) -> None:
     """Imports what kernels need, and answers requests; `main` has the rest."""
     protect_process()
     environment = dict(os.environ)
+    # Before all others, so that it is the last one to run; but `logging` was imported earlier.
+    atexit.unregister(logging.shutdown)
+    atexit.register(end_kernel, os.getpid())
+    atexit.register(logging.shutdown)
     with gc_paused(own=True):
         for module in KERNEL_MODULES:
             import_module(module)
         modules = [module for module in sys.argv[3].split(",") if module]
-        if unfit := preload(modules, packages_dir(Path.cwd())):
-            start_again(control, environment, [module for module in modules if module != unfit])
+        problems: dict[str, str] = json.loads(sys.argv[4])
+        if not preload(modules, packages_dir(Path.cwd()), problems):
+            start_again(control, environment, [module for module in modules if module not in problems], problems)
     if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that the environment of kernels brings in
         sys.exit(f"kernels can't be forked off a process with {threads} threads")
     gc.collect()
     gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
-    request = serve(control)
+    request = serve(control, problems)
 
     from ipybox.guest.forked_kernel import run_kernel
 
     run_kernel(request, environment)
 
 
-def start_again(control: socket.socket, environment: dict[str, str], modules: list[str]) -> NoReturn:
+def end_kernel(template: int) -> None:
+    """Ends a forked kernel after its handlers of `atexit`, without taking each module apart.
+
+    That would write to most of the memory that the kernel shares with the template, for 40 ms. What code has left is
+    still finalized, and its files are written.
+    """
+    if os.getpid() == template:
+        return
+    vars(sys.modules["__main__"]).clear()
+    gc.collect()
+    for each in gc.get_objects():
+        if type(each) is io.TextIOWrapper or type(each) is io.BufferedWriter:
+            with suppress(Exception):
+                each.flush()
+    os._exit(0)
+
+
+def start_again(
+    control: socket.socket, environment: dict[str, str], modules: list[str], problems: dict[str, str]
+) -> NoReturn:
     """Replaces this process by a new template with other modules, under the same id and with the same socket."""
     control.set_inheritable(True)
-    arguments = [*sys.orig_argv[:6], ",".join(modules), *sys.argv[4:]]
+    arguments = [*sys.orig_argv[:6], ",".join(modules), json.dumps(problems), *sys.argv[5:]]
     os.execve(sys.executable, arguments, environment)
 
 
-def serve(control: socket.socket) -> socket.socket:
-    """Forks a process for each request. Returns in forked processes only, with the socket of the request."""
+def serve(control: socket.socket, problems: dict[str, str]) -> socket.socket:
+    """Forks a process for each request. Returns in forked processes only, with the socket of the request.
+
+    Args:
+        control: The socket to the gateway.
+        problems: The modules that are not preloaded, with the reason.
+    """
     while True:
         message, fds, _, _ = socket.recv_fds(control, len(FORK), 1)
         if not message:
@@ -102,7 +136,7 @@ def serve(control: socket.socket) -> socket.socket:
             if pid == 0:
                 control.close()
                 return request
-            answer = {"pid": pid}
+            answer = {"pid": pid, "not_preloaded": problems}
         request.close()
         control.send(json.dumps(answer).encode())
 

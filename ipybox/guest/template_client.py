@@ -16,7 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from ipybox.guest.fork_protocol import FORK, MAX_ANSWER_BYTES, SOCKET_TYPE, ForkAnswer, KernelRequest
+from ipybox.guest.fork_protocol import (
+    FORK,
+    MAX_ANSWER_BYTES,
+    READY,
+    SOCKET_TYPE,
+    ForkAnswer,
+    Handover,
+    KernelRequest,
+    TemplateRequest,
+)
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.strays import KERNEL_ID
@@ -35,11 +44,13 @@ class ForkedProcess:
     Attributes:
         pid: Its process id, and that of its group.
         returncode: Its exit status, once `wait` has returned.
+        imported: What the operating system says about the packages that its template may have imported.
     """
 
-    def __init__(self, pid: int, channel: socket.socket):
+    def __init__(self, pid: int, channel: socket.socket, imported: object):
         self.pid = pid
         self.returncode: int | None = None
+        self.imported = imported
         self._channel = channel
 
     @property
@@ -53,8 +64,29 @@ class ForkedProcess:
 
     async def start(self, request: KernelRequest) -> None:
         """Lets the process become a kernel. If it has ended instead, the thread that waits for it notices."""
-        with self._channel, suppress(BrokenPipeError, ConnectionResetError):
-            await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(request).encode())
+        await self._send(request)
+        if not request["spare"]:
+            self._channel.close()
+
+    async def until_ready(self) -> None:
+        """Waits until a spare kernel is as far as it gets without its session.
+
+        Raises:
+            EOFError: If it has ended.
+            TimeoutError: If that takes too long.
+        """
+        async with asyncio.timeout(FORK_TIMEOUT):
+            if await asyncio.get_running_loop().sock_recv(self._channel, len(READY)) != READY:
+                raise EOFError("its process has ended")
+
+    async def hand_over(self, handover: Handover) -> None:
+        """Lets a spare kernel go on. If it has ended, the thread that waits for it notices."""
+        await self._send(handover)
+        self._channel.close()
+
+    async def _send(self, message: KernelRequest | Handover) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(message).encode() + b"\n")
 
     def discard(self) -> None:
         """Lets the process end without becoming a kernel."""
@@ -116,6 +148,8 @@ class KernelTemplate:
         #: Whether the current process has answered.
         self._works = False
         self._given_up = False
+        #: The modules that were to be preloaded and are not, with the reason (`ipybox.guest.protocol`).
+        self.not_preloaded: dict[str, str] = {}
 
     def start(self) -> None:
         """Starts the process, which imports what kernels need.
@@ -126,14 +160,9 @@ class KernelTemplate:
         self._imported = self._installed()
         if (forked := self._forked) is not None:
             self._forked = None
-            self._control, self._process = forked.control, ForkedProcess(forked.pid, forked.channel)
-            forked.start(
-                KernelRequest(
-                    command=self._command(forked.control_number),
-                    environment=self._environment,
-                    directory=os.getcwd(),
-                )
-            )
+            self._control, self._process = forked.control, ForkedProcess(forked.pid, forked.channel, self._imported)
+            command = self._command(forked.control_number)
+            forked.start(TemplateRequest(command=command, environment=self._environment))
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
         ours.setblocking(False)
@@ -149,7 +178,7 @@ class KernelTemplate:
 
     def _command(self, control: int) -> list[str]:
         """Returns the command line of the template; each empty argument reserves a byte."""
-        arguments = [str(control), str(os.getpid()), ",".join(self._preload), *[""] * self._space]
+        arguments = [str(control), str(os.getpid()), ",".join(self._preload), "{}", *[""] * self._space]
         return [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
 
     async def fork(self) -> ForkedProcess | None:
@@ -194,7 +223,12 @@ class KernelTemplate:
             ours.close()
             logger.debug("the template can't fork a kernel: %s", answer.get("error"))
             return None
-        return ForkedProcess(answer["pid"], ours)
+        self.not_preloaded = answer.get("not_preloaded", {})
+        return ForkedProcess(answer["pid"], ours, self._imported)
+
+    def is_current(self, process: ForkedProcess) -> bool:
+        """Whether a process has the modules that a new one would have: packages may have been installed since."""
+        return not self._preload or process.imported == self._installed()
 
     def _installed(self) -> object:
         """Returns what changes when a package is installed: the directory is replaced as a whole."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
-from ipybox.guest.fork_protocol import SOCKET_TYPE, KernelRequest
+from ipybox.guest.fork_protocol import SOCKET_TYPE, TemplateRequest
 from ipybox.guest.process import close_input, die_with_parent
 from ipybox.guest.process_identity import change_environment, show_command
 from ipybox.support.gc_pause import gc_paused
@@ -54,7 +54,7 @@ class ForkedTemplate:
     control_number: int
     channel: socket.socket
 
-    def start(self, request: KernelRequest) -> None:
+    def start(self, request: TemplateRequest) -> None:
         """Lets the process become the template, and returns when it has its own command line.
 
         Until then, the application could take it for a process that code has started.
@@ -110,7 +110,7 @@ def run_forked(control: socket.socket, channel: socket.socket) -> None:
             text = stream.read()
         if not text:  # the gateway has ended
             os._exit(0)
-        request: KernelRequest = json.loads(text)
+        request: TemplateRequest = json.loads(text)
         command, environment = request["command"], request["environment"]
         if at_start(environment) != at_start(os.environ):
             control.set_inheritable(True)

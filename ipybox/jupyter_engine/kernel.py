@@ -167,6 +167,12 @@ class ServerKernel(RemoteKernel):
         if self.gateway.lost and self._to_delete:
             logger.warning("kernels that could not be ended may still run on the server: %s", self._to_delete)
 
+    async def replace(self, reason: str) -> None:
+        """Ends the kernel, and then creates another one, because both need the connection, bridge and files of it."""
+        await self.delete(reason)
+        self._check_gateway()
+        await self.create()
+
     async def _obtain(self) -> str:
         """Returns the id of the kernel to use: at first the adopted one, if there is one."""
         if self._adopted is None or self._obtained:

@@ -340,11 +340,8 @@ class KernelClient:
         async with self._lifecycle:
             if not self._gateway.opened:
                 raise RuntimeError("not connected to a kernel: call connect() first")
-            await self._kernel.delete("the kernel was reset while the code ran")
-            if self.gateway_lost:
-                raise GatewayError("the kernel gateway does not answer")
             try:
-                await self._kernel.create()
+                await self._kernel.replace("the kernel was reset while the code ran")
             except (aiohttp.ClientError, OSError) as exc:
                 await self._gateway.probe()
                 raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc

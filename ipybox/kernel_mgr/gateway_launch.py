@@ -79,6 +79,7 @@ class GatewayConfig:
         tools: Whether code in kernels can call tools.
         prespawn: Whether the gateway starts a kernel before a client asks for one.
         preload: Modules that kernels have imported from their start, on Linux.
+        spare_kernel: Whether to keep a kernel ready for the next request, on Linux.
     """
 
     sandbox_settings: "SandboxSettings | None" = None
@@ -89,6 +90,7 @@ class GatewayConfig:
     tools: bool = False
     prespawn: bool = False
     preload: Sequence[str] = ()
+    spare_kernel: bool = False
 
     @property
     def workspace(self) -> Path:
@@ -166,6 +168,8 @@ class GatewayConfig:
             command.append("--tools")
         if self.prespawn:
             command.append("--prespawn")
+        if self.spare_kernel:
+            command.append("--spare")
         if self.preload:
             command += ["--preload", *self.preload]
         if self.limits.memory is not None:

@@ -1,4 +1,8 @@
-"""Creates and deletes the kernel that a gateway runs for a `KernelClient`, one kernel at a time."""
+"""Creates and deletes the kernel that a gateway runs for a `KernelClient`, one kernel at a time.
+
+A reset has the gateway end the old kernel and start or provide the new one at the same time. The new one gets no
+request, and none of its messages is read, before all processes of the old one have ended.
+"""
 
 import asyncio
 import logging
@@ -40,6 +44,8 @@ class RemoteKernel:
         self.channels = KernelChannels()
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
+        #: The gateway's description of the kernel.
+        self.description: dict[str, Any] = {}
         self._specification: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
         #: Seconds for the gateway to create a kernel; None for the time of any other request.
         self._creation_timeout: float | None = None
@@ -47,6 +53,8 @@ class RemoteKernel:
         self._init_timeout = init_timeout
         #: Kernels that could not be deleted, because this process could open no connection.
         self._to_delete: list[str] = []
+        #: Ends the kernel before the one that is being created; None at other times.
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
@@ -70,7 +78,8 @@ class RemoteKernel:
         self.id = await self._obtain()
         self.channels.death = "the kernel died"
         try:
-            async with Deadline(self._init_timeout).limit():
+            deadline = Deadline(self._init_timeout + (0 if self._ending is None else timeouts.GATEWAY_TIMEOUT))
+            async with deadline.limit():
                 await self._join(uuid.uuid4().hex)
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
             await self.gateway.probe()
@@ -121,6 +130,37 @@ class RemoteKernel:
 
     async def delete(self, reason: str) -> None:
         """Ends the kernel, if there is one; requests that wait for it fail with `reason`."""
+        await self._leave(reason)
+        await self._end_left()
+
+    async def replace(self, reason: str) -> None:
+        """Ends the kernel and creates another one; requests that wait for the old one fail with `reason`.
+
+        Raises:
+            GatewayError: If the new kernel does not start, or the gateway does not answer.
+            aiohttp.ClientError, OSError: If there is no connection to the gateway.
+        """
+        await self._leave(reason)
+        self._check_gateway()
+        self._ending = asyncio.create_task(self._end_left())
+        try:
+            await self.create()
+        except (GatewayError, aiohttp.ClientError, OSError) as exc:
+            # The old kernel may have used up what the new one needs, such as processes.
+            logger.debug("can't start a kernel while another one ends: %s", exc)
+            await self._ending
+            self._check_gateway()
+            await self.create()
+        finally:
+            await self._ending
+            self._ending = None
+
+    def _check_gateway(self) -> None:
+        if self.gateway.lost:
+            raise GatewayError("the kernel gateway does not answer")
+
+    async def _leave(self, reason: str) -> None:
+        """Closes the channels of the kernel, if there is one, and notes that it must be ended."""
         self.channels.death = reason
         if self.id is not None:
             self._to_delete.append(self.id)
@@ -128,14 +168,18 @@ class RemoteKernel:
         with suppress(GatewayError, aiohttp.ClientError, OSError):
             if not await self.channels.close(timeouts.LOST_GRACE if self.gateway.lost else timeouts.ANSWER_GRACE):
                 await self.gateway.probe()
+
+    async def _end_left(self) -> None:
+        """Ends the kernels that were left; returns when their processes have ended."""
         while self._to_delete and not self.gateway.lost:
+            kernel_id = self._to_delete.pop()
             try:
-                await self.gateway.call("DELETE", f"/api/kernels/{self._to_delete[-1]}")
+                await self.gateway.call("DELETE", f"/api/kernels/{kernel_id}")
             except (GatewayError, aiohttp.ClientError, OSError) as exc:
                 if is_shortage(exc):
+                    self._to_delete.append(kernel_id)
                     return
-                logger.debug("can't delete kernel %s: %s", self._to_delete[-1], exc)
-            self._to_delete.pop()
+                logger.debug("can't delete kernel %s: %s", kernel_id, exc)
 
     async def _obtain(self) -> str:
         """Returns the id of the kernel to use, a new one.
@@ -145,14 +189,18 @@ class RemoteKernel:
         """
         # The gateway answers when it has started the process, not when the kernel is ready.
         timeout = self._creation_timeout
-        kernel_id = (await self.gateway.call("POST", "/api/kernels", self._specification, timeout=timeout)).get("id")
+        self.description = await self.gateway.call("POST", "/api/kernels", self._specification, timeout=timeout)
+        kernel_id = self.description.get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
             raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
         return kernel_id
 
     async def _join(self, jupyter_session: str) -> None:
         """Connects to the kernel, and returns when it answers."""
-        self.channels.open(await self.connect(jupyter_session), jupyter_session)
+        websocket = await self.connect(jupyter_session)
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+        self.channels.open(websocket, jupyter_session)
         await self._until_ready()
 
     async def _until_ready(self) -> None:

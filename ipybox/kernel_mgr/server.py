@@ -61,6 +61,8 @@ class KernelGateway:
         prespawn: Whether the gateway starts a kernel before a client asks for one. The first client that sets no
             variables gets it.
         preload: Modules that kernels have imported from their start, on Linux.
+        spare_kernel: Whether to keep a kernel ready for the next client, on Linux. It is made when all kernels are
+            idle.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -83,6 +85,7 @@ class KernelGateway:
         allowed_domains: Sequence[str] = (),
         prespawn: bool = False,
         preload: Sequence[str] = (),
+        spare_kernel: bool = False,
     ):
         for name, value in {"sandbox_config": sandbox_config, "allowed_domains": allowed_domains or None}.items():
             if value is not None and not sandbox:
@@ -106,6 +109,7 @@ class KernelGateway:
             tools=on_tool_connection is not None,
             prespawn=prespawn,
             preload=preload,
+            spare_kernel=spare_kernel,
         )
         self._watch: LimitMonitor | None = None
         #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.
@@ -339,7 +343,8 @@ class KernelGateway:
         from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
         assert self._process is not None
-        self._watch = LimitMonitor(self._process.pid, self._limits, self._limit_exceeded, self._cpu_exceeded)
+        pid, spare = self._process.pid, self._config.spare_kernel
+        self._watch = LimitMonitor(pid, self._limits, self._limit_exceeded, self._cpu_exceeded, spare=spare)
         self._watch.start()
 
     def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:

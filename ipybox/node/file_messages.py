@@ -30,6 +30,9 @@ MAX_LINE: Final = 4 << 20
 #: Files of one message.
 MAX_CHANGES: Final = 2000
 
+#: Paths in one message that are not reported, with the reason.
+MAX_OMITTED: Final = 20
+
 #: Bytes of the content of one message of the node and of the application: a file, or several as tar.
 MAX_CONTENT: Final = MAX_BYTES + (16 << 20)
 MAX_PUT: Final = PACKAGE_BOUNDS.one + (1 << 20)
@@ -125,14 +128,14 @@ class Changes(_Message):
     Attributes:
         files: New and changed files.
         removed: Deleted files.
-        omitted: Files that are not reported, with the reason.
+        omitted: The first files that are not reported, with the reason.
         more: Whether there are more, which the next question finds.
     """
 
     type: Literal["changes"] = "changes"
     files: _Files
     removed: _Paths
-    omitted: _Reasons
+    omitted: Annotated[dict[_Path, _Text], Field(max_length=MAX_OMITTED)]
     more: bool
 
 

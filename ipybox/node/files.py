@@ -6,6 +6,7 @@ which have changed, and gets them (`ipybox.node.file_messages`). Code in the ker
 
 import asyncio
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from ipybox.guest.packages import packages_dir
 from ipybox.node.file_messages import (
     FROM_NODE_DIRECTORIES,
     MAX_CHANGES,
+    MAX_OMITTED,
     PACKAGE_BOUNDS,
     TO_NODE,
     Changes,
@@ -42,14 +44,12 @@ from ipybox.workspace.transfer.rules import TransferRules
 from ipybox.workspace.transfer.synced_state import FileState, changed
 from ipybox.workspace.transfer.synced_tree import SyncedTree, Written
 
-#: Reported paths that the application does not get, with the reason.
-MAX_OMITTED = 20
-
 
 class NodeWorkspace:
     """A new private directory, with the files that the application puts there, until `remove`.
 
-    It is in the directory for temporary files (`TMPDIR`). Those of killed nodes of the same user are removed.
+    It is in the directory for temporary files (`TMPDIR`). Those of killed nodes of the same user are removed, if they
+    can be found: another user may have taken the name of the directory for them.
 
     Attributes:
         path: The directory.
@@ -62,10 +62,11 @@ class NodeWorkspace:
         root = Path(tempfile.gettempdir(), f"ipybox-nodes-{os.getuid()}").absolute()
         with suppress(FileExistsError):
             root.mkdir(mode=0o700)
-        owner = root.lstat()
-        if root.is_symlink() or owner.st_uid != os.getuid() or owner.st_mode & 0o077:
-            raise PermissionError(f"{root} is no private directory of this user: remove it, or set TMPDIR on the node")
-        remove_unused(root)
+        self._own_root: Path | None = None
+        if _is_private(root):
+            remove_unused(root)
+        else:
+            root = self._own_root = Path(tempfile.mkdtemp(prefix="ipybox-node-"))
         self.path = root.resolve() / os.urandom(4).hex()
         self._lock = create_locked(self.path)
         make_ipybox_dir(self.path)
@@ -73,6 +74,8 @@ class NodeWorkspace:
     def remove(self) -> None:
         """Removes the directory with its content."""
         remove_tree(self.path)
+        if self._own_root is not None:
+            remove_tree(self._own_root)
         os.close(self._lock)
 
 
@@ -88,8 +91,13 @@ class NodeFiles:
         rules = TransferRules(workspace, [workspace], settings)
         self._workspace = workspace
         self._settings = settings
-        self._tree = SyncedTree(workspace, lambda names: rules.upload_denial(workspace.joinpath(*names)))
-        self._packages = SyncedTree(packages_dir(workspace), lambda _: None, PACKAGE_BOUNDS)
+
+        def secret(names: tuple[str, ...]) -> str | None:
+            return rules.download_denial(workspace.joinpath(*names))
+
+        # The application may put files that code must not write, such as instructions of agents.
+        self._tree = SyncedTree(workspace, secret, secret)
+        self._packages = SyncedTree(packages_dir(workspace), lambda _: None, lambda _: None, PACKAGE_BOUNDS)
         #: What the application knows of the files of the workspace.
         self._reported: dict[str, FileState] = {}
         self._turn = asyncio.Lock()
@@ -204,6 +212,12 @@ def _kind(exc: OSError | ValueError) -> Any:
     if isinstance(exc, PermissionError):
         return "denied"
     return "value" if isinstance(exc, ValueError) else "other"
+
+
+def _is_private(directory: Path) -> bool:
+    """Returns whether a directory belongs to this user, and is closed to others."""
+    status = directory.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def _encodable(path: str) -> bool:

@@ -87,6 +87,7 @@ class Start(_Message):
         default_memory: Whether the memory limit is half of the node's memory.
         log_level: Logging level of the gateway.
         preload: Modules that kernels have imported from their start.
+        spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset.
     """
 
     type: Literal["start"] = "start"
@@ -98,6 +99,7 @@ class Start(_Message):
     default_memory: bool
     log_level: str
     preload: list[str]
+    spare_kernel: bool
 
 
 class CellStarted(_Message):

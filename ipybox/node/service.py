@@ -226,6 +226,7 @@ class _Node:
                 limits=_limits(start),
                 prespawn=True,
                 preload=start.preload,
+                spare_kernel=start.spare_kernel,
             )
             gateway.on_exceeded = lambda kernels, message: self._post(Exceeded(kernels=list(kernels), message=message))
             await gateway.start()

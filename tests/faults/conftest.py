@@ -61,7 +61,8 @@ async def started(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: 
     servers.register(directory, scripted=servers.scripted())
     env = {"PYTHONSTARTUP": str(startup)}
     async with (
-        CodeExecutor(working_dir=directory, kernel_env=env, sandbox=mode.sandbox) as executor,
+        # Without a spare kernel, so that tests can count kernels (`tests/guest/test_spare.py` has the faults of one).
+        CodeExecutor(working_dir=directory, kernel_env=env, sandbox=mode.sandbox, spare_kernel=False) as executor,
         executor.sibling() as sibling,
     ):
         yield Family(executor, sibling, directory)

@@ -8,7 +8,9 @@ import pytest
 
 from ipybox import CodeExecutor
 from ipybox.guest.packages import packages_dir
+from ipybox.kernel_mgr.preloading import preload_notices
 from tests.conftest import Mode
+from tests.guest.spares import until_spare
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,6 +30,14 @@ print(quiet.imported_by not in (os.getpid(), os.getppid()))
 """
 
 
+NOTICES = [
+    "threads is not preloaded, because its import starts threads: each kernel imports it when code does.",
+    "descriptors is not preloaded, because its import opens descriptors: each kernel imports it when code does.",
+    "fails is not preloaded, because it can't be imported: each kernel imports it when code does.",
+    "absent is not preloaded, because it can't be imported: each kernel imports it when code does.",
+]
+
+
 async def test_kernels_have_modules_that_a_fork_does_not_break(tmp_path: Path, mode: Mode):
     for name, code in MODULES.items():
         (tmp_path / f"{name}.py").write_text(code)
@@ -37,7 +47,31 @@ async def test_kernels_have_modules_that_a_fork_does_not_break(tmp_path: Path, m
         executor.sibling() as sibling,
     ):
         for kernel in (executor, sibling):
-            assert (await kernel.execute(FOUND)).text == "['quiet', 'last']\nTrue"
+            result = await kernel.execute(FOUND)
+            assert (result.text, result.notices) == ("['quiet', 'last']\nTrue", NOTICES)
+            assert (await kernel.execute("1")).notices == []
+
+
+def test_only_known_words_of_the_gateway_become_a_notice():
+    said: dict[str, Any] = {"pandas": "threads", "numpy": "**free text**", "absent": "fails", "sympy": ["fails"]}
+    kernel = {"id": "x", "ipybox_not_preloaded": said}
+    assert preload_notices(["pandas", "numpy", "sympy"], kernel) == [NOTICES[0].replace("threads is", "pandas is")]
+    for other in ({}, {"ipybox_not_preloaded": "pandas"}, {"ipybox_not_preloaded": None}):
+        assert preload_notices(["pandas"], other) == []
+
+
+async def test_kernels_draw_other_numbers_from_a_preloaded_numpy(tmp_path: Path, mode: Mode):
+    draw = "import sys; print('numpy.random' in sys.modules); import numpy.random; print(numpy.random.random(4))"
+    async with (
+        CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, preload=["numpy.random"]) as executor,
+        executor.sibling() as sibling,
+    ):
+        drawn = [(await each.execute(draw)).text for each in (executor, sibling)]
+        await until_spare(executor)
+        await executor.reset()
+        drawn.append((await executor.execute(draw)).text)
+    assert len(set(drawn)) == 3
+    assert all(each is not None and each.startswith("True\n") for each in drawn), drawn
 
 
 async def test_an_installed_package_is_preloaded_again(tmp_path: Path, mode: Mode):
@@ -49,10 +83,12 @@ async def test_an_installed_package_is_preloaded_again(tmp_path: Path, mode: Mod
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, preload=["wheel"]) as executor:
         assert (await executor.execute(loaded)).text == "True\n1"
         await executor.execute("kept = 'kept'")
+        spare = await until_spare(executor)
         old = packages.with_name("old")
         os.rename(packages, old)
         packages.mkdir()
         (packages / "wheel.py").write_text("version = 22")
         async with executor.sibling() as sibling:
             assert (await sibling.execute(loaded)).text == "True\n22"
+            assert sibling.kernel_id != spare
         assert (await executor.execute("kept, wheel.version")).text == "('kept', 1)"

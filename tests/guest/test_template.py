@@ -145,7 +145,7 @@ async def test_variables_count_that_python_reads_when_it_starts(tmp_path: Path, 
 async def test_a_template_that_was_killed_is_started_again(tmp_path: Path):
     """Without a sandbox; in one, no code can kill it (`tests/security/test_siblings.py`)."""
     before = templates()
-    async with CodeExecutor(working_dir=tmp_path) as executor:
+    async with CodeExecutor(working_dir=tmp_path, spare_kernel=False) as executor:
         (killed,) = templates() - before
         await executor.execute(f"import os; os.kill({killed}, 9)")
         await executor.reset()

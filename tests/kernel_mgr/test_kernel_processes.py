@@ -172,3 +172,21 @@ def test_a_kernel_that_calls_itself_the_template_stays_a_kernel_also_where_there
     owners = look(trees, processes, {**SANDBOX, A: GATEWAY, B: GATEWAY, 30: GATEWAY})
     assert owners == {"a": [A], "b": [B], UNATTRIBUTED: [30]}
     assert trees.templates == set()
+
+
+def test_the_spare_kernel_is_the_oldest_one_that_is_one_process_and_ran_no_cell():
+    processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, B: GATEWAY, 30: GATEWAY, 31: 30}, a=A, b=B, c=30)
+    processes.commands[TEMPLATE] = TEMPLATE_COMMAND
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    assert trees.spare({"a"}) == ("b", B)
+    assert trees.spare({"a", "b"}) is None  # c has started a process
+    look(trees, processes, {pid: parent for pid, parent in processes.found.items() if pid not in (A, B, 31)})
+    assert trees.spare(set()) == ("c", 30)
+
+
+def test_without_a_template_there_is_no_spare_kernel():
+    processes = Processes({**SANDBOX, A: GATEWAY}, a=A)
+    trees = KernelProcesses(processes)
+    look(trees, processes)
+    assert trees.spare(set()) is None

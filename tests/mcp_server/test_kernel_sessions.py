@@ -157,7 +157,10 @@ async def test_executors_get_their_own_approvals_and_images_and_share_the_next_g
                 return asked, item
         raise AssertionError
 
-    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as first, first.sibling() as second:
+    async with (
+        CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, spare_kernel=False) as first,
+        first.sibling() as second,
+    ):
         outcomes = await asyncio.gather(run(first, "1", ""), run(second, "2", plot))
         assert [asked for asked, _ in outcomes] == [["1"], ["2"]]
         assert [result.text for _, result in outcomes] == ["1", "2"]

@@ -28,8 +28,9 @@ from ipybox.node.file_messages import (
     Stored,
     ToNode,
 )
-from ipybox.node.files import NodeFiles
+from ipybox.node.files import NodeFiles, NodeWorkspace
 from ipybox.node.stream import Stream, StreamClosedError
+from ipybox.sandbox.settings import SandboxSettings, load_settings
 from ipybox.workspace.transfer import synced_tree
 from ipybox.workspace.transfer.synced_state import Bounds, FileState
 from ipybox.workspace.transfer.uploads import UploadedPaths
@@ -54,11 +55,12 @@ class Ends:
         self._serving: set[asyncio.Task[None]] = set()
         self.sync = self.new_sync()
 
-    def new_sync(self, other_platform: str | None = None) -> FileSync:
+    def new_sync(self, other_platform: str | None = None, settings: SandboxSettings | None = None) -> FileSync:
         return FileSync(
             self.here,
             lambda: self._client.request("/files", large=True),
             self.violations.append,
+            settings=settings,
             other_platform=other_platform,
         )
 
@@ -222,12 +224,30 @@ async def test_protected_files_and_links_stay_where_they_are(ends: Ends):
         (root / "gentools/passwd").symlink_to("/etc/passwd")
         (root / "mcpparse").symlink_to("/etc")
     before = found(ends.here)
-    (ends.there / "gentools/CLAUDE.md").write_text("other")
-    notices = "\n".join([*await ends.sync.send(), *await ends.sync.collect()])
+    notices = "\n".join(await ends.sync.send())
+    for name in names:
+        (ends.there / name).write_text("of code")
+    notices += "\n".join(await ends.sync.collect())
     assert found(ends.here) == before
     assert "it may hold secrets" in notices
     assert "it is protected, because programs of the host trust or execute it" in notices
     assert "mcpparse" in notices
+
+
+async def test_settings_of_the_sandbox_hold_for_files_in_both_directions(ends: Ends):
+    config = ends.here / "settings.json"
+    config.write_text('{"filesystem": {"denyRead": ["gentools/hidden.py"], "denyWrite": ["mcptools"]}}')
+    ends.sync = ends.new_sync(settings=load_settings(config))
+    given = {"mcptools/tool.py": "a", "gentools/CLAUDE.md": "b"}
+    put(ends.here, {**given, "gentools/hidden.py": "secret"})
+    await ends.sync.send()
+    assert found(ends.there) == given
+    put(ends.there, {"mcptools/tool.py": "of code", "gentools/CLAUDE.md": "of code", "gentools/hidden.py": "of code"})
+    notices = "\n".join(await ends.sync.collect())
+    assert notices.count("it is protected, because programs of the host trust or execute it") == 1
+    assert "mcptools/tool.py, gentools/CLAUDE.md" in notices
+    assert (ends.here / "gentools/hidden.py").read_text() == "secret"
+    assert (ends.here / "mcptools/tool.py").read_text() == "a"
 
 
 async def test_link_that_code_puts_in_place_of_a_directory_is_not_followed(ends: Ends, tmp_path: Path):
@@ -406,3 +426,31 @@ async def test_answer_of_another_kind_cuts_the_node_off(ends: Ends):
 
 def _stored() -> Stored:
     return Stored(conflicts=[], failed={})
+
+
+def test_workspace_of_a_node_is_private_even_if_another_user_has_taken_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    taken = tmp_path / f"ipybox-nodes-{os.getuid()}"
+    taken.mkdir(mode=0o755)
+    taken.chmod(0o755)
+    workspace = NodeWorkspace()
+    assert not workspace.path.is_relative_to(taken)
+    assert workspace.path.parent.stat().st_mode & 0o777 == 0o700
+    workspace.remove()
+    assert list(tmp_path.iterdir()) == [taken]
+
+
+def test_workspace_of_a_killed_node_is_removed_and_that_of_another_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    first = NodeWorkspace()
+    left = first.path.with_name("left")
+    (left / "closed").mkdir(parents=True)
+    (left / "closed").chmod(0o500)
+    second = NodeWorkspace()
+    assert sorted(first.path.parent.iterdir()) == sorted([first.path, second.path])
+    for each in (first, second):
+        each.remove()

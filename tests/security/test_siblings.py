@@ -16,6 +16,7 @@ from ipybox.kernel_mgr.client import KernelClient
 from ipybox.kernel_mgr.server import KernelGateway
 from tests.conftest import Mode
 from tests.guest.landlock.test_process import version
+from tests.guest.spares import until_spare
 from tests.security import process_attacks
 from tests.security.conftest import Row
 from tests.security.kernels import Kernel, Probe, held, named
@@ -48,6 +49,34 @@ def search(head, tail):
 """
 
 
+#: Leaves a secret in variables, the environment, a pipe, a temporary file without a name, a thread and traces.
+KEEPS = """
+import os, tempfile, threading, tracemalloc
+tracemalloc.start()
+secret = {head} + {tail}
+os.environ["KEPT_SECRET"] = secret.decode()
+reader, writer = os.pipe()
+os.write(writer, secret)
+file = tempfile.TemporaryFile(prefix="kept-")
+file.write(secret)
+file.flush()
+stop = threading.Event()
+threading.Thread(target=lambda kept: stop.wait(), args=(secret + b"!",), daemon=True).start()
+print("kept")
+"""
+
+#: What a kernel could have of all that.
+TRACES = """
+import os, threading, tracemalloc
+links = []
+for name in os.listdir("/proc/self/fd"):
+    try: links.append(os.readlink("/proc/self/fd/" + name))
+    except OSError: pass
+(tracemalloc.is_tracing(), tracemalloc.get_traced_memory(), "KEPT_SECRET" in os.environ,
+    [link for link in links if "deleted" in link])
+"""
+
+
 @dataclass(frozen=True)
 class Siblings:
     """Two kernels of one gateway.
@@ -71,6 +100,7 @@ async def two_kernels(directory: Path, *, sandbox: bool) -> AsyncGenerator[Sibli
     ):
         # The id of /proc, which can be of another namespace than that of system calls.
         pid = (await victim.execute("import os; print(os.readlink('/proc/self'))")).text
+        await until_spare(victim, attacker)  # attacks on other processes find it, too
         yield Siblings(Kernel(attacker), victim, str(pid))
 
 
@@ -151,6 +181,24 @@ async def test_the_operating_system_shows_only_variables_of_the_kernel(siblings:
     for each in siblings:
         for kernel in (each.victim, each.attacker.executor):
             assert (await kernel.execute(f"import os\n{code}shown - os.environ.keys() - {{''}}")).text == "set()"
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["plain", "sandbox"])
+async def test_a_later_kernel_has_nothing_that_code_has_left_in_an_earlier_one(
+    siblings: tuple[Siblings, Siblings], which: int
+):
+    """The spare kernel, which was forked while the other one had the secret, and one that is forked after it."""
+    victim, attacker = siblings[which].victim, siblings[which].attacker.executor
+    head, tail = secrets.token_hex(16).encode(), secrets.token_hex(16).encode()
+    assert (await victim.execute(KEEPS.format(head=head, tail=tail))).text == "kept"
+    await victim.execute(SEARCH)
+    assert int((await victim.execute(f"len(search({head}, {tail}))")).text or 0) > 0
+    await until_spare(victim, attacker)
+    async with victim.sibling() as spare, victim.sibling() as forked:
+        for later in (spare, forked):
+            await later.execute(SEARCH)
+            assert (await later.execute(f"len(search({head}, {tail}))")).text == "0"
+            assert (await later.execute(TRACES)).text == "(False, (0, 0), False, [])"
 
 
 async def token_halves(executor: CodeExecutor) -> list[bytes]:

@@ -7,7 +7,7 @@ process can change them. The time of the first poll does not matter. `LimitMonit
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ipybox.kernel_mgr.limits.process_tree import ProcessTree
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
@@ -88,6 +88,23 @@ class KernelProcesses:
     def pids(self, owner: str | None) -> list[int]:
         """Returns the processes of a kernel, or the unattributed ones, parents before children."""
         return [pid for pid, found in self._owners.items() if found == owner]
+
+    def spare(self, used: Collection[str]) -> tuple[str, int] | None:
+        """Returns the id and the process of a spare kernel: the oldest kernel that is one process and ran no cell.
+
+        The gateway has one at most. Code can pretend to be another one, and gains one process that does not count.
+
+        Args:
+            used: The ids of the kernels that ran cells.
+        """
+        if not self.templates:
+            return None
+        unused = [
+            (self._started[pid], kernel, pid)
+            for kernel, pid in self._kernels.items()
+            if kernel not in used and self.pids(kernel) == [pid]
+        ]
+        return min(unused)[1:] if unused else None
 
     def _is_template(self, pid: int) -> bool:
         if self._started.get(pid, 0.0) >= self._code_since or self._tree.start_time(pid) >= self._code_since:

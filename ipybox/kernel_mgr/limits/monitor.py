@@ -38,6 +38,9 @@ FILL_RATE = 4 << 30
 PACE = 5
 MAX_PACED_PAUSE = 1.0
 
+#: Bytes of memory that a spare kernel may have more than the template, so that it does not count.
+SPARE_MEMORY = 64 << 20
+
 #: Seconds to find all processes of a fork bomb; then those found so far are killed.
 STOP_TIMEOUT = 2.0
 
@@ -54,6 +57,9 @@ class LimitMonitor:
     The gateway and the sandbox around it don't count, except for the growth of their memory. Start the monitor when the
     gateway answers; kernels may already run. After a kill, monitoring goes on.
 
+    A spare kernel of the gateway (`ipybox.guest.spare`) does not count either. Here it is one kernel that has not run a
+    cell, has one process and little memory, because nothing that the guest reports is believed.
+
     Kernels share the limits: of several, the monitor kills the one that uses most. Processes that left their kernel
     unseen count as another kernel, so that no other kernel is killed for their use. CPU time is counted per kernel.
 
@@ -64,6 +70,7 @@ class LimitMonitor:
         on_exceeded: Called in the event loop, with a message for people and the id of the kernel that is about to be
             killed: None for all, `UNATTRIBUTED` for processes that left their kernel unseen.
         on_cpu_exceeded: The same for the CPU time of a kernel's cell, once per cell; nothing is killed then.
+        spare: Whether the gateway keeps a spare kernel.
     """
 
     def __init__(
@@ -72,7 +79,10 @@ class LimitMonitor:
         limits: ResourceLimits,
         on_exceeded: Callable[[str, str | None], object],
         on_cpu_exceeded: Callable[[str, str], object],
+        *,
+        spare: bool = False,
     ):
+        self._keeps_spare = spare
         self._limits = limits
         self._on_exceeded = on_exceeded
         self._on_cpu_exceeded = on_cpu_exceeded
@@ -85,6 +95,10 @@ class LimitMonitor:
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
         self._cells: dict[str, _CellTime] = {}
+        #: The kernels that have run a cell.
+        self._used: set[str] = set()
+        #: The spare kernel at the last poll, and its processes.
+        self._spare: tuple[str | None, set[int]] = None, set()
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -118,7 +132,8 @@ class LimitMonitor:
             self._thread.join()
 
     def start_cell(self, kernel: str) -> None:
-        """Starts to count the CPU time of a cell."""
+        """Notes that a kernel is used, and starts to count the CPU time of its cell."""
+        self._used.add(kernel)
         if self._limits.cpu_seconds is not None:
             self._cells[kernel] = _CellTime()
             self._wake.set()
@@ -152,6 +167,11 @@ class LimitMonitor:
         """Returns the current processes, and updates their owners."""
         parents = self._tree.parents()
         self._trees.look(parents)
+        self._spare = None, set()
+        if self._keeps_spare and (spare := self._trees.spare(self._used)) is not None:
+            template = max((self._tree.resident(pid).total for pid in self._trees.templates), default=0)
+            if self._tree.resident(spare[1]).total <= template + SPARE_MEMORY:
+                self._spare = spare[0], {spare[1]}
         return list(parents)
 
     def _look(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> float:
@@ -159,7 +179,7 @@ class LimitMonitor:
         pauses = [MAX_PAUSE, *self._check_cpu(pids, loop)]
         excess = None
         if (limit := self._limits.processes) is not None:
-            count = len(pids) - len(self._trees.helpers)
+            count = len(pids) - len(self._trees.helpers) - len(self._spare[1])
             pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
             if count > limit:
                 excess = self._process_excess(count, limit)
@@ -190,7 +210,7 @@ class LimitMonitor:
 
     def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
         """Returns the owner of processes that uses most, and how much; None if there is only one owner."""
-        owners = self._trees.owners
+        owners = self._trees.owners - {self._spare[0]}
         if len(owners) < 2:
             return None, 0
         own = {owner: size(self._trees.pids(owner)) for owner in owners}
@@ -199,7 +219,7 @@ class LimitMonitor:
 
     def _memory(self, pids: list[int], limit: int) -> int:
         """Returns the used memory: an upper bound if that is within the limit, or else the exact amount."""
-        counted = [pid for pid in pids if pid not in self._trees.helpers]
+        counted = [pid for pid in pids if pid not in self._trees.helpers | self._spare[1]]
         helpers = sum(
             max(0, self._tree.resident(pid).private - self._memory_before.get(pid, 0))
             for pid in self._trees.helpers - self._trees.templates
@@ -213,9 +233,9 @@ class LimitMonitor:
             if limit is None or cell.exceeded:
                 continue
             # Processes that left the tree of their kernel unseen are counted only where their kernel is clear.
-            kernels = self._trees.kernels
+            kernels = self._trees.kernels - {self._spare[0]}
             if kernels <= {kernel}:
-                whose, counted = None, pids
+                whose, counted = None, [pid for pid in pids if pid not in self._spare[1]]
             else:
                 whose = kernel if kernel in kernels else UNATTRIBUTED
                 counted = self._trees.pids(whose)
@@ -235,9 +255,10 @@ class LimitMonitor:
             self._report(self._on_cpu_exceeded, message, kernel)
 
     def _doomed(self, kernel: str | None) -> set[int]:
-        """Returns the current processes of one kernel, or all but the helpers."""
+        """Returns the current processes of one kernel, or all but the helpers and the spare kernel."""
         pids = self._look_around()
-        return set(pids) - self._trees.helpers if kernel is None else set(self._trees.pids(kernel))
+        helpers = self._trees.helpers | self._spare[1]
+        return set(pids) - helpers if kernel is None else set(self._trees.pids(kernel))
 
     def _end(self, kernel: str | None, message: str, loop: asyncio.AbstractEventLoop) -> bool:
         """Reports and kills a kernel, or all; returns whether all processes have ended."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -38,6 +39,9 @@ UNSETTLED = 1.0
 
 #: Why a file was not written that is not as expected.
 CHANGED = "it has changed in the meantime"
+
+#: Paths of which it is known whether a rule denies them.
+CACHED_PATHS = 50_000
 
 _CACHE = "__pycache__"
 _CHUNK = 1 << 20
@@ -66,16 +70,17 @@ class SyncedTree:
 
     Args:
         base: The directory.
-        refused: Returns why a path is never read nor written.
+        unreadable: Returns why a path is not read; None if it is.
+        unwritable: Returns why a path is neither written nor deleted; None if it is.
         bounds: How much is read.
     """
 
-    def __init__(self, base: Path, refused: Refused, bounds: Bounds | None = None):
+    def __init__(self, base: Path, unreadable: Refused, unwritable: Refused, bounds: Bounds | None = None):
         self._base = base
-        self._refused = refused
+        self.unreadable = lru_cache(CACHED_PATHS)(unreadable)
+        self.unwritable = lru_cache(CACHED_PATHS)(unwritable)
         self._bounds = bounds or Bounds()
         self._known: dict[str, tuple[_Status, FileState]] = {}
-        self._reasons: dict[tuple[str, ...], str | None] = {}
 
     def scan(self, roots: Iterable[str]) -> Scan:
         """Returns the state of all files in these directories, and of these files.
@@ -143,7 +148,7 @@ class SyncedTree:
         with open_directory(self._base, create=False) as base:
             for path in paths:
                 names = tuple(path.split("/"))
-                if reason := self.refusal(names):
+                if reason := self.unwritable(names):
                     deleted.failed[path] = reason
                     continue
                 try:
@@ -159,14 +164,6 @@ class SyncedTree:
                 _prune(base, names[:-1])
         return deleted
 
-    def refusal(self, names: tuple[str, ...]) -> str | None:
-        """Returns why a path is never read nor written; None if it is."""
-        if names not in self._reasons:
-            if len(self._reasons) > 4 * self._bounds.files:
-                self._reasons.clear()
-            self._reasons[names] = self._refused(names)
-        return self._reasons[names]
-
     def _transfer(self) -> Transfer:
         return Transfer(max(self._bounds.one, BATCH_BYTES))
 
@@ -174,7 +171,7 @@ class SyncedTree:
         self, parent: Directory, names: tuple[str, ...], found: Scan, known: dict[str, tuple[_Status, FileState]]
     ) -> None:
         path, name = "/".join(names), names[-1]
-        if reason := _unnamable(path) or self.refusal(names):
+        if reason := _unnamable(path) or self.unreadable(names):
             found.omitted[path] = reason
             return
         try:
@@ -231,7 +228,7 @@ class SyncedTree:
         with open_directory(self._base, create=False) as base:
             for path in paths:
                 names = tuple(path.split("/"))
-                if self.refusal(names):
+                if self.unreadable(names):
                     continue
                 try:
                     with _parent(base, names) as parent, open_file(parent, names[-1]) as (file, status):
@@ -242,7 +239,7 @@ class SyncedTree:
 
     def _verified(self, packed: bytes, expected: Mapping[str, FileState], written: Written) -> Iterator[Item]:
         def refused(names: tuple[str, ...]) -> str | None:
-            return self.refusal(names) if "/".join(names) in expected else "it was not requested"
+            return self.unwritable(names) if "/".join(names) in expected else "it was not requested"
 
         for item in unpack(packed, self._transfer(), refused):
             path = "/".join(item.names)

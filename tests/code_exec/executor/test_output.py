@@ -76,7 +76,7 @@ for i in range(3000):
 tell("displayed\\n")
 """
     others = servers.descendants()
-    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, spare_kernel=False) as executor:
         task = asyncio.create_task(executor.execute(code, timeout=WAIT))
         await fifo.until("begun")
         (kernel,) = (pid for pid in servers.descendants() - others if "ipybox.guest.kernel" in command_of(pid))

@@ -14,7 +14,10 @@ LARGE = 17 << 20
 
 
 def tree(base: Path, bounds: Bounds | None = None) -> SyncedTree:
-    return SyncedTree(base, lambda names: "it is protected" if ".git" in names else None, bounds)
+    def protected(names: tuple[str, ...]) -> str | None:
+        return "it is protected" if ".git" in names else None
+
+    return SyncedTree(base, protected, protected, bounds)
 
 
 def put(base: Path, *names: str, content: bytes = b"x") -> None:

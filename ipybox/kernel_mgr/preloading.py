@@ -1,0 +1,30 @@
+"""What the gateway says about modules that kernels do not find imported, although the application asked for it."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from ipybox.guest.protocol import FAILS, NOT_PRELOADED, OPENS_DESCRIPTORS, STARTS_THREADS
+
+_REASONS = {
+    FAILS: "it can't be imported",
+    STARTS_THREADS: "its import starts threads",
+    OPENS_DESCRIPTORS: "its import opens descriptors",
+}
+
+
+def preload_notices(preload: Sequence[str], kernel: Mapping[str, object]) -> list[str]:
+    """Returns a sentence for each module that is not preloaded. Of the gateway's answer, only known words are believed.
+
+    Args:
+        preload: The modules that were to be preloaded.
+        kernel: The gateway's description of a kernel.
+    """
+    problems = kernel.get(NOT_PRELOADED)
+    if not isinstance(problems, dict):
+        return []
+    reasons = {module: cast(dict[object, object], problems).get(module) for module in preload}
+    return [
+        f"{module} is not preloaded, because {_REASONS[reason]}: each kernel imports it when code does."
+        for module, reason in reasons.items()
+        if isinstance(reason, str) and reason in _REASONS
+    ]

@@ -1,0 +1,34 @@
+"""The spare kernel of a gateway, as the host sees it."""
+
+import asyncio
+import re
+
+from ipybox import CodeExecutor
+from tests import servers
+from tests.code_exec.test_lifecycle import command_of
+from tests.servers import WAIT
+
+KERNEL = re.compile(r"ipybox\.guest\.kernel .*/kernel-([\w-]+)\.json")
+
+
+def kernels_beside(executor: CodeExecutor, *others: CodeExecutor) -> dict[str, int]:
+    """Returns the ids and processes of the kernels of the executor's gateway that no session uses."""
+    used = {each.kernel_id for each in (executor, *others)}
+    found = {pid: KERNEL.search(command_of(pid)) for pid in servers.descendants()}
+    kernels = {match[1]: pid for pid, match in found.items() if match is not None}
+    gateway = servers.parent(kernels[executor.kernel_id or ""])
+    return {kernel: pid for kernel, pid in kernels.items() if kernel not in used and servers.parent(pid) == gateway}
+
+
+async def until_spare(executor: CodeExecutor, *others: CodeExecutor) -> str:
+    """Returns the id of the spare kernel, as soon as there is one.
+
+    Args:
+        executor: An executor of the gateway.
+        others: All its other executors.
+    """
+    async with asyncio.timeout(WAIT):
+        while not (found := await asyncio.to_thread(kernels_beside, executor, *others)):
+            pass
+    (spare,) = found
+    return spare
