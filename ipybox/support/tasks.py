@@ -5,6 +5,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from ipybox.errors import IpyboxError
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -67,5 +69,9 @@ class TaskSet:
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and (exc := task.exception()) is not None:
+    if task.cancelled() or (exc := task.exception()) is None:
+        return
+    if isinstance(exc, IpyboxError):  # its message says all, such as that a node is not wanted any more
+        logger.warning("a background task failed: %s", exc)
+    else:
         logger.error("a background task failed", exc_info=exc)
