@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ipybox.cli.option import Command, Option, PluginSetting, Receiver, absolute_path
 from ipybox.cli.option_values import approval, items, memory_size, seconds, variable_name
+from ipybox.cli.place_options import PLACE_OPTIONS
 from ipybox.mcp_server.choices import AUDIT_OPTIONS, IMAGES, INSTRUCTIONS
 from ipybox.sandbox.settings import PROFILES
 
@@ -214,26 +215,7 @@ OPTIONS = (
         receiver=Receiver.EXECUTOR,
         syntax={"type": int},
     ),
-    Option(
-        name="engine",
-        help="where code runs: the name of an engine in engines.yaml of your configuration (default: this machine)",
-        commands=Command.SERVE,
-        receiver=Receiver.EXECUTOR,
-        plugin=PluginSetting(
-            "Engine",
-            "Where code runs: the name of an engine in engines.yaml of your configuration, such as slurm; empty for "
-            "this machine",
-            ("plain", "sandbox"),
-        ),
-        syntax={"metavar": "NAME"},
-    ),
-    Option(
-        name="queue_timeout",
-        help="seconds in which the engine must provide a machine (default: 600)",
-        commands=Command.SERVE,
-        receiver=Receiver.EXECUTOR,
-        syntax={"type": seconds, "metavar": "N"},
-    ),
+    *PLACE_OPTIONS,
     Option(
         name="sandbox",
         help="run code inside Anthropic's sandbox-runtime (srt)",

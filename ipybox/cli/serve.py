@@ -65,20 +65,21 @@ async def serve(
     if arguments.max_sessions is not None:
         allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * arguments.max_sessions)
     variables = read_env_file(workspace)
-    config = ExecutorConfig(
-        working_dir=workspace,
-        kernel_env=({} if "engine" in options else {"PATH": path}) | kernel_env({**variables, **os.environ}),
-        variables=variables,
-        **options,
-    )
+    elsewhere = "engine" in options or "gateway_url" in options
     try:
+        config = ExecutorConfig(
+            working_dir=workspace,
+            kernel_env=({} if elsewhere else {"PATH": path}) | kernel_env({**variables, **os.environ}),
+            variables=variables,
+            **options,
+        )
         server = MCPServer(
             config,
             approve=approve,
             resources=arguments.resources == "always",
             **given_parameters(arguments, Receiver.SERVER),
         )
-    except ValueError as exc:
+    except (OSError, ValueError) as exc:
         sys.exit(f"ipybox: {exc}")
     try:
         if arguments.transport == "http":

@@ -30,7 +30,8 @@ from ipybox.support.gc_pause import gc_paused
 
 # The debugger takes a fifth of the imports, opens a port, and is not offered to people who join.
 with gc_paused(own=True), missing("debugpy"):
-    from ipykernel import debugger as _debugger  # noqa: F401 - it notes that debugpy is missing
+    # For its effect: it notes that debugpy is missing.
+    from ipykernel import debugger as _debugger  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from ipykernel import kernelapp
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel

@@ -16,7 +16,6 @@ from typing import Any
 import aiohttp
 
 from ipybox.errors import ExecutionError, GatewayError, KernelDiedError, VariableError
-from ipybox.guest.protocol import INPUTS, READ
 from ipybox.jupyter_engine.bridge import KernelBridge
 from ipybox.jupyter_engine.guest_files import Archive, GuestFiles
 from ipybox.kernel_mgr import messages
@@ -25,6 +24,7 @@ from ipybox.kernel_mgr.kernel_channels import MessageListener
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint
+from ipybox.support.sizes import format_bytes
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ HEARTBEAT = 10.0
 #: Seconds for a lost connection to be opened again, and between tries.
 RECONNECT_TIMEOUT = 30.0
 RECONNECT_INTERVAL = 0.5
+
+#: Bytes of the variables that a cell can have: servers accept 10 MiB in a message, code and environment included.
+MAX_VARIABLE_BYTES = 8 << 20
 
 #: The oldest Python in which generated packages run.
 MIN_PYTHON = (3, 11)
@@ -142,12 +145,12 @@ class ServerKernel(RemoteKernel):
 
         Raises:
             KernelDiedError: If there is no kernel.
-            VariableError: If the request sets or reads variables, which only ipybox's own kernels can.
+            VariableError: If there are more variables than the server accepts in a message.
         """
-        if INPUTS in content or READ in content:
+        if (size := sum(map(len, buffers))) > MAX_VARIABLE_BYTES:
             raise VariableError(
-                "variables and env can't be exchanged with a kernel of a Jupyter server: assign them in the code, and "
-                "print what you need"
+                f"the variables have {format_bytes(size)}; {format_bytes(MAX_VARIABLE_BYTES)} is all that can be sent "
+                "to a kernel of a Jupyter server with a cell"
             )
         return await super().request(msg_type, content, listener, buffers)
 

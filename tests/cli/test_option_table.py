@@ -30,12 +30,9 @@ NOT_DIRECT = {
     "approval_timeout",  # elicitation has its own
     "audit",  # an option of MCPServer
     "tools",  # functions of an application
+    "gateway_token",  # IPYBOX_GATEWAY_TOKEN of the environment
+    "kernel_id",  # each session has a kernel of its own
     "display_data",  # only applications read it
-    "gateway_url",  # kernels of a Jupyter server: applications only
-    "gateway_token",
-    "gateway_ca",
-    "kernel_name",
-    "kernel_id",
     "notebook_bytes",  # sessions of the MCP server keep nothing: `ipybox notebook` reads the audit log
 }
 

@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from ipybox import CodeExecutor
 from tests.jupyter_engine.foreign import JupyterServer, jupyter
+from tests.jupyter_engine.installed import hub_server, ipykernel6_gateway
 
 
 async def echo(text: str) -> str:
@@ -27,10 +28,20 @@ def call(text): return echo.run(echo.Params(text=text))
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(tmp_path_factory: pytest.TempPathFactory, shared: None) -> AsyncIterator[JupyterServer]:
-    """A Kernel Gateway."""
-    async with jupyter(tmp_path_factory.mktemp("gateway")) as running:
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=[
+        jupyter,
+        *(pytest.param(server, marks=pytest.mark.jupyter) for server in (ipykernel6_gateway, hub_server)),
+    ],
+    ids=["gateway", "ipykernel6", "hub"],
+)
+async def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared: None
+) -> AsyncIterator[JupyterServer]:
+    """A Kernel Gateway of this environment; with `make jupyter` others, see `installed.py`."""
+    async with request.param(tmp_path_factory.mktemp("gateway")) as running:
         yield running
 
 

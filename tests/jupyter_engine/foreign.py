@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +39,31 @@ class JupyterServer:
     def url(self) -> str:
         return f"{self.scheme}://localhost:{self.port}{self.path}"
 
+    def through(self, wire: "Wire") -> str:
+        """Returns its URL by way of a connection that can be cut."""
+        return f"{self.scheme}://127.0.0.1:{wire.port}{self.path}"
+
 
 @asynccontextmanager
 async def jupyter(
-    directory: Path, kind: Kind = "gateway", *, limited: bool = False, certificate: Path | None = None
+    directory: Path,
+    kind: Kind = "gateway",
+    *,
+    limited: bool = False,
+    certificate: Path | None = None,
+    python: Path | str = sys.executable,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[JupyterServer]:
-    """Runs a Kernel Gateway or a Jupyter Server, whose kernels have `directory` as their working directory."""
+    """Runs a Kernel Gateway or a Jupyter Server, whose kernels have `directory` as their working directory.
+
+    Args:
+        directory: The directory.
+        kind: Which of the two.
+        limited: Whether the server limits the rate of output, as it does by default.
+        certificate: Its certificate and key, for TLS.
+        python: The Python in whose environment it is installed.
+        env: Environment variables in addition to those of this process.
+    """
     arguments = [] if limited else [UNLIMITED]
     if kind == "gateway":
         app = "KernelGatewayApp"
@@ -56,12 +75,16 @@ async def jupyter(
     arguments += [f"--{app}.port=0", f"--{app}.ip=127.0.0.1", f"--{app}.port_retries=0"]
     if certificate is not None:
         arguments += [f"--{app}.certfile={certificate}", f"--{app}.keyfile={certificate}"]
-    env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(directory), "JUPYTER_CONFIG_DIR": str(directory)}
+    private = {"JUPYTER_RUNTIME_DIR": str(directory), "JUPYTER_CONFIG_DIR": str(directory)}
     script = str(Path(__file__).with_name("serve.py"))
     log = directory / f"{kind}.log"
     with log.open("w") as written:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, script, kind, *arguments), cwd=directory, env=env, stdout=subprocess.PIPE, stderr=written
+            *(str(python), script, kind, *arguments),
+            cwd=directory,
+            env={**os.environ, **private, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=written,
         )
     assert process.stdout is not None
     try:

@@ -35,7 +35,7 @@ async def refused(**options: Any) -> str:
 async def test_a_wrong_token_and_an_unknown_kernel_are_named(gateway: JupyterServer) -> None:
     assert "gateway_token is missing or wrong" in await refused(gateway_url=gateway.url, gateway_token="other")
     assert "gateway_token is missing or wrong" in await refused(gateway_url=gateway.url)
-    known = {"gateway_url": gateway.url, "gateway_token": TOKEN}
+    known = {"gateway_url": gateway.url, "gateway_token": gateway.token}
     assert "no kernel named 'julia': it has python3" in await refused(**known, kernel_name="julia")
     assert "can't use the kernel with kernel_id='gone'" in await refused(**known, kernel_id="gone")
 
@@ -110,8 +110,10 @@ async def test_a_cell_and_its_calls_survive_a_lost_connection(
     gateway: JupyterServer, tmp_path: Path, fifo: Fifo
 ) -> None:
     async with Wire(gateway.port).running() as wire:
-        url = f"http://127.0.0.1:{wire.port}"
-        async with CodeExecutor(gateway_url=url, gateway_token=TOKEN, working_dir=tmp_path, tools=[echo]) as executor:
+        url = gateway.through(wire)
+        async with CodeExecutor(
+            gateway_url=url, gateway_token=gateway.token, working_dir=tmp_path, tools=[echo]
+        ) as executor:
             kernel_id = executor.kernel_id
             running = asyncio.create_task(
                 executor.execute(
@@ -133,12 +135,13 @@ async def test_a_cell_and_its_calls_survive_a_lost_connection(
 async def test_a_cell_whose_end_was_lost_does_not_hang(gateway: JupyterServer, tmp_path: Path, fifo: Fifo) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
-    headers = {"Authorization": f"token {TOKEN}"}
-    async with Wire(gateway.port).running() as wire, aiohttp.ClientSession(gateway.url, headers=headers) as session:
-        url = f"http://127.0.0.1:{wire.port}"
-        async with CodeExecutor(gateway_url=url, gateway_token=TOKEN, working_dir=tmp_path) as executor:
+    headers = {"Authorization": f"token {gateway.token}"}
+    base = f"{gateway.url}/"
+    async with Wire(gateway.port).running() as wire, aiohttp.ClientSession(base, headers=headers) as session:
+        url = gateway.through(wire)
+        async with CodeExecutor(gateway_url=url, gateway_token=gateway.token, working_dir=tmp_path) as executor:
             # Another client of the kernel, so that the server keeps no messages for this one.
-            async with session.ws_connect(f"/api/kernels/{executor.kernel_id}/channels") as other:
+            async with session.ws_connect(f"api/kernels/{executor.kernel_id}/channels") as other:
                 code = f"{_ready(fifo)}\nopen({str(go)!r}).read()\nx = 1"
                 running = asyncio.create_task(executor.execute(code))
                 await fifo.until("ready")
@@ -161,8 +164,8 @@ async def test_a_connection_that_does_not_come_back_is_an_error(
     go = tmp_path / "go"
     os.mkfifo(go)
     async with Wire(gateway.port).running() as wire:
-        url = f"http://127.0.0.1:{wire.port}"
-        async with CodeExecutor(gateway_url=url, gateway_token=TOKEN, working_dir=tmp_path) as executor:
+        url = gateway.through(wire)
+        async with CodeExecutor(gateway_url=url, gateway_token=gateway.token, working_dir=tmp_path) as executor:
             kernel_id = executor.kernel_id
             running = asyncio.create_task(executor.execute(f"kept = 1\n{_ready(fifo)}\nopen({str(go)!r}).read()"))
             await fifo.until("ready")
@@ -176,7 +179,7 @@ async def test_a_connection_that_does_not_come_back_is_an_error(
             result = await executor.execute("print('back')")
             assert (result.text, result.kernel_restarted) == ("back", True)
     # The kernel was left behind, and its cell runs: a failed attempt to use it does not end it.
-    adopting: dict[str, Any] = {"gateway_url": gateway.url, "gateway_token": TOKEN, "kernel_id": kernel_id}
+    adopting: dict[str, Any] = {"gateway_url": gateway.url, "gateway_token": gateway.token, "kernel_id": kernel_id}
     with pytest.raises(GatewayError, match="did not answer within 1 s"):
         async with CodeExecutor(**adopting, working_dir=tmp_path, kernel_init_timeout=1):
             pass
@@ -187,7 +190,7 @@ async def test_a_connection_that_does_not_come_back_is_an_error(
 
 
 async def test_an_adopted_kernel_has_tools_and_is_left_running(gateway: JupyterServer, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"gateway_url": gateway.url, "gateway_token": TOKEN}
+    options: dict[str, Any] = {"gateway_url": gateway.url, "gateway_token": gateway.token}
     async with CodeExecutor(**options, working_dir=tmp_path, tools=[echo]) as first:
         await first.execute(f"{SETUP.replace(', repeat', '')}\nstate = 7")
         kernel_id = first.kernel_id

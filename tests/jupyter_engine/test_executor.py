@@ -4,12 +4,13 @@ import asyncio
 import re
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, CodeExecutor
 from ipybox.errors import VariableError
 from tests import servers
-from tests.jupyter_engine.foreign import TOKEN, JupyterServer
+from tests.jupyter_engine.foreign import JupyterServer
 from tests.servers import WAIT
 
 # Without the fixture `mode`: a sandbox is an error here, see `test_address.py`.
@@ -208,11 +209,44 @@ async def test_packages_that_change_are_sent_before_the_next_cell(executor: Code
     assert (await executor.execute("from mcptools.added import more; print(more.MORE)")).text == "2"
 
 
-async def test_variables_and_files_are_refused_with_a_reason(executor: CodeExecutor, here: Path) -> None:
-    with pytest.raises(VariableError, match="assign them in the code"):
-        await executor.execute("1", variables={"x": 1})
-    with pytest.raises(VariableError, match="print what you need"):
-        await executor.get("kept")
+async def test_variables_and_environment_are_exchanged_with_the_kernel(executor: CodeExecutor) -> None:
+    value = {"text": "é\ud800", "numbers": [1, 2.5, None, True], "large": "x" * 1_000_000}
+    code = "import os; print(given['numbers'], len(given['large']), os.environ['ONCE'])"
+    result = await executor.execute(code, variables={"given": value}, env={"ONCE": "here"})
+    assert result.text == "[1, 2.5, None, True] 1000000 here"
+    assert await executor.get("given") == value
+
+    assert (await executor.execute("print(os.environ.get('ONCE'))")).text == "None"
+    await executor.execute("many = list(range(3_000_000))")  # more than a server accepts from a client
+    assert len(await executor.get("many")) == 3_000_000
+
+
+async def test_tables_are_exchanged_with_the_kernel(executor: CodeExecutor) -> None:
+    table = pyarrow.table({"a": [1, 2], "b": ["x", None]})
+    code = "total = a_table.column('a').to_pylist(); import pyarrow; again = a_table.append_column('c', [[3, 4]])"
+    await executor.execute(code, variables={"a_table": table})
+
+    assert await executor.get("total") == [1, 2]
+    assert (await executor.get("again")).to_pydict() == {"a": [1, 2], "b": ["x", None], "c": [3, 4]}
+
+
+async def test_variables_that_can_not_be_exchanged_are_errors_and_no_code_runs(executor: CodeExecutor) -> None:
+    with pytest.raises(VariableError, match="8 MiB is all that can be sent"):
+        await executor.execute("ran = 1", variables={"x": "x" * (9 << 20)})
+    with pytest.raises(VariableError, match="there is no variable ran in the kernel"):
+        await executor.get("ran")
+    await executor.execute("unsendable = object()")
+    with pytest.raises(VariableError, match="unsendable"):
+        await executor.get("unsendable")
+
+    await executor.execute("import ipybox.guest.variables as v; kept_set = v.set_variables; del v.set_variables")
+    with pytest.raises(VariableError, match="ImportError"):
+        await executor.execute("ran = 1", variables={"x": 1})
+    await executor.execute("v.set_variables = kept_set")
+    assert (await executor.execute("print(x, 'ran' in globals())", variables={"x": 2})).text == "2 False"
+
+
+async def test_files_and_people_are_refused_with_a_reason(executor: CodeExecutor, here: Path) -> None:
     with pytest.raises(ValueError, match="files are not copied"):
         await executor.upload_file(here, "x")
     with pytest.raises(RuntimeError, match="people join"):
@@ -234,7 +268,7 @@ async def test_a_reset_and_a_death_each_bring_a_new_kernel(executor: CodeExecuto
 
 
 async def test_the_token_is_in_no_text_of_the_executor(gateway: JupyterServer, here: Path) -> None:
-    executor = CodeExecutor(gateway_url=gateway.url, gateway_token=TOKEN, working_dir=here)
+    executor = CodeExecutor(gateway_url=gateway.url, gateway_token=gateway.token, working_dir=here)
     config = executor._config  # pyright: ignore[reportPrivateUsage] - what a debugger shows
 
-    assert not re.search(TOKEN, repr(config) + repr(config.server) + repr(vars(executor)))
+    assert not re.search(gateway.token, repr(config) + repr(config.server) + repr(vars(executor)))

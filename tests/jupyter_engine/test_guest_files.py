@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ipybox.errors import ExecutionError
+from ipybox.guest import protocol
+from ipybox.guest.comm import bridge
 from ipybox.jupyter_engine import guest_files
 from ipybox.jupyter_engine.guest_files import GuestFiles
 
@@ -61,3 +63,8 @@ def test_too_much_is_an_error_that_names_the_directory(tmp_path: Path, monkeypat
 
     with pytest.raises(ExecutionError, match=f"generated packages in {tmp_path} can't be sent"):
         GuestFiles(tmp_path).archive()
+
+
+def test_the_bridge_has_the_fields_of_the_protocol() -> None:
+    assert (bridge.INPUTS, bridge.READ) == (protocol.INPUTS, protocol.READ)
+    assert protocol.VARIABLE_ERROR in bridge.failure(ValueError("x"))

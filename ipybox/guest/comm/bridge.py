@@ -36,6 +36,9 @@ from typing import Any, Callable, Sequence  # noqa: UP035 - as `bridge` also run
 #: Bytes in one message: servers accept 10 MiB from a client.
 PART_BYTES = 1 << 20
 
+#: Fields of an `execute_request` that `ipybox.guest.protocol` has, which is sent later, and of its reply.
+INPUTS, READ = "ipybox_inputs", "ipybox_read"
+
 #: Seconds after which a call that was not acknowledged is repeated, and fails.
 RESEND, GIVE_UP = 2.0, 60.0
 
@@ -86,10 +89,11 @@ class Bridge:
         kernel: The kernel of ipykernel.
         comm_id: The id of the comm, which the application knows.
         inherited: The handler of other messages of this type, if there is one.
+        execute: The kernel's handler of cells.
         directory: The directory for files, if there is one.
     """
 
-    def __init__(self, kernel: Any, comm_id: str, inherited: Any, directory: str):
+    def __init__(self, kernel: Any, comm_id: str, inherited: Any, execute: Any, directory: str):
         self.kernel = kernel
         self.comm_id = comm_id
         self.process = os.getpid()
@@ -97,6 +101,7 @@ class Bridge:
         self.archive: dict[int, bytes] = {}
         self.directory = directory
         self.inherited = inherited
+        self.execute = execute
         self.handlers: dict[str, Callable[[Any, Any], dict[str, Any] | None]] = {
             "ack": self.on_ack,
             "reply": self.on_reply,
@@ -241,6 +246,48 @@ class Bridge:
                     os.remove(path)
         invalidate_caches()
 
+    # Variables of the application, on the thread of cells.
+
+    def take_execution(self, stream: Any, ident: Any, message: Any) -> Any:
+        """Handles a cell, which may have variables, or a request to read one."""
+        content = message["content"]
+        if READ not in content and INPUTS not in content:
+            return self.execute(stream, ident, message)
+        try:
+            if READ in content:
+                reply, buffers = self.read(content[READ], message)
+                self.kernel.session.send(stream, "execute_reply", reply, message, ident=ident, buffers=buffers)
+                return None
+            inputs = content.pop(INPUTS)
+            self.set_variables(inputs["variables"], message["buffers"])
+        except BaseException as error:  # whatever it is, and also an interrupt: the application waits for a reply
+            self.kernel.session.send(stream, "execute_reply", failure(error), message, ident=ident)
+            return None
+        return self.execute_with(inputs["environment"], stream, ident, message)
+
+    def read(self, name: str, message: Any) -> Any:
+        """Returns the reply with a variable, and its data."""
+        from ipybox.guest.variables import read_reply
+
+        # From here on, an interrupt has an effect.
+        getattr(self.kernel, "_publish_execute_input")("", message, self.kernel.execution_count)  # noqa: B009
+        return read_reply(self.kernel.shell, name)
+
+    def set_variables(self, entries: Any, buffers: Any) -> None:
+        """Sets variables of the user, all or none."""
+        from ipybox.guest.variables import set_variables
+
+        set_variables(self.kernel.shell, entries, buffers)
+
+    async def execute_with(self, env: Any, stream: Any, ident: Any, message: Any) -> None:
+        """Executes a cell with environment variables."""
+        from ipybox.guest.variables import environment
+
+        with environment(env):
+            handled = self.execute(stream, ident, message)
+            if hasattr(handled, "__await__"):
+                await handled
+
     def end(self) -> None:
         """Fails all calls, as another application has taken over the kernel."""
         for call in list(self.calls.values()):
@@ -249,6 +296,13 @@ class Bridge:
 
 #: The bridge of this kernel, which `install` makes.
 bridge: Bridge
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """Returns the reply that a variable could not be set or read."""
+    text = str(error) if type(error).__name__ == "VariableError" else f"{type(error).__name__}: {error}"
+    reply = {"status": "error", "ename": "VariableError", "evalue": text, "traceback": []}
+    return dict(reply, ipybox_variable_error=text)
 
 
 def remove(directory: str, process: int) -> None:
@@ -261,9 +315,11 @@ def install(kernel: Any, comm_id: str) -> None:
     """Makes a new bridge in place of that of another application, if there is one."""
     global bridge
     inherited, directory = kernel.control_handlers.get("comm_msg"), ""
+    execute = kernel.shell_handlers["execute_request"]
     previous: Any = getattr(inherited, "__self__", None)
     if hasattr(previous, "inherited"):
-        inherited, directory = previous.inherited, previous.directory
+        inherited, execute, directory = previous.inherited, previous.execute, previous.directory
         previous.end()
-    bridge = Bridge(kernel, comm_id, inherited, directory)
+    bridge = Bridge(kernel, comm_id, inherited, execute, directory)
     kernel.control_handlers["comm_msg"] = bridge.take
+    kernel.shell_handlers["execute_request"] = bridge.take_execution
