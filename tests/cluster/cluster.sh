@@ -85,8 +85,8 @@ KillWait=5
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 InactiveLimit=0
-NodeName=node1 NodeAddr=10.77.0.11 CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000
-NodeName=node2 NodeAddr=10.77.0.12 CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000
+NodeName=node1 NodeAddr=10.77.0.11 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=8000
+NodeName=node2 NodeAddr=10.77.0.12 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=8000
 PartitionName=main Nodes=ALL Default=YES State=UP
 C
 }
