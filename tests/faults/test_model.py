@@ -242,7 +242,8 @@ class Run:
             for _ in range(2):
                 await self._bounded(self._clean_cell(executor, model), "a cell")
         async with asyncio.timeout(WAIT):
-            while (found := await asyncio.to_thread(processes, KERNEL)) and len(found) != len(self._executors):
+            kernels = range(len(self._executors), len(self._executors) + 2)  # perhaps with the spare one
+            while (found := await asyncio.to_thread(processes, KERNEL)) and len(found) not in kernels:
                 pass
 
     async def _clean_cell(self, executor: CodeExecutor, model: ExecutorModel) -> None:

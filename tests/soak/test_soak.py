@@ -30,6 +30,9 @@ SEED = int(os.environ.get("SOAK_SEED", "1"))
 #: Seconds between samples, in each of which something is killed.
 ROUND = 4.0
 
+#: The gateways, which each may keep a spare kernel.
+GATEWAYS = 2
+
 #: Seconds in which each operation must end.
 BOUND = 90.0
 
@@ -221,11 +224,12 @@ class Soak:
         await kill(what, 1)
 
     async def _settle(self) -> None:
-        """Waits until all sessions have a kernel and an MCP server, and there are no other ones."""
+        """Waits until all sessions have a kernel and an MCP server, and there are no other ones but spare kernels."""
         await asyncio.gather(*(worker.settle() for worker in self._workers))
-        for program in (KERNEL, MCP_SERVER):
+        for program, spare in (KERNEL, GATEWAYS), (MCP_SERVER, 0):
+            expected = range(len(self._workers), len(self._workers) + spare + 1)
             end = time.monotonic() + WAIT
-            while (found := len(await asyncio.to_thread(processes, program))) != len(self._workers):
+            while (found := len(await asyncio.to_thread(processes, program))) not in expected:
                 if time.monotonic() > end:
                     self._wrong.append(f"there are {found} of {program}")
                     break
