@@ -1,5 +1,6 @@
 """MCP sessions whose kernels are jobs of Slurm, over both transports; and packages for them."""
 
+import asyncio
 import json
 import os
 import re
@@ -59,6 +60,17 @@ async def test_session_of_an_agent_over_http(tmp_path: Path, configured: dict[st
             assert await run(client, "x = 1; x + 1") == "2"
         async with http_client_of(server) as client:
             assert await run(client, "x") == "1", "kernels stay for the next client"
+    await queue_is_empty()
+
+
+async def test_sixteen_sessions_are_jobs_on_both_nodes(tmp_path: Path, configured: dict[str, str]):
+    names = ["default", *(f"session-{number}" for number in range(1, 16))]
+    options = ("--engine=slurm", "--max-sessions=16")
+    async with client_of(tmp_path / "workspace", *options, name="test", protocol="auto", **configured) as client:
+        nodes = await asyncio.gather(*(output(client, WHERE, session=name, timeout=300) for name in names))
+        jobs = await asyncio.to_thread(on_head, "squeue", "--noheader", "--format=%N")
+        assert sorted(nodes) == sorted(jobs.split())
+        assert set(nodes) == NODES
     await queue_is_empty()
 
 

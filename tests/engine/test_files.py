@@ -202,3 +202,17 @@ async def test_full_disk_of_the_node_is_named_and_cells_run(tmp_path: Path, comm
         (tmp_path / "other").write_bytes(bytes(12 << 20))
         with pytest.raises(OSError, match=r"not on the node: .* toolfiles/other .No space left on device"):
             await executor.upload_file(tmp_path / "other", "toolfiles/other")
+
+
+@pytest.mark.parametrize("mode", [Mode.PLAIN], indirect=True)
+async def test_files_pass_from_the_node_of_one_session_to_that_of_another(
+    tmp_path: Path, command: list[str], mode: Mode
+):
+    async with (
+        CodeExecutor(working_dir=tmp_path, engine=hiding(tmp_path, command)) as first,
+        first.sibling() as second,
+    ):
+        for n, (writer, reader) in enumerate([(first, second), (second, first)]):
+            save = f"import os; os.makedirs('gentools', exist_ok=True); open('gentools/saved.py', 'w').write('{n}')"
+            await writer.execute(save)
+            assert (await reader.execute("open('gentools/saved.py').read()")).text == repr(str(n))
