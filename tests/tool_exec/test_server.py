@@ -396,6 +396,7 @@ async def test_no_request_for_an_unsealed_call_reaches_the_application():
 
 async def test_a_guest_gets_no_more_connections_than_it_may_have(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server_module, "MAX_KERNEL_CONNECTIONS", 2)
+    monkeypatch.setattr(server_module, "CONNECTIONS_PER_KERNEL", 1)
     async with ToolServer(port=None) as server:
         sessions = [guest_face(server).session() for _ in range(3)]
         for session in sessions[:2]:
