@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients cluster jupyter servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics docs docs-site docs-look recording clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients cluster jupyter servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics scaling docs docs-site docs-look recording clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -139,6 +139,11 @@ bench-cluster: $(VENV)/dev.stamp .npm/dev.stamp
 economics: $(VENV)/dev.stamp .npm/dev.stamp .venv-tokens/stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks.economics measure .venv-tokens/bin/python $(ARGS)
 	$(BIN)/python -m benchmarks.economics write
+
+# How far one host goes: with MEASURE=1 it measures this machine first, for half a minute. It writes docs/scaling.md.
+scaling: $(VENV)/dev.stamp .npm/dev.stamp
+	$(if $(MEASURE),PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks.scaling measure)
+	$(BIN)/python -m benchmarks.scaling write $(ARGS)
 
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
