@@ -21,7 +21,7 @@ class Line:
 
     name: str
     color: str
-    points: list[tuple[float, float]]
+    points: Sequence[tuple[float, float]]
 
 
 def plot(title: str, over: str, lines: Sequence[Line]) -> str:

@@ -68,11 +68,11 @@ def simulate(
     """
     environment = simpy.Environment()
     chance = random.Random(seed)
-    processors = simpy.Resource(environment, cores)
-    application = simpy.Resource(environment)
+    new: Any = simpy.Resource  # its annotations are partial
+    processors, application = new(environment, cores), new(environment)
     outcome = Outcome(seconds)
 
-    def work(process: simpy.Resource, mean: float, host: bool = True) -> Generator[Any, Any, None]:
+    def work(process: Any, mean: float, host: bool = True) -> Generator[Any, Any, None]:
         with process.request() as turn:
             yield turn
             if not host:
@@ -82,7 +82,7 @@ def simulate(
                 yield core
                 yield environment.timeout(chance.expovariate(1 / mean) if mean else 0)
 
-    def thread(kernel: simpy.Resource, server: simpy.Resource) -> Generator[Any, Any, None]:
+    def thread(kernel: Any, server: Any) -> Generator[Any, Any, None]:
         while True:
             if load.pause:
                 yield environment.timeout(chance.expovariate(1 / load.pause))
@@ -96,7 +96,7 @@ def simulate(
                 outcome.times.append(environment.now - began)
 
     for _ in range(load.sessions):
-        kernel, server = simpy.Resource(environment), simpy.Resource(environment)
+        kernel, server = new(environment), new(environment)
         for _ in range(load.threads):
             environment.process(thread(kernel, server))
     environment.run(until=seconds * 1.1)

@@ -37,7 +37,7 @@ async def test_lines_of_the_readme_and_of_docs_run_on_nodes(tmp_path: Path):
     file = tmp_path / ".config" / "ipybox" / "engines.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(engines.replace("/shared", str(tmp_path)))
-    python = re.search(r"\S+/venv/bin/python", script)
+    python = re.search(r"[^\s\"]+/venv/bin/python", script)
     assert python is not None
     assert run([*HEAD, python[0], "by_name.py"], project, env).strip() in NODES
     await queue_is_empty()

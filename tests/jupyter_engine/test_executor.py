@@ -3,8 +3,9 @@
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
-import pyarrow
+import pyarrow  # pyright: ignore[reportMissingTypeStubs] - it has none
 import pytest
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, CodeExecutor
@@ -222,7 +223,8 @@ async def test_variables_and_environment_are_exchanged_with_the_kernel(executor:
 
 
 async def test_tables_are_exchanged_with_the_kernel(executor: CodeExecutor) -> None:
-    table = pyarrow.table({"a": [1, 2], "b": ["x", None]})
+    arrow: Any = pyarrow
+    table = arrow.table({"a": [1, 2], "b": ["x", None]})
     code = "total = a_table.column('a').to_pylist(); import pyarrow; again = a_table.append_column('c', [[3, 4]])"
     await executor.execute(code, variables={"a_table": table})
 

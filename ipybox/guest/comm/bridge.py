@@ -301,7 +301,7 @@ bridge: Bridge
 def failure(error: BaseException) -> dict[str, Any]:
     """Returns the reply that a variable could not be set or read."""
     text = str(error) if type(error).__name__ == "VariableError" else f"{type(error).__name__}: {error}"
-    reply = {"status": "error", "ename": "VariableError", "evalue": text, "traceback": []}
+    reply: dict[str, Any] = {"status": "error", "ename": "VariableError", "evalue": text, "traceback": []}
     return dict(reply, ipybox_variable_error=text)
 
 
