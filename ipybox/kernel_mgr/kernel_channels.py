@@ -61,6 +61,10 @@ class KernelChannels:
         self._connected = asyncio.Event()
         #: Whether the kernel has ended, so that another connection would not help.
         self._kernel_ended = False
+        #: Whether a lost connection is opened again.
+        self._reopens = False
+        #: Whether a message could not be sent, over a connection that is not opened again.
+        self._broken = False
         #: How often the connection was lost and opened again: messages may be missing.
         self.gaps = 0
         #: Called with each message of a comm, before its listener.
@@ -74,7 +78,7 @@ class KernelChannels:
     @property
     def alive(self) -> bool:
         """Whether the channels are not known to be closed."""
-        return self._reader is not None and not self._reader.done()
+        return self._reader is not None and not self._reader.done() and not self._broken
 
     def open(
         self, websocket: aiohttp.ClientWebSocketResponse, jupyter_session: str, reopen: Reopen | None = None
@@ -90,6 +94,8 @@ class KernelChannels:
         self._jupyter_session = jupyter_session
         self._mark = 0
         self._kernel_ended = False
+        self._broken = False
+        self._reopens = reopen is not None
         self._connected.set()
         self._reader = asyncio.create_task(self._read(websocket, reopen))
 
@@ -157,6 +163,7 @@ class KernelChannels:
         try:
             await self._websocket.send_bytes(data)
         except (aiohttp.ClientError, OSError) as exc:
+            self._broken = not self._reopens  # the reader learns it in a later turn of the event loop
             raise KernelDiedError(self.death) from exc
 
     def pending(self) -> tuple[str, ...]:
