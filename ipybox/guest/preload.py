@@ -15,6 +15,10 @@ from pathlib import Path
 from ipybox.guest.packages import import_from
 from ipybox.guest.protocol import FAILS, OPENS_DESCRIPTORS, STARTS_THREADS
 
+#: Keeps an allocator of pyarrow, which pandas imports if it is installed, from starting a thread.
+#: https://jemalloc.net/jemalloc.3.html#background_thread
+WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
 #: Seconds that threads may take to end at a fork, as those of OpenBLAS do.
 THREADS_END = 0.2
 
@@ -34,6 +38,8 @@ def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) ->
     """
     path = sys.path[:]
     import_from(packages)
+    added = {name: value for name, value in WITHOUT_THREADS.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         for module in modules:
             before = set(os.listdir("/proc/self/fd"))
@@ -49,6 +55,8 @@ def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) ->
                 problems[module] = STARTS_THREADS
                 return False
     finally:
+        for name in added:
+            del os.environ[name]
         sys.path[:] = path
         sys.path_importer_cache.pop(str(packages), None)
     gc.collect()

@@ -8,7 +8,6 @@ import pytest
 
 from ipybox import CodeExecutor
 from ipybox.guest.packages import packages_dir
-from ipybox.kernel_mgr.preloading import preload_notices
 from tests.conftest import Mode
 from tests.guest.spares import until_spare
 
@@ -52,14 +51,6 @@ async def test_kernels_have_modules_that_a_fork_does_not_break(tmp_path: Path, m
             assert (await kernel.execute("1")).notices == []
 
 
-def test_only_known_words_of_the_gateway_become_a_notice():
-    said: dict[str, Any] = {"pandas": "threads", "numpy": "**free text**", "absent": "fails", "sympy": ["fails"]}
-    kernel = {"id": "x", "ipybox_not_preloaded": said}
-    assert preload_notices(["pandas", "numpy", "sympy"], kernel) == [NOTICES[0].replace("threads is", "pandas is")]
-    for other in ({}, {"ipybox_not_preloaded": "pandas"}, {"ipybox_not_preloaded": None}):
-        assert preload_notices(["pandas"], other) == []
-
-
 async def test_kernels_draw_other_numbers_from_a_preloaded_numpy(tmp_path: Path, mode: Mode):
     draw = "import sys; print('numpy.random' in sys.modules); import numpy.random; print(numpy.random.random(4))"
     async with (
@@ -72,6 +63,17 @@ async def test_kernels_draw_other_numbers_from_a_preloaded_numpy(tmp_path: Path,
         drawn.append((await executor.execute(draw)).text)
     assert len(set(drawn)) == 3
     assert all(each is not None and each.startswith("True\n") for each in drawn), drawn
+
+
+async def test_pandas_is_preloaded_with_pyarrow(tmp_path: Path, mode: Mode):
+    code = """
+import sys; print('pandas' in sys.modules, 'pyarrow' in sys.modules)
+import os, pandas, pyarrow
+print(pyarrow.Table.from_pandas(pandas.DataFrame({"a": [1, 2]})).num_rows, "JE_ARROW_MALLOC_CONF" in os.environ)
+"""
+    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, preload=["pandas"]) as executor:
+        result = await executor.execute(code)
+    assert (result.text, result.notices) == ("True True\n2 False", [])
 
 
 async def test_an_installed_package_is_preloaded_again(tmp_path: Path, mode: Mode):
