@@ -203,14 +203,23 @@ def _open_files() -> dict[str, str]:
 
 
 def _spare_kernels(pids: set[int], before: set[int]) -> set[int]:
-    """Returns a kernel for each gateway of other tests, too, which makes a spare one whenever it is idle."""
+    """Returns the spare kernel of each gateway of other tests, which makes one whenever it is idle.
+
+    While it is forked, it is below the template, or has its command line.
+    """
     found: dict[int, int] = {}
+    forking: set[int] = set()
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
-            if process.ppid() in before and "ipybox.guest.kernel" in process.cmdline():
+            if not before & {parent.pid for parent in process.parents()}:
+                continue
+            command = process.cmdline()
+            if "ipybox.guest.template" in command:
+                forking.add(pid)
+            elif "ipybox.guest.kernel" in command:
                 found[process.ppid()] = pid
-    return {*found.values()}
+    return forking | {*found.values()}
 
 
 def _still_alive(pids: set[int]) -> dict[int, str]:
