@@ -37,6 +37,16 @@ async def until_printed(expected: str, *command: str) -> None:
     raise AssertionError(f"{command[0]} still says {said!r}")
 
 
+async def until_saved(job_name: str) -> None:
+    """Returns when the controller has written a job to its state, which it does every few seconds."""
+    state = DIRECTORY / "state" / "job_state"
+    for _ in range(int(SCHEDULER_WAIT / POLL_INTERVAL)):
+        if state.exists() and job_name.encode() in state.read_bytes():
+            return
+        await asyncio.sleep(POLL_INTERVAL)
+    raise AssertionError(f"{job_name} is not in the saved state of the controller")
+
+
 async def queue_is_empty() -> None:
     """Returns when no job is left."""
     await until_printed("", "squeue", "--noheader", "--format=%i %T %N")

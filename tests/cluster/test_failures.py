@@ -22,6 +22,7 @@ from tests.cluster.machines import (
     srun,
     start,
     until_printed,
+    until_saved,
 )
 from tests.code_exec.cells import SLEEPS, begun
 from tests.servers import until_dead
@@ -108,6 +109,8 @@ async def test_killed_node_is_lost_and_the_next_cell_runs_on_another(tmp_path: P
 async def test_sessions_outlive_the_controller(tmp_path: Path):
     async with CodeExecutor(working_dir=tmp_path, engine=srun()) as executor:
         await executor.execute("kept = 1")
+        job, name = (await asyncio.to_thread(on_head, "squeue", "--noheader", "--format=%i %j")).split()
+        await until_saved(name)
         controller = int((DIRECTORY / "slurmctld.pid").read_text())
         os.kill(controller, signal.SIGKILL)
         assert not await until_dead({controller}, WAIT)
@@ -118,7 +121,9 @@ async def test_sessions_outlive_the_controller(tmp_path: Path):
         finally:
             await start("head")
         assert (await executor.execute("kept")).text == "1"
-        await until_printed("RUNNING", "squeue", "--noheader", "--format=%T")
+        await until_printed("RUNNING", "squeue", "--noheader", "--format=%T", f"--jobs={job}")
+    # The controller has read its last saved state, in which jobs of earlier tests may still run.
+    await asyncio.to_thread(on_head, "scancel", "--state=RUNNING", "--user=root")
     await queue_is_empty()
     await nodes_are_idle()
 
