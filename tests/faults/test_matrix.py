@@ -34,10 +34,10 @@ KERNEL_KILLED = {
     "cell": DIED,
     "tool_call": DIED,
     "approval": DIED,
-    "reset": NOT_STARTED,
+    "reset": DONE,  # it makes another kernel
     "stopping": DONE,
 }
-GATEWAY_KILLED = KERNEL_KILLED | {"starting": DONE, "reset": DONE}
+GATEWAY_KILLED = KERNEL_KILLED | {"starting": DONE}
 
 #: Seconds for which a process is stopped: whoever gives up too soon has done so by then.
 PAUSE = 0.3
@@ -78,6 +78,8 @@ async def test_a_kernel_that_is_killed_costs_its_own_state_only(family: Family, 
 
     if moment in ("starting", "stopping"):
         await keeps_its_state(family.executor)
+    elif moment == "reset":
+        assert (await family.executor.execute("'kept' in globals()", timeout=WAIT)).text == "False"
     else:
         await tells_of_lost_state(family.executor, result)
     await keeps_its_state(family.sibling)
