@@ -1,4 +1,4 @@
-"""Who starts, replaces and ends a kernel gateway.
+"""The owner of a kernel gateway, which starts, replaces and ends it.
 
 A gateway on this machine, or of a Jupyter server, has the kernels of all executors of a `SharedRuntime`. The first
 executor starts it, the last one stops it. The first executor to notice that it died or stopped answering replaces it;
