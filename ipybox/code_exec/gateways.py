@@ -62,19 +62,19 @@ def _engine_gateway(
     config: ExecutorConfig, engine: "Engine", first: ToolCaller, on_tool_connection: AcceptedSocket
 ) -> "EngineGateway":
     from ipybox.engine.gateway import EngineGateway
-    from ipybox.engine.node_config import NodeConfig
+    from ipybox.node.protocol import Start
 
-    node = NodeConfig(
-        workspace=config.workspace,
+    start = Start(
+        workspace=str(config.workspace),
         env=_kernels_env(config, first),
         sandbox=config.settings,
         limits=config.limits,
         default_memory=config.sandbox and config.memory_limit is None,
         log_level=config.log_level,
-        preload=config.preload,
+        preload=list(config.preload),
         spare_kernel=config.spare_kernel,
     )
-    return EngineGateway(engine, node, config.queue_timeout, on_tool_connection, first.recorder.job)
+    return EngineGateway(engine, start, config.queue_timeout, on_tool_connection, first.recorder.job)
 
 
 def _jupyter_gateway(

@@ -13,11 +13,11 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.engine.job import JobAction, JobEvent
 from ipybox.engine.link import NodeLink
-from ipybox.engine.node_config import NodeConfig
 from ipybox.engine.node_wait import NodeWait, stderr_of
 from ipybox.engine.process import EngineProcess
 from ipybox.engine.queue import with_limits
@@ -25,7 +25,7 @@ from ipybox.engine.settings import Engine
 from ipybox.errors import GatewayError, SandboxError
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.node.platform import platform_name
-from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready
+from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.printable import printable
@@ -61,7 +61,7 @@ class EngineGateway:
 
     Args:
         engine: The engine.
-        config: What the node starts.
+        start: What the node starts, without a proof.
         queue_timeout: Seconds in which the command must provide a node.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
         on_job: Called with each event of the job.
@@ -72,14 +72,15 @@ class EngineGateway:
     def __init__(
         self,
         engine: Engine,
-        config: NodeConfig,
+        start: Start,
         queue_timeout: float,
         on_tool_connection: AcceptedSocket,
         on_job: Callable[[JobEvent], object] = lambda _: None,
     ):
         self._engine = engine
         self._on_job = on_job
-        self._config = config
+        self._wanted = start
+        self._workspace = Path(start.workspace)
         self._on_tool_connection = on_tool_connection
         self._wait = NodeWait(engine.name, queue_timeout, lambda state: self._report("queued", reason=state))
         #: The name of the node.
@@ -186,7 +187,7 @@ class EngineGateway:
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
         """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
         link = self._link
-        if link is None or not (self._config.limits.any or self._config.default_memory):
+        if link is None or not (self._wanted.limits.any or self._wanted.default_memory):
             yield
             return
         self._kernels.add(kernel_id)
@@ -208,8 +209,8 @@ class EngineGateway:
         from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
 
         tail = text[-INSPECTED - 1 :]
-        of_limit = (self._config.limits.memory is not None or self._config.default_memory) and "MemoryError" in text
-        if of_limit or (self._config.sandbox is not None and may_report(tail)):
+        of_limit = (self._wanted.limits.memory is not None or self._wanted.default_memory) and "MemoryError" in text
+        if of_limit or (self._wanted.sandbox is not None and may_report(tail)):
             lines += await self._link.explain(f"{tail}\nMemoryError" if of_limit else tail, error_lines(tool_texts))
         return lines
 
@@ -231,16 +232,16 @@ class EngineGateway:
         return None if self.files is None or not self.running else await self.files.read(path)
 
     async def _start(self) -> None:
-        places = WritablePlaces(self._config.workspace, self._config.sandbox)
+        places = WritablePlaces(self._workspace, self._wanted.sandbox)
         guard_imports(places)  # code on the node writes the workspace, too
-        command = with_limits(self._engine.command, self._config.limits)
+        command = with_limits(self._engine.command, self._wanted.limits)
         self._process = EngineProcess(command, self._engine.env, host_path(places))
         self._link = NodeLink(self._take, self._on_tool_connection)
         await self._link.open(*await self._process.spawn())
         await self._wait.greeted(self._process, self._link)
         with self._proof() as proof:
             self._link.start()
-            self._link.post(self._config.start_message(proof))
+            self._link.post(self._wanted.model_copy(update={"proof": proof}))
             answer = await self._answered(self._process, self._link)
         if isinstance(answer, Failed):
             raise (SandboxError if answer.kind == "sandbox" else GatewayError)(answer.reason)
@@ -258,10 +259,10 @@ class EngineGateway:
         if here != there:
             other = f"it has {there}, and they are for {here}: install them there, in the environment of ipybox"
         self.files = FileSync(
-            self._config.workspace,
+            self._workspace,
             link.open_files,
             link.fail,
-            settings=self._config.sandbox,
+            settings=self._wanted.sandbox,
             other_platform=other,
         )
         self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self.files.send()]
@@ -285,7 +286,7 @@ class EngineGateway:
     @contextlib.contextmanager
     def _proof(self) -> Generator[str]:
         """Puts an empty file in the ipybox directory of the workspace, by which the node recognizes a shared one."""
-        workspace, name = self._config.workspace, f"engine-{secrets.token_hex(8)}"
+        workspace, name = self._workspace, f"engine-{secrets.token_hex(8)}"
         make_ipybox_dir(workspace)
         with open_directory(workspace / STATE_DIR, untrusted_root=workspace) as directory:
             directory.write_new(name, b"")

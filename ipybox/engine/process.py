@@ -137,6 +137,7 @@ class EngineProcess:
         await self._tasks.cancel()
         if self._stderr_transport is not None:
             self._stderr_transport.close()
+            await asyncio.sleep(0)  # it closes its descriptor in the next turn of the loop
 
     async def _read_from(self, read_end: int) -> None:
         reader = asyncio.StreamReader()

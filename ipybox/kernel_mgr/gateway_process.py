@@ -122,6 +122,7 @@ class GatewayProcess:
         await self._tasks.cancel()
         if self._stderr_transport is not None:
             self._stderr_transport.close()
+            await asyncio.sleep(0)  # it closes its descriptor in the next turn of the loop
         self.launch.scratch.remove()
 
     async def _last_words(self) -> str:

@@ -1,5 +1,6 @@
 """An installed plugin without Claude Code, and a client that speaks MCP with what `.mcp.json` starts."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -75,6 +76,12 @@ class Plugin:
     @property
     def versions(self) -> set[Path]:
         return {version for environment in self.environments for version in (environment / "versions").iterdir()}
+
+    def until_built(self) -> None:
+        """Waits until the process has ended that has built the environment: it goes on after the server has started."""
+        (path,) = (self.data / "environments").glob("*.lock")
+        with path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
 
     @property
     def log(self) -> str:

@@ -231,6 +231,7 @@ def test_versions_with_the_same_requirements_share_an_environment_and_old_ones_g
     ready.change("2")
     with served(ready) as other:
         other.execute("1")
+    ready.until_built()
     assert old not in ready.versions
     assert recent < ready.versions
     assert len(ready.environments) == 1
