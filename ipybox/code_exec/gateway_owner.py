@@ -147,7 +147,13 @@ class GatewayOwner:
             return gateway.kernel(caller.token, adopt=first and caller is self._first)
         # The gateway has the variables of its first kernel.
         env = None if caller is self._first else {TOKEN_VARIABLE: caller.token}
-        return RemoteKernel(gateway.endpoint, env, heartbeat=None, init_timeout=self._config.kernel_init_timeout)
+        return RemoteKernel(
+            gateway.endpoint,
+            env,
+            heartbeat=None,
+            init_timeout=self._config.kernel_init_timeout,
+            relayed=self._config.known_engine is not None,
+        )
 
     def _new_gateway(self) -> Gateway:
         return new_gateway(self._config, self._first, self._on_tool_connection)

@@ -6,7 +6,6 @@ One task reads the WebSocket and passes each message to the listener of the requ
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ import aiohttp
 from ipybox.errors import KernelDiedError
 from ipybox.guest.protocol import MARK
 from ipybox.kernel_mgr import messages, timeouts
+from ipybox.kernel_mgr.acknowledgment import Acknowledgment
 from ipybox.support.deadline import Deadline
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
@@ -24,9 +24,6 @@ logger = logging.getLogger(__name__)
 
 #: Maximum bytes of a message from a kernel, such as the output of one `print`.
 MAX_MESSAGE_BYTES = 256 << 20
-
-#: The option of sockets for immediate acknowledgments, which only Linux has.
-QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 #: Returns another WebSocket with the same kernel after the connection was lost; None if that fails.
 Reopen = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse | None]]
@@ -49,9 +46,14 @@ class MessageListener(Protocol):
 
 
 class KernelChannels:
-    """Sends requests to a kernel and sorts its messages; `open` and `close` may alternate."""
+    """Sends requests to a kernel and sorts its messages; `open` and `close` may alternate.
 
-    def __init__(self) -> None:
+    Args:
+        relayed: Whether programs between this process and the gateway hold up small messages (`Acknowledgment`).
+    """
+
+    def __init__(self, *, relayed: bool = False) -> None:
+        self._relayed = relayed
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._jupyter_session = ""
         self._listeners: dict[str, MessageListener] = {}
@@ -209,8 +211,9 @@ class KernelChannels:
         """Passes messages to their listeners, until the kernel or the connection ends."""
         try:
             while True:
-                while self._take(await websocket.receive()):
-                    _acknowledge(websocket)
+                async with self._acknowledgment(websocket) as acknowledgment:
+                    while self._take(await websocket.receive()):
+                        acknowledgment.note()
                 if reopen is None or self._kernel_ended:
                     return
                 self._connected.clear()
@@ -227,6 +230,9 @@ class KernelChannels:
             self._connected.set()
             for listener in tuple(self._listeners.values()):
                 listener.lose()
+
+    def _acknowledgment(self, websocket: aiohttp.ClientWebSocketResponse) -> Acknowledgment:
+        return Acknowledgment(websocket, relayed=self._relayed, expecting=lambda: bool(self._listeners))
 
     def _take(self, frame: aiohttp.WSMessage) -> bool:
         """Passes a message to its listener; returns whether more can arrive."""
@@ -267,14 +273,3 @@ class KernelChannels:
         if isinstance(number, int):
             self._mark = number
             self._marked.set()
-
-
-def _acknowledge(websocket: aiohttp.ClientWebSocketResponse) -> None:
-    """Has the system acknowledge what has arrived over TCP immediately; the setting does not last.
-
-    Jupyter's servers leave Nagle's algorithm on: they would wait for a delayed acknowledgment, 40 ms for each answer.
-    """
-    sock = websocket.get_extra_info("socket")
-    if QUICK_ACK is not None and sock is not None and sock.family != socket.AF_UNIX:
-        with suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)

@@ -8,7 +8,7 @@ which the application determines, bounds it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from h2.config import H2Configuration
@@ -197,8 +197,8 @@ class Connection:
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:
-        # What one turn of the loop sends goes out in one write, which Nagle's algorithm does not delay
-        # (`_acknowledge_soon`).
+        # What one turn of the loop sends goes out in one write: srun leaves Nagle's algorithm on, with which a
+        # second small write waits 40 ms for the acknowledgment of the first one.
         if not self._flush_scheduled:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -224,19 +224,7 @@ class Connection:
             return
         for event in events:
             self._handle(event)
-        self._acknowledge_soon(events)
         self._schedule_flush()
-
-    def _acknowledge_soon(self, events: Iterable[Event]) -> None:
-        """Makes the node's next small write go out without a wait, if what it has sent was small.
-
-        srun and slurmstepd leave Nagle's algorithm on: what follows a small write waits until that is acknowledged,
-        which the system does after 40 ms, or with the next data the other way. The ping is such data, and its answer
-        does the same for what the application sends next.
-        """
-        received = sum(event.flow_controlled_length or 0 for event in events if isinstance(event, DataReceived))
-        if self._h2.config.client_side and 0 < received < FRAME:
-            self.ping()
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, RequestReceived):

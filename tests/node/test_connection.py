@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import Event, PingReceived
 from h2.settings import SettingCodes
 
 from ipybox.node.connection import WINDOW, Connection
@@ -90,8 +89,8 @@ async def test_end_of_the_connection_ends_its_streams(ends: Ends):
     assert await theirs.receive() == b""
 
 
-async def client_of_a_bare_server() -> tuple[Connection, H2Connection, int, int]:
-    """Returns a client that has opened stream 1, a server that has answered, and where the latter reads and writes."""
+async def hostile(action: str) -> Connection:
+    """Returns a client whose server did something that it may not do."""
     (read_here, write_there), (read_there, write_here) = os.pipe(), os.pipe()
     client = Connection(client=True)
     await client.open(read_here, write_here)
@@ -103,25 +102,6 @@ async def client_of_a_bare_server() -> tuple[Connection, H2Connection, int, int]
     while not server.open_inbound_streams:
         server.receive_data(await asyncio.to_thread(os.read, read_there, 65536))
     server.send_headers(1, [(":status", "200")])
-    return client, server, read_there, write_there
-
-
-async def test_small_data_makes_the_application_send_something_which_acknowledges_it():
-    client, server, read_there, write_there = await client_of_a_bare_server()
-    server.send_data(1, b"x")
-    os.write(write_there, server.data_to_send())
-    events: list[Event] = []
-    async with asyncio.timeout(WAIT):
-        while not any(isinstance(event, PingReceived) for event in events):
-            events += server.receive_data(await asyncio.to_thread(os.read, read_there, 65536))
-    client.close()
-    for fd in (read_there, write_there):
-        os.close(fd)
-
-
-async def hostile(action: str) -> Connection:
-    """Returns a client whose server did something that it may not do."""
-    client, server, read_there, write_there = await client_of_a_bare_server()
     match action:
         case "window":
             server.remote_settings.acknowledge()
