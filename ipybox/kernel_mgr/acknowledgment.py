@@ -18,8 +18,8 @@ from ipybox.support.tasks import TaskSet
 #: The option of sockets for immediate acknowledgments, which only Linux has.
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
-#: Seconds after a message until something is sent the other way. The last message of a cell needs no acknowledgment, and
-#: one would hold up the next request in turn.
+#: Seconds after a message until something is sent the other way. The last message of a cell needs no acknowledgment: it
+#: would hold up the next request in turn.
 PAUSE = 0.001
 
 
