@@ -26,8 +26,8 @@ PAUSE = 0.001
 class Acknowledgment:
     """Acknowledges the messages of one WebSocket, within a context.
 
-    Over TCP, the system is asked to. If other programs have the TCP connection, as `srun` has, a pong that nobody has
-    asked for is data that the acknowledgment travels with: https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
+    Over TCP, the system is asked to. If other programs have the TCP connection, as `srun` has, an unsolicited
+    pong is data that the acknowledgment travels with: https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
 
     Args:
         websocket: The WebSocket.
