@@ -164,7 +164,7 @@ class SessionRecorder:
                     }
                 if self._history is not None:
                     known = call.written.get("arguments")
-                    call.shown = await self._history.call_fields(server_name, tool_name, arguments, known, large=large)
+                    call.shown = self._history.call_fields(server_name, tool_name, arguments, known)
                 yield call
         except BaseException as exc:
             call.fail(type(exc).__name__, outcome="cancelled")

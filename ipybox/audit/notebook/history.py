@@ -1,11 +1,9 @@
 """Keeps the cells of one session in memory, within a limit, so that it can be exported as a notebook."""
 
-import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError, note_of
@@ -98,9 +96,7 @@ class SessionHistory:
         else:
             self._add(note)
 
-    async def call_fields(
-        self, server: str, tool: str, arguments: Mapping[str, Any], shown: object = None, *, large: bool
-    ) -> dict[str, Any]:
+    def call_fields(self, server: str, tool: str, arguments: Mapping[str, Any], shown: object = None) -> dict[str, Any]:
         """Returns what a notebook says about a tool call when it starts.
 
         Args:
@@ -108,11 +104,9 @@ class SessionHistory:
             tool: The name of the tool.
             arguments: The arguments of the call.
             shown: The arguments without secrets, if the audit log has them.
-            large: Whether processing the arguments takes long.
         """
-        if shown is None:
-            describe = partial(self._redactor().value, arguments, MAX_ARGUMENTS)
-            shown = await asyncio.to_thread(describe) if large else describe()
+        if shown is None:  # not all of large ones is read
+            shown = self._redactor().value(arguments, MAX_ARGUMENTS)
         return {"server_name": self._text(server), "tool_name": self._text(tool), "arguments": shown}
 
     def add_call(self, cell: ExecutedCell | None, call: "ToolCallRecord", ended: Mapping[str, Any]) -> None:

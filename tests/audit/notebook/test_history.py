@@ -57,12 +57,12 @@ def test_the_oldest_cells_are_dropped_if_their_code_is_too_long():
     assert rest[-1]["execution_count"] == 100
 
 
-async def test_the_calls_of_a_cell_are_bounded():
+def test_the_calls_of_a_cell_are_bounded():
     history = SessionHistory(100 * KB, Redactor)
     cell = history.begin("pass")
     for _ in range(MAX_CALLS + 2):
         call = ToolCallRecord("server", "tool", None)
-        call.shown = await history.call_fields("server", "tool", {"text": "x" * 10_000}, large=False)
+        call.shown = history.call_fields("server", "tool", {"text": "x" * 10_000})
         history.add_call(cell, call, {"outcome": "ok"})
     history.end(cell, None)
 
