@@ -153,6 +153,7 @@ async def look(names: list[str], screenshots: Path) -> int:
     pictures = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.svg") if "assets" not in path.parts)
     views = [(name, view) for name in names for view in VIEWS]
     views += [(name, view) for name in pictures for view in VIEWS if view.screen == "wide"]
+    base = urlsplit(load_config()["site_url"]).path
     problems = 0
 
     def report(place: str, wrong: list[str]) -> None:
@@ -161,7 +162,7 @@ async def look(names: list[str], screenshots: Path) -> int:
         for each in wrong:
             print(f"{place}: {each}", flush=True)
 
-    with server() as host:
+    with server(base) as host:
         async with chromium() as tab:
             watch = Watch(host)
             tab.events = watch.take
@@ -169,24 +170,35 @@ async def look(names: list[str], screenshots: Path) -> int:
                 await tab.call(f"{domain}.enable")
             for name, view in views:
                 file = screenshots / f"{name.replace('/', '-')}-{view.scheme}-{view.screen}.png"
-                wrong = await look_at(tab, watch, f"http://{host}/{name}", view, file)
+                wrong = await look_at(tab, watch, f"http://{host}{base}{name}", view, file)
                 report(f"{name} ({view})", wrong)
-            for address in (f"http://{host}/index.html", (SITE / "index.html").as_uri()):
+            for address in (f"http://{host}{base}index.html", (SITE / "index.html").as_uri()):
                 report(address, await search(tab, address))
     return problems
 
 
 @contextmanager
-def server() -> Generator[str]:
-    """Serves the site on a free port of this machine, and yields host and port."""
-    handler = functools.partial(_QuietHandler, directory=str(SITE))
+def server(base: str) -> Generator[str]:
+    """Serves the site on a free port of this machine, and yields host and port.
+
+    Args:
+        base: The path of the site, which the page about missing pages refers to.
+    """
+    handler = functools.partial(_Handler, base=base, directory=str(SITE))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{serving.server_port}"
         serving.shutdown()
 
 
-class _QuietHandler(http.server.SimpleHTTPRequestHandler):
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *args: Any, base: str, **kwargs: Any) -> None:
+        self._base = base
+        super().__init__(*args, **kwargs)
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(path.removeprefix(self._base))
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         pass
 

@@ -28,8 +28,9 @@ CONNECTION, LISTENER, READY = b"c", b"l", b"r"
 
 MIB = 1 << 20
 
-#: Seconds that a guest waits for an answer.
+#: Seconds that a guest waits for an answer, and for that of a server which the application may still have to start.
 PATIENCE = 3.0
+PATIENCE_WITH_SERVERS = 15.0
 
 PIDFD_GETFD = 438
 
@@ -44,10 +45,12 @@ def registered() -> dict[str, Any]:
     return json.loads(Path("registered.json").read_text())
 
 
-def request(method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+def request(
+    method: str, path: str, body: bytes = b"", *, patience: float = PATIENCE, **headers: str
+) -> tuple[int, bytes]:
     """Makes a request to the tool server's port as a tool call would; further headers replace those of one."""
     connection = http.client.HTTPConnection(
-        os.environ["TOOL_SERVER_HOST"], int(os.environ["TOOL_SERVER_PORT"]), timeout=PATIENCE
+        os.environ["TOOL_SERVER_HOST"], int(os.environ["TOOL_SERVER_PORT"]), timeout=patience
     )
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     given = {"Host": "localhost", "Authorization": f"token {os.environ['TOOL_SERVER_TOKEN']}"} | given
@@ -61,7 +64,10 @@ def call(
 ) -> str:
     """Calls a tool and returns what came of it."""
     message = {"server_name": name, "server_params": params, "seal": seal, "tool_name": tool}
-    _, body = request("POST", "/run", json.dumps({**message, "tool_args": args or {"text": "hello"}}).encode())
+    _, body = request(
+        *("POST", "/run", json.dumps({**message, "tool_args": args or {"text": "hello"}}).encode()),
+        patience=PATIENCE_WITH_SERVERS,
+    )
     return body.decode()
 
 
