@@ -153,7 +153,7 @@ async def look(names: list[str], screenshots: Path) -> int:
     pictures = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.svg") if "assets" not in path.parts)
     views = [(name, view) for name in names for view in VIEWS]
     views += [(name, view) for name in pictures for view in VIEWS if view.screen == "wide"]
-    base = urlsplit(load_config()["site_url"]).path
+    base = urlsplit(str(load_config()["site_url"])).path
     problems = 0
 
     def report(place: str, wrong: list[str]) -> None:

@@ -79,8 +79,9 @@ tell("displayed\\n")
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, spare_kernel=False) as executor:
         task = asyncio.create_task(executor.execute(code, timeout=WAIT))
         await fifo.until("begun")
-        (kernel,) = (pid for pid in servers.descendants() - others if "ipybox.guest.kernel" in command_of(pid))
-        gateway = servers.parent(kernel)
+        kernels = {pid for pid in servers.descendants() - others if "ipybox.guest.kernel" in command_of(pid)}
+        # Gateways of other tests may have made spare ones.
+        (gateway,) = {servers.parent(pid) for pid in kernels} - others
         os.kill(gateway, signal.SIGSTOP)
         try:
             go.touch()
