@@ -66,6 +66,7 @@ def _engine_gateway(
 
     start = Start(
         workspace=str(config.workspace),
+        proof="",
         env=_kernels_env(config, first),
         sandbox=config.settings,
         limits=config.limits,

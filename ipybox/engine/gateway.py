@@ -61,7 +61,7 @@ class EngineGateway:
 
     Args:
         engine: The engine.
-        start: What the node starts, without a proof.
+        start: What the node starts. Its proof is made when the node starts.
         queue_timeout: Seconds in which the command must provide a node.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
         on_job: Called with each event of the job.

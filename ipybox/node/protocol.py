@@ -92,7 +92,7 @@ class Start(_Message):
 
     type: Literal["start"] = "start"
     workspace: str
-    proof: str = ""
+    proof: str
     env: dict[str, str]
     sandbox: SandboxSettings | None
     limits: ResourceLimits
