@@ -29,7 +29,7 @@ def plain(text: str, *, stream: bool = False) -> str:
     """
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    if "\r\n" in text:
+    if "\r" in text:  # much faster than a search for two characters
         text = text.replace("\r\n", "\n")
     if text.isascii() and not text.encode().translate(None, _HARMLESS):  # much faster than the expression
         return text

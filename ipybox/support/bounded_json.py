@@ -3,6 +3,9 @@
 #: More values than honest JSON contains. Building this many takes about half a second and 300 MB.
 MAX_VALUES = 3_000_000
 
+#: Occurrences up to which a character is rare.
+_RARE = 16
+
 #: Maximum bytes of a message from an MCP server: enough for a file of 64 MiB in base64.
 MAX_MESSAGE_BYTES = 128 << 20
 
@@ -53,4 +56,14 @@ def count_values(data: bytes, enough: int) -> int:
 
 def _separators(data: bytes) -> int:
     # Each value except the first of an array or object follows a comma.
-    return sum(map(data.count, (b",", b"[", b"{")))
+    return sum(_count(data, separator) for separator in (b",", b"[", b"{"))
+
+
+def _count(data: bytes, character: bytes) -> int:
+    """Returns how often a character occurs. Where it is rare, as in a long text, `find` is much faster than `count`."""
+    position = -1
+    for found in range(_RARE):
+        position = data.find(character, position + 1)
+        if position < 0:
+            return found
+    return _RARE + data.count(character, position + 1)
