@@ -83,7 +83,6 @@ FOLDERS = {
     "test_examples.py": ("slow",),
     "test_generated_docs.py": ("slow",),
     "test_package.py": ("slow",),
-    "test_quickstart.py": ("slow",),
     "test_readme.py": ("slow",),
     "test_real_servers.py": ("slow",),
     "tool_exec": ("python",),

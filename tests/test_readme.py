@@ -1,21 +1,24 @@
-"""Follows the README and the pages that need no more than its install line, in a fresh virtual environment.
+"""Follows the quickstart, the README and the pages that need no more than its install line, as a new user.
 
-The install line runs once, then each block of each page, in its order and in every mode.
+The quickstart's installation runs once, copied and pasted: a clone and a fresh virtual environment, in which the
+README's install line runs, too. Then each block of each page runs there, in its order and in every mode.
+`tests/claude/test_quickstart.py` follows the quickstart's part about Claude Code.
 """
 
 import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.claude.cli import Home, publish
 from tests.conftest import Mode
 from tests.servers import ROOT
 
 README = (ROOT / "README.md").read_text()
+QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
 
 #: What a new user reads, in this order.
 PAGES = (
@@ -26,7 +29,7 @@ PAGES = (
     ),
 )
 
-#: Seconds to install, and to run one block.
+#: Seconds to install, and to run one block. The quickstart promises that all of it takes ten minutes.
 INSTALL_TIMEOUT = 600
 BLOCK_TIMEOUT = 120
 
@@ -58,6 +61,24 @@ def blocks_of(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
+def part_of(page: str, title: str) -> str:
+    """Returns the text below a heading of a page."""
+    return re.split(r"^## ", page.partition(f"\n## {title}\n")[2], flags=re.MULTILINE)[0]
+
+
+def saved_and_run(text: str) -> str:
+    """Returns commands that save the program of a part in the file that it names, and run it as it says."""
+    name, command = re.findall(
+        r"[Ss]ave (?:this|the program) as `(\w+\.py)`,? and run it with `([^`]+)`", _in_one_line(text)
+    )[0]
+    (program,) = blocks_of(text, "python")
+    return f"cat > {name} <<'END OF PROGRAM'\n{program}END OF PROGRAM\n{command}\n"
+
+
+def _in_one_line(text: str) -> str:
+    return re.sub(r"\s*\n", " ", text)
+
+
 def in_mode(script: str, mode: Mode) -> str:
     """Returns a script that runs its kernels in this mode, unless it says itself how."""
     return script if "sandbox=" in script else KERNELS.sub(rf"\1(sandbox={mode.sandbox}, ", script)
@@ -68,31 +89,51 @@ def path_with(programs: Path) -> str:
     return os.pathsep.join([str(programs), os.environ["PATH"]])
 
 
-def run(command: list[str], cwd: Path, env: dict[str, str]) -> str:
+def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float = BLOCK_TIMEOUT) -> str:
     """Returns what a command that succeeds has written."""
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=BLOCK_TIMEOUT, check=False)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a virtual environment in which the README's install line has run, and nothing else."""
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """The home of a user who has installed ipybox as the quickstart says, and nothing else."""
+    directory = tmp_path_factory.mktemp("newcomer")
+    home = Home(directory, publish(directory), directory)
+    (install,) = blocks_of(part_of(QUICKSTART, "Python SDK"), "bash")
+    run(["/bin/bash", "-ec", install], home.path, home.env, INSTALL_TIMEOUT)
+    return home
+
+
+@pytest.fixture(scope="module")
+def programs(newcomer: Home) -> Path:
+    """The programs of the environment in which the README's install line has run, as it is one of the quickstart's."""
     (line,) = (block for block in blocks_of(README, "bash") if block.startswith("pip install"))
-    environment = tmp_path_factory.mktemp("fresh") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=INSTALL_TIMEOUT)
-    pins = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    done = subprocess.run(
-        ["sh", "-ec", line],
-        cwd=ROOT,
-        env={**os.environ, **pins, "PATH": path_with(environment / "bin")},
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_TIMEOUT,
-        check=False,
+    assert line in blocks_of(part_of(QUICKSTART, "Python SDK"), "bash")[0].splitlines(keepends=True)
+    return newcomer.path / "ipybox" / ".venv" / "bin"
+
+
+def test_the_quickstart_leads_to_approved_tool_calls_in_a_program_and_in_an_mcp_client(newcomer: Home):
+    sdk, client = part_of(QUICKSTART, "Python SDK"), part_of(QUICKSTART, "Any MCP client")
+    ((approved,), (asked,)) = blocks_of(sdk, "text"), blocks_of(client, "text")
+    old = """\
+                    print("approve?", item)
+                    await item.accept()  # or: await item.reject("why")
+"""
+    new = f"                    {re.findall(r'`(await .item.accept.*?)`', _in_one_line(sdk))[0]}\n"
+    (program,) = blocks_of(sdk, "python")
+    assert old in program
+    changed = f"cat > asks.py <<'END OF PROGRAM'\n{program.replace(old, new)}END OF PROGRAM\nyes y | python asks.py\n"
+    begin = "cd my-project && . ../ipybox/.venv/bin/activate && echo begins"
+    script = "\n".join([begin, saved_and_run(sdk), saved_and_run(client), changed])
+
+    _, _, printed = run(["/bin/bash", "-ec", script], newcomer.path, newcomer.env, INSTALL_TIMEOUT).partition(
+        "begins\n"
     )
-    assert done.returncode == 0, done.stderr
-    return environment / "bin"
+
+    assert printed.startswith(approved + asked)
+    assert printed.removeprefix(approved + asked).endswith("? Asia/Tokyo +9.0h\nAfrica/Nairobi +3.0h\n")
 
 
 def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path: Path, mode: Mode):

@@ -26,9 +26,9 @@ from ipybox.support.printable import printable
 #: Seconds for the kernel's control channel to answer an order.
 ORDER_TIMEOUT = 30.0
 
-#: What `probe` has the kernel print. By default, a Jupyter server drops output of more than 3 MB in 3 s, and more than
-#: 3,000 messages.
-PROBE_MESSAGES, PROBE_CHARACTERS = 3_100, 1_100
+#: What `probe` has the kernel print: messages, and characters of each. By default, a Jupyter server drops output of
+#: more than 3 MB in 3 s, and more than 3,000 messages. One large message exceeds the former however slow the server is.
+PROBES = ((1, 3_200_000), (3_100, 1))
 
 _SOURCE = Path(__file__).parents[1] / "guest" / "comm" / "bridge.py"
 
@@ -148,8 +148,11 @@ class KernelBridge:
         Raises:
             GatewayError, KernelDiedError: As `set_up`.
         """
-        order = {"op": "probe", "messages": PROBE_MESSAGES, "characters": PROBE_CHARACTERS}
-        return (await self._order(order)).printed == PROBE_MESSAGES * PROBE_CHARACTERS
+        for count, characters in PROBES:
+            order = await self._order({"op": "probe", "messages": count, "characters": characters})
+            if order.printed != count * characters:
+                return False
+        return True
 
     async def has_state(self) -> bool:
         """Returns whether the kernel still is the one in which the bridge was installed, also if it does not answer.

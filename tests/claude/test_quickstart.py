@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from tests.claude.api import Block, Request, Turn, serve, text, tool
 from tests.claude.cli import BUILD_TIMEOUT, Home
 from tests.claude.terminal import ENTER, terminal
-from tests.test_quickstart import blocks, part
+from tests.test_readme import QUICKSTART, blocks_of, part_of
 
-PAGE = part("Claude Code")
+PAGE = part_of(QUICKSTART, "Claude Code")
 
 ZONES = ("America/New_York", "Asia/Tokyo", "Africa/Nairobi")
 CODE = f"""
@@ -26,7 +26,7 @@ def prompt() -> str:
 
 
 def test_what_the_page_says_leads_to_an_approved_tool_call(home: Home):
-    (commands,) = blocks(PAGE, "bash")
+    (commands,) = blocks_of(PAGE, "bash")
     *plugin, begin = commands.splitlines()
     assert begin == "mkdir my-project && cd my-project && claude"
     for line in plugin:

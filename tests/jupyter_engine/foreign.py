@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ async def jupyter(
     directory: Path,
     kind: Kind = "gateway",
     *,
-    limited: bool = False,
+    limits: Sequence[str] = (UNLIMITED,),
     certificate: Path | None = None,
     python: Path | str = sys.executable,
     env: Mapping[str, str] | None = None,
@@ -59,12 +59,12 @@ async def jupyter(
     Args:
         directory: The directory.
         kind: Which of the two.
-        limited: Whether the server limits the rate of output, as it does by default.
+        limits: Options about the rate of output; with none, the server limits it, as it does by default.
         certificate: Its certificate and key, for TLS.
         python: The Python in whose environment it is installed.
         env: Environment variables in addition to those of this process.
     """
-    arguments = [] if limited else [UNLIMITED]
+    arguments = [*limits]
     if kind == "gateway":
         app = "KernelGatewayApp"
         arguments += [f"--{app}.auth_token={TOKEN}"]

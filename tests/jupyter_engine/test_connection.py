@@ -75,8 +75,24 @@ async def test_nobody_at_the_address(tmp_path: Path) -> None:
         assert f"can't connect to the Jupyter server at {url}" in await refused(gateway_url=url)
 
 
-async def test_a_jupyter_server_below_a_path_whose_rate_limit_would_drop_output(tmp_path: Path) -> None:
-    async with jupyter(tmp_path, "server", limited=True) as limited:
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param((), id="default"),
+        # As if the server was so slow that each message is alone in the seconds for which it counts.
+        pytest.param(
+            [
+                f"--ZMQChannelsWebsocketConnection.{limit}"
+                for limit in ("rate_limit_window=0.001", "iopub_data_rate_limit=3e9", "iopub_msg_rate_limit=0")
+            ],
+            id="slow server",
+        ),
+    ],
+)
+async def test_a_jupyter_server_below_a_path_whose_rate_limit_would_drop_output(
+    limits: list[str], tmp_path: Path
+) -> None:
+    async with jupyter(tmp_path, "server", limits=limits) as limited:
         reason = await refused(gateway_url=limited.url, gateway_token=TOKEN)
 
     assert "limit_rate=False" in reason
