@@ -147,9 +147,9 @@ def _is_locked(path: Path) -> bool:
 def _scratch() -> Iterator[Path]:
     """Yields the directories of sessions; where the state's path is too long for sockets, they are in /tmp."""
     yield from _entries(scratch_root())
-    for path in Path("/tmp").glob("ipybox-[0-9a-f]*"):
+    for path in Path("/tmp").glob(f"ipybox-{'[0-9a-f]' * 8}"):  # as `ScratchDirectory` names them
         with suppress(OSError):
-            is_ours = path.lstat().st_uid == os.getuid() and len(path.name) == len("ipybox-01234567") and path.is_dir()
+            is_ours = path.lstat().st_uid == os.getuid() and path.is_dir()
             if is_ours and not _is_locked(path):  # in use, it may belong to another state directory
                 yield path
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from ipybox.cli.option import Receiver
 from ipybox.cli.option_use import given_parameters
 from ipybox.support.descriptors import allow_descriptors
 from ipybox.support.gc_pause import mark_own_process, skip_collection_at_exit
+from ipybox.support.printable import printable
 
 if TYPE_CHECKING:
     from ipybox.mcp_server.choices import Approval
@@ -20,8 +22,16 @@ if TYPE_CHECKING:
     from ipybox.mcp_server.server import MCPServer
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
+logger = logging.getLogger(__name__)
+
 #: A variable KERNEL_ENV_X becomes X in the kernel.
 KERNEL_PREFIX = "KERNEL_ENV_"
+
+#: The beginnings of variables by which a process, Python, IPython and libraries choose code or configuration to load.
+READ_BEFORE_CELLS = (
+    *("LD_", "DYLD_", "GLIBC_", "GCONV_", "LOCPATH", "NLSPATH", "OPENSSL_", "HOME", "XDG_"),
+    *("PYTHON", "IPYTHON", "JUPYTER", "JPY", "IPYBOX_", "MPL", "PYDEV", "DEBUGPY"),
+)
 
 #: The variable with the token for HTTP, if not any is good enough.
 TOKEN_VARIABLE = "IPYBOX_TOKEN"
@@ -39,6 +49,23 @@ def kernel_env(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name.startswith(KERNEL_PREFIX) and name != KERNEL_PREFIX
     }
+
+
+def harmless(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns the kernel's variables of a workspace's `.env`, without those that run code before the first cell does.
+
+    Those are left out with a warning in the log. A client that only connects starts a kernel, whose process, Python,
+    IPython and libraries read them.
+    """
+    for name in variables:
+        if name.upper().startswith(READ_BEFORE_CELLS):
+            logger.warning(
+                "%s%s in the workspace's .env is not used, as it could run code before you do: set it in the "
+                "environment of ipybox",
+                KERNEL_PREFIX,
+                printable(name),
+            )
+    return {name: value for name, value in variables.items() if not name.upper().startswith(READ_BEFORE_CELLS)}
 
 
 async def serve(
@@ -69,7 +96,7 @@ async def serve(
     try:
         config = ExecutorConfig(
             working_dir=workspace,
-            kernel_env=({} if elsewhere else {"PATH": path}) | kernel_env({**variables, **os.environ}),
+            kernel_env=({} if elsewhere else {"PATH": path}) | harmless(kernel_env(variables)) | kernel_env(os.environ),
             variables=variables,
             **options,
         )

@@ -76,11 +76,11 @@ class WatchedProvisioner(LocalProvisioner):
     async def _start(self, cmd: list[str], **kwargs: Any) -> None:
         await super().launch_kernel(cmd, **kwargs)
 
-    def _kill_all(self, pid: int) -> None:
+    def _kill_all(self) -> None:
         if self.pgid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pgid, signal.SIGKILL)
-        strays.kill_kernel(pid, self._kernel_id, self._seen)
+        strays.kill_kernel(self._kernel_id, running, self._seen)
 
     def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         if sys.platform == "darwin":  # which has no waitid() before Python 3.13
@@ -91,7 +91,7 @@ class WatchedProvisioner(LocalProvisioner):
             with contextlib.suppress(ChildProcessError):  # reaped elsewhere, so it has ended
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
-            self._kill_all(pid)
+            self._kill_all()
         finally:  # whatever fails: a cell must not wait for a kernel that is gone
             with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
                 loop.call_soon_threadsafe(self._ended)

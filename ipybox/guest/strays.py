@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 #: The variables of a kernel's environment with its id, and the id of its gateway.
@@ -49,24 +50,30 @@ def has_children() -> bool:
 
 def below_child(pid: int) -> set[int]:
     """Returns the processes below a child of this process, whose id is that of system calls."""
-    return {stray for child in _children(_this()) if _id_here(child) == pid for stray in _below(child)}
+    child = next((child for child in _children(_this()) if _id_here(child) == pid), None)
+    return set() if child is None else _below(child)
 
 
-def kill_kernel(pid: int, kernel_id: str, seen: Collection[int] = ()) -> None:
+def kill_kernel(kernel_id: str, kernels: Container[int], seen: Collection[int] = ()) -> None:
     """Kills the processes that a child of this process has started, until there are no more.
 
+    What is below another kernel belongs to that. It is not looked at, as there may be thousands of such processes.
+
     Args:
-        pid: The kernel, which has ended, but was not waited for.
         kernel_id: The value that the environment of its processes contains.
+        kernels: The ids of this kernel, which has ended, and of all others.
         seen: Processes below it before.
     """
     marker = f"{KERNEL_ID}={kernel_id}".encode()
 
     def left() -> Iterator[int]:
-        for process in _below(_this()):
-            if (process in seen or marker in _environment(process)) and _id_here(process) != pid:
-                yield process
-                yield from _below(process)
+        for child in _children(_this()):
+            if _id_here(child) in kernels:
+                continue
+            for process in (child, *_below(child)):
+                if process in seen or marker in _environment(process):
+                    yield process
+                    yield from _below(process)
 
     _kill_all(left)
 
@@ -108,10 +115,18 @@ def _this() -> int:
 
 
 def _id_here(process: int) -> int | None:
-    """Returns the id of a process for system calls of this one, or None if it has ended or has no such id."""
-    ids, own = _namespace_ids(process), _namespace_ids(_this())
+    """Returns the id of a process for system calls of this one, or None if it has no such id."""
+    if (depth := _depth()) == 1:
+        return process
     # From the outermost namespace that /proc knows to that of the process itself, which may be further in.
-    return ids[len(own) - 1] if ids and own and len(ids) >= len(own) else None
+    ids = _namespace_ids(process)
+    return ids[depth - 1] if len(ids) >= depth > 0 else None
+
+
+@cache
+def _depth() -> int:
+    """Returns in how many namespaces of process ids that /proc knows this process is; 0 without a /proc."""
+    return len(_namespace_ids(_this()))
 
 
 def _namespace_ids(process: int) -> list[int]:

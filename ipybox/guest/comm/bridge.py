@@ -227,7 +227,7 @@ class Bridge:
     def replace_files(self, data: bytes) -> None:
         """Replaces the files below the directory that code imports from."""
         if not self.directory:
-            self.directory = tempfile.mkdtemp(prefix="ipybox-")
+            self.directory = tempfile.mkdtemp(prefix="ipybox-kernel-")
             sys.path.insert(0, self.directory)
             atexit.register(remove, self.directory, self.process)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

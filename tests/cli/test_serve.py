@@ -1,0 +1,46 @@
+"""What a workspace's `.env` gives to kernels of the MCP server."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import TextContent
+
+from ipybox.cli.serve import harmless
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "HOME", "IPYTHONDIR", "JUPYTER_PATH", "OPENSSL_CONF"],
+)
+def test_a_variable_that_has_code_loaded_is_left_out_and_named(name: str, caplog: pytest.LogCaptureFixture):
+    assert harmless({name: "evil", "GREETING": "hello"}) == {"GREETING": "hello"}
+    assert f"KERNEL_ENV_{name} in the workspace's .env is not used" in caplog.text
+
+
+async def test_no_code_of_the_workspace_runs_when_a_client_connects(tmp_path: Path):
+    mark = tmp_path / "mark"
+    trap = f"open({str(mark)!r}, 'a').write('ran\\n')\n"
+    workspace = tmp_path / "workspace"
+    for name in ("sitecustomize.py", "usercustomize.py", "startup.py", ".ipython/profile_default/startup/00.py"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text(trap)
+    variables = {"PYTHONPATH": "", "PYTHONSTARTUP": "/startup.py", "HOME": "", "IPYTHONDIR": "/.ipython"}
+    lines = [f"KERNEL_ENV_{name}={workspace}{value}\n" for name, value in variables.items()]
+    (workspace / ".env").write_text("".join([*lines, "KERNEL_ENV_GREETING=hello\n"]))
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_STATE_HOME")}
+    arguments = ["-P", "-m", "ipybox", "--workspace", str(workspace)]
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
+
+    async with Client(server) as client:
+        code = "import os; print(os.environ.get('GREETING'), os.environ.get('PYTHONPATH'))"
+        (block,) = (await client.call_tool("execute_ipython_cell", {"code": code})).content
+
+    assert isinstance(block, TextContent)
+    assert block.text == "hello None"
+    assert not mark.exists()
