@@ -56,7 +56,7 @@ clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp
 # A Slurm cluster of two nodes and two SSH hosts, in network namespaces of this machine: as root on Debian. CI runs what is
 # in tests/cluster.
 ON_CLUSTER := trap 'tests/cluster/cluster.sh down' EXIT; trap 'exit 130' INT TERM; tests/cluster/cluster.sh up &&
-cluster: $(VENV)/dev.stamp .npm/dev.stamp
+cluster: $(VENV)/dev.stamp .npm/dev.stamp .venv-provisioners/stamp
 	@tests/install-programs.sh
 	$(ON_CLUSTER) $(PYTEST) -m cluster $(or $(TESTS),tests/cluster tests/engine) $(ARGS)
 
@@ -164,7 +164,7 @@ recording: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.record_approval docs/approval.svg
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-jupyter6 .venv-jupyter7 .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench .screenshots site
+	rm -rf .venv .venv-newest .venv-attach .venv-jupyter6 .venv-jupyter7 .venv-mcp1 .venv-mcp2 .venv-peer .venv-provisioners .venv-tokens .npm .servers .bench .screenshots site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -200,6 +200,12 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	$(PYTHON) -m venv .venv-jupyter7
 	.venv-jupyter7/bin/python -m pip install --quiet 'jupyterhub>=6.1,<7' 'jupyter_server>=2.14,<3' 'ipykernel>=7,<8' \
 		jsonschema pyarrow 'pydantic>=2.10,<3'
+	@touch $@
+
+.venv-provisioners/stamp:
+	$(PYTHON) -m venv .venv-provisioners
+	.venv-provisioners/bin/python -m pip install --quiet 'jupyter_kernel_gateway==3.0.1' 'gateway_provisioners==0.5.0' \
+		'ipykernel>=7.3,<8' 'paramiko>=5,<6' jsonschema pyarrow 'pydantic>=2.10,<3'
 	@touch $@
 
 .npm/jupyter.stamp:

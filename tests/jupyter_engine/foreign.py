@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -53,6 +54,7 @@ async def jupyter(
     certificate: Path | None = None,
     python: Path | str = sys.executable,
     env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
 ) -> AsyncGenerator[JupyterServer]:
     """Runs a Kernel Gateway or a Jupyter Server, whose kernels have `directory` as their working directory.
 
@@ -63,6 +65,8 @@ async def jupyter(
         certificate: Its certificate and key, for TLS.
         python: The Python in whose environment it is installed.
         env: Environment variables in addition to those of this process.
+        prefix: A command that runs the server, which may do so in another network namespace: the server gets a socket
+            that listens in this one.
     """
     arguments = [*limits]
     if kind == "gateway":
@@ -78,13 +82,15 @@ async def jupyter(
     private = {"JUPYTER_RUNTIME_DIR": str(directory), "JUPYTER_CONFIG_DIR": str(directory)}
     script = str(Path(__file__).with_name("serve.py"))
     log = directory / f"{kind}.log"
-    with log.open("w") as written:
+    with log.open("w") as written, socket.create_server(("127.0.0.1", 0)) as listener:
+        inherited = [listener.fileno()] if prefix else []
         process = await asyncio.create_subprocess_exec(
-            *(str(python), script, kind, *arguments),
+            *(*prefix, str(python), script, kind, *map(str, inherited), *arguments),
             cwd=directory,
             env={**os.environ, **private, **(env or {})},
             stdout=subprocess.PIPE,
             stderr=written,
+            pass_fds=inherited,
         )
     assert process.stdout is not None
     try:
