@@ -45,6 +45,9 @@ class CodeExecutor:
     packages that `generate_mcp_sources` generates, and functions in `tools` through the package `mcptools.app`; all
     these calls run outside of the kernel, each after it was accepted.
 
+    An executor belongs to the event loop in which it was started: in another one, it raises `RuntimeError`. `Executor`
+    works in any thread, with or without an event loop.
+
     The parameters are the fields of `ExecutorConfig`, which documents them: `CodeExecutor(sandbox=True)`.
 
     Raises:

@@ -51,6 +51,8 @@ class KernelLifecycle:
         self._caller = caller
         self._recorder = caller.recorder
         self._state = _State.NEW
+        #: The event loop that the executor was started in.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._resources = AsyncExitStack()
         self._tasks = TaskSet()
         #: Held while the executor starts, stops or gets a new kernel, none of which stops half way.
@@ -89,13 +91,18 @@ class KernelLifecycle:
         return cast("EngineGateway", self.gateway).node
 
     def check_running(self) -> None:
-        """Checks that the executor was started, and not stopped.
+        """Checks that the executor was started, and not stopped, and that the caller is in its event loop.
 
         Raises:
-            RuntimeError: If it is not running.
+            RuntimeError: If it is not running, or in another event loop, in which calls would wait for ever.
         """
         if not self.running:
             raise RuntimeError(f"the code executor {self._state.value}")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "the code executor belongs to the event loop in which it was started, and this is another one: call it "
+                "there with asyncio.run_coroutine_threadsafe(), or use ipybox.Executor, which works in any thread"
+            )
 
     async def prepare(self) -> None:
         """Starts the gateway process and its first kernel in the background, so that `start` takes less time.
@@ -113,7 +120,13 @@ class KernelLifecycle:
         await self._tasks.undo(self._start())
 
     async def stop(self) -> None:
-        """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing."""
+        """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing.
+
+        Raises:
+            RuntimeError: If the caller is in another event loop.
+        """
+        if self.running:
+            self.check_running()
         await self._tasks.finish(self._stop())
 
     def withdraw(self) -> None:
@@ -202,6 +215,7 @@ class KernelLifecycle:
                 self._recorder.session("start", sandbox=self._config.sandbox)
                 self._resources = resources.pop_all()
             self._state = _State.STARTED
+            self._loop = asyncio.get_running_loop()
 
     async def _stop(self) -> None:
         # A start in progress completes first, and is then stopped; but a wait for a node may take long.

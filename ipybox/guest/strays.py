@@ -54,7 +54,7 @@ def below_child(pid: int) -> set[int]:
     return set() if child is None else _below(child)
 
 
-def kill_kernel(kernel_id: str, kernels: Container[int], seen: Collection[int] = ()) -> None:
+def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int] = ()) -> None:
     """Kills the processes that a child of this process has started, until there are no more.
 
     What is below another kernel belongs to that. It is not looked at, as there may be thousands of such processes.

@@ -26,9 +26,6 @@ NODE_ADDRESSES = ("10.77.0.11", "10.77.0.12")
 #: The name of the kernel specification. The tests of all Jupyter servers use the default one, which is the same.
 KERNEL_NAME = "nodes"
 
-#: The kernel's class.
-KERNEL_CLASS = Path(__file__).with_name("lossless_kernel.py")
-
 #: The program of a kernel on a node, below the directory of the gateway.
 LAUNCHER = "scripts/launch_ipykernel.py"
 
@@ -70,7 +67,7 @@ def kernel_processes(directory: Path) -> set[int]:
 def _install_kernel(directory: Path) -> None:
     """Installs the kernel specification as its documentation says, and completes it."""
     hosts = [part for address in NODE_ADDRESSES for part in ("--remote-hosts", address)]
-    names = ["--kernel-name", KERNEL_NAME, "--ipykernel-subclass-name", f"{KERNEL_CLASS.stem}.LosslessKernel"]
+    names = ["--kernel-name", KERNEL_NAME]
     install = [PROVISIONERS / "jupyter-ssh-spec", "install", "--prefix", directory, *names, *hosts]
     subprocess.run([*map(str, install)], check=True, capture_output=True)
     kernels = directory / "share/jupyter/kernels"
@@ -79,7 +76,6 @@ def _install_kernel(directory: Path) -> None:
     # `python` by default: that of the node's PATH, which may lack what the kernel needs.
     content["argv"][0] = str(PROVISIONERS / "python")
     specification.write_text(json.dumps(content))
-    shutil.copy(KERNEL_CLASS, specification.parent / "scripts")
     shutil.copytree(kernels / KERNEL_NAME, kernels / "python3")
 
 

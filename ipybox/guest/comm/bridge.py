@@ -33,6 +33,8 @@ from importlib import invalidate_caches
 from importlib.util import find_spec
 from typing import Any, Callable, Sequence  # noqa: UP035 - as `bridge` also runs on old versions of Python
 
+import zmq
+
 #: Bytes in one message: servers accept 10 MiB from a client.
 PART_BYTES = 1 << 20
 
@@ -195,6 +197,7 @@ class Bridge:
     def on_setup(self, order: Any, message: Any) -> dict[str, Any]:
         """Sets the environment variables of the application, and describes the kernel."""
         os.environ.update(order["env"])
+        self.keep_output()
         has_pydantic = find_spec("pydantic") is not None
         return {"python": list(sys.version_info[:2]), "host": platform.node(), "pydantic": has_pydantic}
 
@@ -222,7 +225,17 @@ class Bridge:
 
     def on_ping(self, order: Any, message: Any) -> dict[str, Any]:
         """Shows that this kernel has the state that the application expects."""
+        self.keep_output()
         return {}
+
+    def keep_output(self) -> None:
+        """Keeps all output for the server, which may be on another host or have connected again.
+
+        By default, ZeroMQ drops messages for a connection that is 1,000 behind.
+        """
+        thread = getattr(self.kernel.iopub_socket, "io_thread", None)  # only it may use the socket
+        if thread is not None:
+            thread.schedule(lambda: thread.socket.setsockopt(zmq.SNDHWM, 0))
 
     def replace_files(self, data: bytes) -> None:
         """Replaces the files below the directory that code imports from."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,17 @@ async def test_an_audit_that_is_off_writes_nothing(tmp_path: Path):
     CodeExecutor(working_dir=tmp_path, audit="off")
 
     assert [*tmp_path.iterdir()] == []
+
+
+async def test_another_event_loop_is_an_error_at_once_and_harms_nothing(executor: CodeExecutor):
+    await executor.execute("kept = 1")
+
+    for use in (lambda: executor.execute("1"), lambda: anext(executor.stream("1")), executor.reset, executor.stop):
+        with pytest.raises(RuntimeError, match=r"belongs to the event loop .* or use ipybox\.Executor"):
+            await asyncio.to_thread(asyncio.run, _awaited(use))
+
+    assert (await executor.execute("print(kept)")).text == "1"
+
+
+async def _awaited(use: Callable[[], Awaitable[object]]) -> object:
+    return await use()
