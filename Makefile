@@ -21,14 +21,15 @@ APART := attach or clients or cluster or jupyter or servers
 # `--randomly-seed` that repeats it.
 FIRST := not (slow or docker or claude or fuzz or soak or $(APART))
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
-SPREAD := --numprocesses 2
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+SPREAD := --numprocesses $(CORES) --maxprocesses 8
 
 test: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
 	$(PYTEST) $(or $(ARGS),$(SPREAD) -m "$(FIRST)")
 
 # All others, or those of them with MARKS. Many of them wait, for builds and containers.
-test-rest: SPREAD := --numprocesses 3
+test-rest: SPREAD := --numprocesses $(shell expr $(CORES) + 1) --maxprocesses 8
 test-rest: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
 	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not ($(APART))$(if $(MARKS), and ($(MARKS)))" $(ARGS)

@@ -54,7 +54,7 @@ def kernel_env(environment: Mapping[str, str]) -> dict[str, str]:
 def harmless(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns the kernel's variables of a workspace's `.env`, without those that run code before the first cell does.
 
-    Those are left out with a warning in the log. A client that only connects starts a kernel, whose process, Python,
+    Those are ignored with a warning in the log. A client that only connects starts a kernel, whose process, Python,
     IPython and libraries read them.
     """
     for name in variables:

@@ -15,6 +15,7 @@ from typing import Literal
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.support.private_file import create_private
+from ipybox.support.state import unwritable
 
 Kind = Literal["attach", "kernel-gateway", "mcp-server", "tool-server"]
 
@@ -30,16 +31,23 @@ def token_file(kind: Kind, port: int) -> Path:
 
 
 def publish_token(kind: Kind, port: int, token: str) -> Path:
-    """Writes the token of the component at `port` where clients of the same user find it; returns the path."""
+    """Writes the token of the component at `port` where clients of the same user find it; returns the path.
+
+    Raises:
+        OSError: If it can't be written; the message says which variable to set.
+    """
     path = token_file(kind, port)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _remove_dead(kind)
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        new.unlink()
-    with create_private(new) as file:
-        json.dump({"token": token, "pid": os.getpid()}, file)
-    new.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _remove_dead(kind)
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
+        with create_private(new) as file:
+            json.dump({"token": token, "pid": os.getpid()}, file)
+        new.replace(path)
+    except OSError as exc:
+        raise OSError(unwritable(path.parent, exc.strerror)) from exc
     return path
 
 

@@ -25,3 +25,13 @@ def test_a_token_replaces_those_of_the_same_kind_whose_process_was_killed(
 
     assert [path.exists() for path in paths] == [False, True, True, True]
     assert find_token("attach", 3) == "new"
+
+
+def test_a_directory_that_can_not_be_written_is_named_with_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file" / "runtime"))
+
+    with pytest.raises(OSError, match=r"file/runtime \(Not a directory\): set JUPYTER_RUNTIME_DIR"):
+        publish_token("mcp-server", 1, "token")
