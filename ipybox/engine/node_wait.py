@@ -93,7 +93,7 @@ async def _first(timeout: float, *events: asyncio.Event) -> None:
 
 def stderr_of(process: EngineProcess) -> str:
     """Returns the last lines of a command's stderr, each on a line of its own."""
-    return "".join(f"\n{line}" for line in process.stderr)
+    return "".join(f"\n{line}" for line in process.stderr.last)
 
 
 def _printed(link: NodeLink) -> str:
@@ -101,6 +101,6 @@ def _printed(link: NodeLink) -> str:
 
 
 def _hint(process: EngineProcess) -> str:
-    if any("No module named" in line for line in process.stderr):
+    if any("No module named" in line for line in process.stderr.last):
         return "\nInstall ipybox on the node, for the Python that the engine's command names."
     return ""

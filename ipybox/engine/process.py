@@ -1,10 +1,8 @@
 """The command of an engine, such as `srun`: its process, from `spawn` to `end`."""
 
 import asyncio
-import logging
 import os
 import signal
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from shutil import which
@@ -13,12 +11,9 @@ from ipybox.engine import tied
 from ipybox.engine.queue import SlurmJob, queued_job
 from ipybox.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
-from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
-from ipybox.support.tasks import TaskSet
+from ipybox.support.stderr_lines import StderrLines
 from ipybox.workspace.programs import interpreter
-
-logger = logging.getLogger(__name__)
 
 #: Variables that the clients of schedulers read. All others stay here, as `srun` would pass them on to the node.
 VARIABLES = (
@@ -26,10 +21,6 @@ VARIABLES = (
     *("SSH_AUTH_SOCK", "KRB5CCNAME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "NOMAD_ADDR"),
 )
 SLURM_PREFIX = "SLURM_"
-
-#: Lines of stderr that are kept for error messages, and characters of one line.
-STDERR_LINES = 20
-LINE_LENGTH = 500
 
 #: Seconds for the process to end after SIGTERM.
 TERMINATE_GRACE = 2.0
@@ -54,10 +45,8 @@ class EngineProcess:
         self._command = tuple(self._job.command)
         self._path = path
         self._process: asyncio.subprocess.Process | None = None
-        self._stderr_transport: asyncio.ReadTransport | None = None
-        self._tasks = TaskSet()
-        #: The last lines of stderr.
-        self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        #: What it has said.
+        self.stderr = StderrLines("engine")
 
     async def spawn(self) -> tuple[int, int]:
         """Starts the process; returns descriptors to read its output and to write its input, which the caller owns.
@@ -70,11 +59,10 @@ class EngineProcess:
             raise GatewayError(
                 f"the engine's command was not found: {self._command[0]}: install it, or correct the engine's command"
             )
+        stderr = await self.stderr.open()
         stdin, to_process = os.pipe()
         from_process, stdout = os.pipe()
-        read_end, stderr = os.pipe()
         try:
-            await self._read_from(read_end)
             self._process = await asyncio.create_subprocess_exec(
                 str(interpreter()),
                 "-I",
@@ -102,11 +90,11 @@ class EngineProcess:
     @property
     def job(self) -> str | None:
         """The number of the job that waits, or waited; None if it is not known."""
-        return queued_job(self.stderr)
+        return queued_job(self.stderr.last)
 
     async def queue_state(self) -> str:
         """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
-        return await self._job.state(self.stderr)
+        return await self._job.state(self.stderr.last)
 
     async def last_words(self) -> str:
         """Returns how the process ended and the last lines of its stderr, once they have come."""
@@ -114,8 +102,8 @@ class EngineProcess:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
                 await self._process.wait()
-                await self._tasks.wait(LAST_WORDS)
-        lines = "".join(f"\n{line}" for line in self.stderr)
+                await self.stderr.settled(LAST_WORDS)
+        lines = "".join(f"\n{line}" for line in self.stderr.last)
         return f"the engine's command {_fate(self._process.returncode)}{':' if lines else ''}{lines}"
 
     async def end(self, timeout: float) -> None:
@@ -134,30 +122,7 @@ class EngineProcess:
             signal_group(self._process.pid, signal.SIGKILL)
             if await self._process.wait() != 0:
                 await self._job.cancel()
-        await self._tasks.cancel()
-        if self._stderr_transport is not None:
-            self._stderr_transport.close()
-            await asyncio.sleep(0)  # it closes its descriptor in the next turn of the loop
-
-    async def _read_from(self, read_end: int) -> None:
-        reader = asyncio.StreamReader()
-        self._stderr_transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
-        )
-        self._tasks.start(self._read_stderr(reader))
-
-    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
-        partial = ""
-        while chunk := await stderr.read(65536):
-            *lines, partial = (partial + printable(chunk.decode(errors="replace"), lines=True)).split("\n")
-            self._keep(lines)
-            partial = partial[-LINE_LENGTH:]
-        self._keep([partial] if partial else [])
-
-    def _keep(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self.stderr.append(line[:LINE_LENGTH])
-            logger.debug("engine: %s", line)
+        await self.stderr.close()
 
 
 def _fate(status: int | None) -> str:

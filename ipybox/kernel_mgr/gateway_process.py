@@ -5,11 +5,8 @@ SIGTERM, then SIGKILL, with its whole group. Then `end` removes the private dire
 """
 
 import asyncio
-import logging
 import os
 import signal
-import sys
-from collections import deque
 from contextlib import suppress
 
 from ipybox.errors import GatewayError
@@ -17,17 +14,12 @@ from ipybox.guest.strays import GATEWAY_ID, kill_marked
 from ipybox.kernel_mgr.gateway_launch import GatewayLaunch
 from ipybox.kernel_mgr.link import Link
 from ipybox.support.acceptor import AcceptedSocket
-from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
+from ipybox.support.stderr_lines import StderrLines
 from ipybox.support.tasks import TaskSet
-
-logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 60.0
 TERMINATE_GRACE = 2.0
-
-#: Lines of stderr that are kept for error messages.
-STDERR_LINES = 20
 
 
 class GatewayProcess:
@@ -42,10 +34,8 @@ class GatewayProcess:
     def __init__(self, launch: GatewayLaunch, *, log_to_stderr: bool):
         self.launch = launch
         self.link = Link()
-        self._log_to_stderr = log_to_stderr
         self._process: asyncio.subprocess.Process | None = None
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        self._stderr_transport: asyncio.ReadTransport | None = None
+        self._stderr = StderrLines("gateway", echo=log_to_stderr)
         self._tasks = TaskSet()
 
     @property
@@ -68,14 +58,7 @@ class GatewayProcess:
         Raises:
             OSError: If the process can't be started.
         """
-        # Not asyncio's pipe: asyncio would consider the process running until every holder of the pipe has ended.
-        read_end, write_end = os.pipe()
-        with os.fdopen(write_end, "wb") as stderr:
-            reader = asyncio.StreamReader()
-            self._stderr_transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
-            )
-            self._tasks.start(self._read_stderr(reader))
+        with os.fdopen(await self._stderr.open(), "wb") as stderr:
             self._process = await asyncio.create_subprocess_exec(
                 *self.launch.command,
                 env=self.launch.env,
@@ -120,23 +103,12 @@ class GatewayProcess:
                 # The gateway has not ended the processes that its kernels started.
                 await asyncio.to_thread(kill_marked, f"{GATEWAY_ID}={self.launch.scratch.path}")
         await self._tasks.cancel()
-        if self._stderr_transport is not None:
-            self._stderr_transport.close()
-            await asyncio.sleep(0)  # it closes its descriptor in the next turn of the loop
+        await self._stderr.close()
         self.launch.scratch.remove()
 
     async def _last_words(self) -> str:
-        await self._tasks.wait(timeout=1)
-        return f":\n{chr(10).join(self._stderr)}" if self._stderr else ""
-
-    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
-        while chunk := await stderr.read(65536):
-            text = printable(chunk.decode(errors="replace"), lines=True)
-            if self._log_to_stderr:
-                print(text, end="", file=sys.stderr, flush=True)
-            for line in text.splitlines():
-                self._stderr.append(line)
-                logger.debug("gateway: %s", line)
+        await self._stderr.settled(timeout=1)
+        return f":\n{chr(10).join(self._stderr.last)}" if self._stderr.last else ""
 
     async def _end_with_process(self, process: asyncio.subprocess.Process) -> None:
         """Kills the rest of an ended process's group, because a sandbox outlives the process that set it up."""

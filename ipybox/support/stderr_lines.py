@@ -1,0 +1,76 @@
+"""The last lines that a process has written to stderr, for error messages."""
+
+import asyncio
+import logging
+import os
+import sys
+from collections import deque
+
+from ipybox.support.printable import printable
+from ipybox.support.tasks import TaskSet
+
+logger = logging.getLogger(__name__)
+
+#: Lines that are kept, and characters of one line.
+MAX_LINES = 20
+MAX_LENGTH = 500
+
+
+class StderrLines:
+    """Reads a pipe until `close`, or until everybody has closed its other end.
+
+    It is not asyncio's pipe: asyncio would consider a process running until every holder of that has ended.
+
+    Args:
+        name: What the process is, for the log at level DEBUG.
+        echo: Whether what it writes goes to this process's stderr, too.
+    """
+
+    def __init__(self, name: str, *, echo: bool = False):
+        self._name = name
+        self._echo = echo
+        self._transport: asyncio.ReadTransport | None = None
+        self._tasks = TaskSet()
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._unended = ""
+
+    @property
+    def last(self) -> tuple[str, ...]:
+        """The last lines, without control characters, each cut to `MAX_LENGTH` characters."""
+        return (*self._lines, self._unended) if self._unended else tuple(self._lines)
+
+    async def open(self) -> int:
+        """Returns the descriptor for the process, which the caller closes after the start."""
+        read_end, write_end = os.pipe()
+        reader = asyncio.StreamReader()
+        try:
+            self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
+            )
+        except BaseException:
+            os.close(write_end)
+            raise
+        self._tasks.start(self._read(reader))
+        return write_end
+
+    async def settled(self, timeout: float) -> None:
+        """Waits until all was read that is ever written, at most so many seconds."""
+        await self._tasks.wait(timeout)
+
+    async def close(self) -> None:
+        """Stops reading."""
+        await self._tasks.cancel()
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.sleep(0)  # it closes its descriptor in the next turn of the loop
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while chunk := await reader.read(65536):
+            text = printable(chunk.decode(errors="replace"), lines=True)
+            if self._echo:
+                print(text, end="", file=sys.stderr, flush=True)
+            *lines, unended = (self._unended + text).split("\n")
+            for line in lines:
+                self._lines.append(line[:MAX_LENGTH])
+                logger.debug("%s: %s", self._name, line)
+            self._unended = unended[:MAX_LENGTH]
