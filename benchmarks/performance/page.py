@@ -156,7 +156,10 @@ def _compared(earlier: Entry, changes: Sequence[Change]) -> Iterator[str]:
 
 def _limits(rows: Sequence[Row]) -> str:
     known = [limit.holds for row in rows for limit in row.limits if limit.holds is not None]
-    return f"{sum(known)} of the {len(known)} targets that could be compared hold (✓)."
+    return (
+        f"{sum(known)} of the {len(known)} targets that could be compared hold (✓). "
+        "[Why the others don't](decisions/019-missed-targets.md)."
+    )
 
 
 def _mark(holds: bool | None) -> str:
