@@ -289,15 +289,12 @@ class KernelLifecycle:
         )
         try:
             await client.connect(retries=0)
-        except (GatewayError, RuntimeError) as exc:
+        except (GatewayError, RuntimeError):
             if client.gateway_lost:
                 await self._gateways.kill(gateway)  # it would not end by itself
-            if not gateway.running:
-                return False
-            if isinstance(exc, GatewayError) and gateway.said:
-                said = "\n".join(gateway.said)
-                raise GatewayError(f"{exc}. The last lines that were written to stderr there:\n{said}") from exc
-            raise
+            if gateway.running:
+                raise
+            return False
         self.client = client
         self.notices += gateway.notices
         self.notices += preload_notices(self._config.preload, client.remote_kernel.description)

@@ -112,11 +112,6 @@ class EngineGateway:
         return self._started and self._link is not None and not self._link.closed.is_set()
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """The last lines that the engine's command has written to stderr, with those of the node."""
-        return () if self._process is None else self._process.stderr.last
-
-    @property
     def spawned(self) -> bool:
         """Whether there is a process that `start` waits for: never, because `start` starts it."""
         return False

@@ -21,7 +21,7 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
     KernelGatewayIOLoopKernelManager,
     SeedingMappingKernelManager,
 )
-from tornado.web import Finish, HTTPError
+from tornado.web import HTTPError
 
 from ipybox.guest import strays
 from ipybox.guest.fork_protocol import Handover
@@ -203,12 +203,10 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         """Waits until the kernel answers.
 
         Raises:
-            Finish: If its process has ended: with status 410, because it will not come back. The gateway would log an
-                `HTTPError` with the failure of a template that it lacks, in place of what the kernel has said.
+            HTTPError: If its process has ended: 410, because it will not come back.
         """
         if not await self._unless_dead(cast(Any, super()).prepare()):
-            cast(Any, self.websocket_handler).set_status(410, "Kernel Died")
-            raise Finish
+            raise HTTPError(410, reason="Kernel Died")
 
     def nudge(self) -> asyncio.Future[Any]:
         """Returns a future that is done when the kernel's channels work, or the kernel has died."""

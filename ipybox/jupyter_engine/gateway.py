@@ -61,8 +61,6 @@ class JupyterGateway:
         self.exceeded: dict[str, str] = {}
         #: Notices for the session.
         self.notices: list[str] = []
-        #: What its kernels write to stderr is on the server.
-        self.said: tuple[str, ...] = ()
         self._kernel_name = kernel_name
         self._kernel_id = kernel_id
         self._kernel_env = kernel_env

@@ -6,7 +6,6 @@ SIGTERM, then SIGKILL, with its whole group. Then `end` removes the private dire
 
 import asyncio
 import os
-import re
 import signal
 from contextlib import suppress
 
@@ -21,9 +20,6 @@ from ipybox.support.tasks import TaskSet
 
 START_TIMEOUT = 60.0
 TERMINATE_GRACE = 2.0
-
-#: The beginning of a line of the gateway's log.
-LOGGED = re.compile(r" *\[[A-Z] \d+ ")
 
 
 class GatewayProcess:
@@ -52,11 +48,6 @@ class GatewayProcess:
     def ended(self) -> bool:
         """Whether the process has ended, or closed the link."""
         return self.link.closed.is_set()
-
-    @property
-    def said(self) -> tuple[str, ...]:
-        """The last lines of stderr without the gateway's log: what kernels say that can't start."""
-        return tuple(line for line in self._stderr.last if not LOGGED.match(line))
 
     async def spawn(self, on_tool_connection: AcceptedSocket | None) -> None:
         """Starts the process, but does not wait until it answers.

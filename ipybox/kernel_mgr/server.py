@@ -138,11 +138,6 @@ class KernelGateway:
         return self._process is not None and not self._process.ended
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """The last lines that the gateway and its kernels have written to stderr, without the log."""
-        return () if self._process is None else self._process.said
-
-    @property
     def endpoint(self) -> "Endpoint":
         """The endpoint for clients in this process, over the link."""
         from ipybox.support.endpoint import Endpoint
