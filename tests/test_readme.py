@@ -98,7 +98,7 @@ def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float = BLO
 
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """The home of a user who has installed ipybox as the quickstart says, and nothing else."""
+    """The home of a new user, with only what the quickstart installs."""
     directory = tmp_path_factory.mktemp("newcomer")
     home = Home(directory, publish(directory), directory)
     (install,) = blocks_of(part_of(QUICKSTART, "Python SDK"), "bash")

@@ -57,15 +57,18 @@ def harmless(variables: Mapping[str, str]) -> dict[str, str]:
     Those are ignored with a warning in the log. A client that only connects starts a kernel, whose process, Python,
     IPython and libraries read them.
     """
-    for name in variables:
-        if name.upper().startswith(READ_BEFORE_CELLS):
+    kept: dict[str, str] = {}
+    for name, value in variables.items():
+        if not name.upper().startswith(READ_BEFORE_CELLS):
+            kept[name] = value
+        else:
             logger.warning(
                 "%s%s in the workspace's .env is not used, as it could run code before you do: set it in the "
                 "environment of ipybox",
                 KERNEL_PREFIX,
                 printable(name),
             )
-    return {name: value for name, value in variables.items() if not name.upper().startswith(READ_BEFORE_CELLS)}
+    return kept
 
 
 async def serve(
