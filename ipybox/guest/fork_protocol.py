@@ -1,6 +1,6 @@
 """The messages between the gateway and the template process, over a socket pair (`SOCK_SEQPACKET`).
 
-- gateway → template: `FORK`, with one end of a stream socket pair.
+- gateway → template: a `ForkRequest` as JSON, with one end of a stream socket pair.
 - template → gateway, for each: a `ForkAnswer` as JSON, when the forked process is a child of the gateway.
 - gateway → forked process, over the stream: a `KernelRequest` as a line of JSON. Without a request it ends.
 - gateway → first template, over a stream of its own, because it is a fork of the gateway: a `TemplateRequest` as JSON.
@@ -15,9 +15,18 @@ import socket
 from typing import TypedDict
 
 SOCKET_TYPE = socket.SOCK_SEQPACKET
-FORK = b"f"
 READY = b"r"
-MAX_ANSWER_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
+
+
+class ForkRequest(TypedDict):
+    """What the new process is shown as from the moment on in which it is a child of the gateway.
+
+    Attributes:
+        command: The command line that would start the kernel as a program.
+    """
+
+    command: list[str]
 
 
 class ForkAnswer(TypedDict, total=False):
@@ -50,13 +59,11 @@ class KernelRequest(TypedDict):
     """What to start.
 
     Attributes:
-        command: The command line that would start the kernel as a program.
         environment: The whole environment.
         directory: The working directory.
         spare: Whether the kernel waits for a `Handover`.
     """
 
-    command: list[str]
     environment: dict[str, str]
     directory: str
     spare: bool

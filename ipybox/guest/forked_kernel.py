@@ -18,22 +18,22 @@ from ipybox.guest import kernel
 from ipybox.guest.confine import unprotect_process
 from ipybox.guest.fork_protocol import READY, Handover, KernelRequest
 from ipybox.guest.process import close_input
-from ipybox.guest.process_identity import change_environment, show_command, show_kernel_id
+from ipybox.guest.process_identity import change_environment, show_kernel_id
 from ipybox.guest.strays import KERNEL_ID
 
 
-def run_kernel(channel: socket.socket, template_environment: dict[str, str]) -> None:
+def run_kernel(channel: socket.socket, command: list[str], template_environment: dict[str, str]) -> None:
     """Reads the request and runs the kernel until it ends.
 
     Args:
         channel: The socket of the request; nothing of the kernel starts before the request is complete.
+        command: The command line that would start the kernel as a program.
         template_environment: The environment with which the template was started. What libraries have set since then
             stays, as they set it in each kernel.
     """
     stream = channel.makefile("rb")
     request: KernelRequest = json.loads(read_line(stream))
     unprotect_process()
-    show_command(request["command"])
     show_kernel_id(request["environment"][KERNEL_ID])
     change_environment(template_environment, request["environment"])
     os.chdir(request["directory"])
@@ -41,8 +41,8 @@ def run_kernel(channel: socket.socket, template_environment: dict[str, str]) -> 
     set_signals()
     seed_random_numbers()
     importlib.invalidate_caches()
-    sys.orig_argv[:] = request["command"]
-    sys.argv[:] = [kernel.__file__, *request["command"][4:]]  # without python -P -m MODULE
+    sys.orig_argv[:] = command
+    sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
     if request["spare"]:
         kernel.main(partial(until_handover, channel, stream))
     else:

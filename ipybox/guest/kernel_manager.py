@@ -70,7 +70,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     @property
     def is_current(self) -> bool:
         """Whether the kernel runs, and is as one that would be started now."""
-        return not self.died.is_set() and isinstance(self.provisioner, ForkProvisioner) and self.provisioner.is_current
+        return isinstance(self.provisioner, ForkProvisioner) and self.provisioner.is_current
 
     async def hand_over(self, environment: dict[str, str] | None) -> None:
         """Lets a spare kernel go on as that of a session.

@@ -120,7 +120,8 @@ class ForkProvisioner(WatchedProvisioner):
     @property
     def is_current(self) -> bool:
         """Whether the kernel runs, with the modules that a new one would have."""
-        return isinstance(self.process, ForkedProcess) and self._template.is_current(self.process)
+        # The thread that waits for its end may not have noticed it yet.
+        return isinstance(self.process, ForkedProcess) and self.process.runs and self._template.is_current(self.process)
 
     async def until_ready(self) -> None:
         """Waits until a spare kernel is as far as it gets without its session.
@@ -138,10 +139,10 @@ class ForkProvisioner(WatchedProvisioner):
         await self.process.hand_over(handover)
 
     async def _start(self, cmd: list[str], **kwargs: Any) -> None:
-        process = await self._template.fork()
+        process = await self._template.fork(cmd)
         if process is not None:
             running.add(process.pid)  # from here on, nothing else reaps it
-            if not process.exists:
+            if not process.runs:
                 running.discard(process.pid)
                 process.discard()
                 process = None
@@ -153,4 +154,4 @@ class ForkProvisioner(WatchedProvisioner):
         environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
         directory = str(kwargs.get("cwd") or os.getcwd())
         self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
-        await process.start(KernelRequest(command=cmd, environment=environment, directory=directory, spare=self._spare))
+        await process.start(KernelRequest(environment=environment, directory=directory, spare=self._spare))

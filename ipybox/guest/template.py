@@ -6,8 +6,8 @@ MODULES are more modules to import, separated by commas (`ipybox.guest.preload`)
 try found unfit, as JSON.
 
 The gateway forks it (`ipybox.guest.template_fork`), or starts it as a program (`ipybox.guest.template_client`). It
-sends it one end of a socket pair for each kernel. The template forks, does not read from that socket, and answers with
-the id of the new process. Only that process reads its command line and environment from the socket
+sends it the command line of each kernel and one end of a socket pair. The template forks, does not read from that
+socket, and answers with the id of the new process. Only that process reads its environment from the socket
 (`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in the memory of the template and of later
 kernels. The end of the gateway ends the template.
 
@@ -17,6 +17,7 @@ command lines of kernels (`ipybox.guest.process_identity`).
 """
 
 import atexit
+import errno
 import gc
 import io
 import json
@@ -30,10 +31,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from ipybox.guest.confine import protect_process
-from ipybox.guest.fork_protocol import FORK, ForkAnswer
+from ipybox.guest.fork_protocol import MAX_BYTES, ForkAnswer, ForkRequest
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.preload import preload
 from ipybox.guest.process import die_with_parent
+from ipybox.guest.process_identity import show_command
 from ipybox.support.gc_pause import gc_paused
 
 #: What a kernel imports until its first cell runs.
@@ -83,11 +85,11 @@ def run_template(control: socket.socket) -> None:
         sys.exit(f"kernels can't be forked off a process with {threads} threads")
     gc.collect()
     gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
-    request = serve(control, problems)
+    channel, command = serve(control, problems)
 
     from ipybox.guest.forked_kernel import run_kernel
 
-    run_kernel(request, environment)
+    run_kernel(channel, command, environment)
 
 
 def end_kernel(template: int) -> None:
@@ -116,35 +118,37 @@ def start_again(
     os.execve(sys.executable, arguments, environment)
 
 
-def serve(control: socket.socket, problems: dict[str, str]) -> socket.socket:
-    """Forks a process for each request. Returns in forked processes only, with the socket of the request.
+def serve(control: socket.socket, problems: dict[str, str]) -> tuple[socket.socket, list[str]]:
+    """Forks a process for each request. Returns in forked processes only, with the socket and the command line.
 
     Args:
         control: The socket to the gateway.
         problems: The modules that are not preloaded, with the reason.
     """
     while True:
-        message, fds, _, _ = socket.recv_fds(control, len(FORK), 1)
+        message, fds, _, _ = socket.recv_fds(control, MAX_BYTES, 1)
         if not message:
             sys.exit()
-        request = socket.socket(fileno=fds[0])
+        channel = socket.socket(fileno=fds[0])
+        request: ForkRequest = json.loads(message)
         try:
-            pid = fork_orphan()
+            pid = fork_orphan(request["command"])
         except OSError as error:
             answer: ForkAnswer = {"error": f"fork: {error.strerror}"}
         else:
             if pid == 0:
                 control.close()
-                return request
+                return channel, request["command"]
             answer = {"pid": pid, "not_preloaded": problems}
-        request.close()
+        channel.close()
         control.send(json.dumps(answer).encode())
 
 
-def fork_orphan() -> int:
+def fork_orphan(command: list[str]) -> int:
     """Forks a process that becomes a child of the gateway, which adopts orphans; returns its id, or 0 in itself.
 
-    The process leads a session and a process group of its own. It has been adopted when this returns its id.
+    The process leads a session and a process group of its own. It has been adopted when this returns its id. It shows
+    its command line before: else the application would take it for a process that has left its kernel.
 
     Raises:
         OSError: If it can't be forked.
@@ -153,6 +157,7 @@ def fork_orphan() -> int:
     between = os.fork()
     if between == 0:
         try:
+            show_command(command)
             if os.fork() == 0:
                 os.setsid()
                 os.close(read_end)
@@ -161,6 +166,8 @@ def fork_orphan() -> int:
                 return 0
         except OSError as error:
             os._exit(error.errno or 1)
+        except ValueError:
+            os._exit(errno.E2BIG)
         os._exit(0)
     os.close(write_end)
     with open(read_end, "rb") as pipe:

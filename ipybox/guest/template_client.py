@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import cast
 
 from ipybox.guest.fork_protocol import (
-    FORK,
-    MAX_ANSWER_BYTES,
+    MAX_BYTES,
     READY,
     SOCKET_TYPE,
     ForkAnswer,
+    ForkRequest,
     Handover,
     KernelRequest,
     TemplateRequest,
@@ -54,13 +54,12 @@ class ForkedProcess:
         self._channel = channel
 
     @property
-    def exists(self) -> bool:
-        """Whether it is a child of this process that was not waited for."""
+    def runs(self) -> bool:
+        """Whether it is a child of this process that has not ended."""
         try:
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        except ChildProcessError:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+        except ChildProcessError:  # reaped elsewhere, so it has ended
             return False
-        return True
 
     async def start(self, request: KernelRequest) -> None:
         """Lets the process become a kernel. If it has ended instead, the thread that waits for it notices."""
@@ -104,8 +103,8 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """Kills the process, if it is still a child of this one."""
-        if self.exists:
+        """Kills the process, if it has not ended."""
+        if self.runs:
             self.send_signal(signal.SIGKILL)
 
     def send_signal(self, signum: int) -> None:
@@ -181,10 +180,13 @@ class KernelTemplate:
         arguments = [str(control), str(os.getpid()), ",".join(self._preload), "{}", *[""] * self._space]
         return [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
 
-    async def fork(self) -> ForkedProcess | None:
+    async def fork(self, command: list[str]) -> ForkedProcess | None:
         """Returns a new process, which waits for its request; None if it can't be forked.
 
         Register the process before you await anything, because other children of the gateway are reaped.
+
+        Args:
+            command: The command line that would start the kernel as a program.
         """
         async with self._lock:
             while not self._given_up:
@@ -193,7 +195,7 @@ class KernelTemplate:
                         self._end()
                     if self._control is None:
                         self.start()
-                    return await self._fork(cast(socket.socket, self._control))
+                    return await self._fork(cast(socket.socket, self._control), command)
                 except (OSError, EOFError, TimeoutError) as error:
                     self._end()
                     self._given_up, self._works = not self._works, False
@@ -204,14 +206,15 @@ class KernelTemplate:
                     raise
             return None
 
-    async def _fork(self, control: socket.socket) -> ForkedProcess | None:
+    async def _fork(self, control: socket.socket, command: list[str]) -> ForkedProcess | None:
+        request = json.dumps(ForkRequest(command=command)).encode()
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
             with theirs:
-                socket.send_fds(control, [FORK], [theirs.fileno()])
+                socket.send_fds(control, [request], [theirs.fileno()])
             async with asyncio.timeout(FORK_TIMEOUT):
-                message = await asyncio.get_running_loop().sock_recv(control, MAX_ANSWER_BYTES)
+                message = await asyncio.get_running_loop().sock_recv(control, MAX_BYTES)
             if not message:
                 raise EOFError("its process has ended")
             answer: ForkAnswer = json.loads(message)

@@ -1,5 +1,6 @@
 """Kernels that are forked off the template are as those that are started as programs, and share no secrets."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -16,11 +17,29 @@ from ipybox.kernel_mgr import gateway_launch
 from tests import servers
 from tests.code_exec.test_lifecycle import command_of
 from tests.conftest import Mode
+from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: A gateway whose template does not answer in time, as on a machine where it can't work.
 WITHOUT_TEMPLATE = "from ipybox.guest import gateway, template_client; template_client.FORK_TIMEOUT = 0; gateway.main()"
+
+#: Forks processes off a template as the gateway does, and prints the command line of one at the moment of the answer.
+FORK = """
+import asyncio, os, sys
+from pathlib import Path
+from ipybox.guest.strays import adopt_orphans
+from ipybox.guest.template_client import KernelTemplate
+async def main():
+    adopt_orphans(asyncio.get_running_loop(), set)
+    template = KernelTemplate(os.environ, "")
+    process = await template.fork(["python", "kernel"])
+    shown = Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\\0").split("\\0")
+    assert f"PPid:\\t{os.getpid()}\\n" in Path(f"/proc/{process.pid}/status").read_text()
+    assert await template.fork(["x" * 10_000]) is None
+    print(shown)
+asyncio.run(main())
+"""
 
 #: What code finds of its process, and what differs from kernel to kernel by nature.
 STATE = """
@@ -139,6 +158,13 @@ async def test_variables_count_that_python_reads_when_it_starts(tmp_path: Path, 
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, kernel_env=variables) as executor:
         found = await answer(executor, "import json, time; print(json.dumps([hash('ipybox'), time.tzname[0]]))")
     assert found == [hash_with_seed("7"), "JST"]
+
+
+async def test_a_process_shows_the_command_line_of_its_kernel_as_soon_as_it_has_left_the_template(tmp_path: Path):
+    """Else a monitor of limits that looks just then would take it for one that has left its kernel."""
+    command = [sys.executable, "-c", FORK]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT)
+    assert (done.stdout, done.returncode) == ("['python', 'kernel']\n", 0), done.stderr
 
 
 @pytest.mark.kernel

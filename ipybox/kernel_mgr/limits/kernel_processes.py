@@ -27,9 +27,9 @@ class KernelProcesses:
 
     The gateway is the oldest process with its command line. Helpers are the gateway and all processes that are at least
     as old: the sandbox around it. So is the template that starts with the gateway, with what is below it: a child of
-    the gateway with that command line, and older than all that could run code. A process that it forks for a kernel
-    leaves it before it becomes the kernel. A kernel is a child of the gateway with a kernel's command line; if two
-    claim the same id, it belongs to the first one.
+    the gateway with that command line, and older than all that could run code. A process that it forks for a kernel has
+    the kernel's command line before it leaves it. A kernel is a child of the gateway with a kernel's command line; if
+    two claim the same id, it belongs to the first one.
 
     Other processes belong to the kernel that they are below, or else to the kernel below which they were first seen. A
     process that left its kernel's tree earlier is unattributed, because its kernel is unknown.
