@@ -147,34 +147,41 @@ def serve(control: socket.socket, problems: dict[str, str]) -> tuple[socket.sock
 def fork_orphan(command: list[str]) -> int:
     """Forks a process that becomes a child of the gateway, which adopts orphans; returns its id, or 0 in itself.
 
-    The process leads a session and a process group of its own. It has been adopted when this returns its id. It shows
-    its command line before: else the application would take it for a process that has left its kernel.
+    The process leads a session and a process group of its own, and shows its command line, before the gateway adopts
+    it: else the application could take it for a process that has left its kernel. It has been adopted when this returns
+    its id.
 
     Raises:
-        OSError: If it can't be forked.
+        OSError: If it can't be forked, or has ended before.
     """
     read_end, write_end = os.pipe()
     between = os.fork()
     if between == 0:
         try:
-            show_command(command)
-            if os.fork() == 0:
+            ready, is_ready = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                show_command(command)
                 os.setsid()
-                os.close(read_end)
-                os.write(write_end, b"%d" % os.getpid())
-                os.close(write_end)
+                os.write(is_ready, b".")
+                for end in (read_end, write_end, ready, is_ready):
+                    os.close(end)
                 return 0
+            os.close(is_ready)
+            if os.read(ready, 1):  # else it has ended
+                os.write(write_end, b"%d" % pid)
         except OSError as error:
             os._exit(error.errno or 1)
-        except ValueError:
-            os._exit(errno.E2BIG)
+        except ValueError:  # the command line is too long
+            os._exit(1)
         os._exit(0)
     os.close(write_end)
     with open(read_end, "rb") as pipe:
         pid = pipe.read()
     _, status = os.waitpid(between, 0)
-    if error := os.waitstatus_to_exitcode(status):
-        raise OSError(error, os.strerror(error))
+    error = os.waitstatus_to_exitcode(status)
+    if error or not pid:
+        raise OSError(error or errno.ECHILD, os.strerror(error or errno.ECHILD))
     return int(pid)
 
 
