@@ -1,6 +1,6 @@
 """Executes the Python of `docs/`, and checks that its examples are what the text shows.
 
-`docs/sdk.md` and `docs/outputs.md` are tested with the README, after whose install line their examples work. A text
+`docs/quickstart.md`, `docs/sdk.md` and `docs/outputs.md` are tested with the README, as a new user follows them. A text
 block after a script is its output; at most one line is between them. `test_generated_docs.py` runs the cells of
 `docs/claude-code-plugin.md`, and `make clients` those of `docs/examples/`.
 """
@@ -29,7 +29,7 @@ from tests.servers import ROOT
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 DOCS = ROOT / "docs"
 #: Pages whose scripts other tests run.
-ELSEWHERE = {DOCS / f"{name}.md" for name in ("sdk", "outputs", "claude-code-plugin")}
+ELSEWHERE = {DOCS / f"{name}.md" for name in ("quickstart", "sdk", "outputs", "claude-code-plugin")}
 #: A script, and the output that the page shows for it.
 SCRIPT = re.compile(
     r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL

@@ -90,13 +90,17 @@ class Home:
         directory: An empty one. The home is in it, and the programs that are on PATH.
         repository: What `publish` has made.
         package_cache: Where pip and uv keep what they have downloaded.
+        compiles: Whether pip and uv compile what they install, if they are told to. It takes most of the time that the
+            environment of a plugin needs, and pays off where kernels in a sandbox, which can't do it, start many times.
     """
 
-    def __init__(self, directory: Path, repository: Path, package_cache: Path):
+    def __init__(self, directory: Path, repository: Path, package_cache: Path, *, compiles: bool = True):
         self.path = directory / "home"
         self.path.mkdir()
         self._log = directory / "client.log"
         _link_programs(directory / "bin", hidden=())
+        if not compiles:
+            _keep_from_compiling(directory / "bin" / "uv", directory / "uv")
         addresses = (URL, URL.removesuffix(".git"), f"git@github.com:{REPOSITORY}.git")
         config = f'[url "file://{repository}"]\n' + "".join(f"\tinsteadOf = {each}\n" for each in addresses)
         (self.path / ".gitconfig").write_text(config)
@@ -113,6 +117,7 @@ class Home:
             "ANTHROPIC_API_KEY": "none",
             "ANTHROPIC_BASE_URL": NOWHERE,
             "DISABLE_AUTOUPDATER": "1",
+            **({} if compiles else {"PIP_NO_COMPILE": "1"}),
             **({"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
@@ -319,6 +324,15 @@ def _link_programs(directory: Path, hidden: Collection[str]) -> None:
     for name, program in {**system, **chosen}.items():
         if name not in hidden:
             (directory / name).symlink_to(program)
+
+
+def _keep_from_compiling(uv: Path, script: Path) -> None:
+    """Puts a script in the place of a link to uv, which passes on all arguments but one."""
+    option = 'for each do shift; [ "$each" = --compile-bytecode ] || set -- "$@" "$each"; done'
+    script.write_text(f'#!/bin/sh\n{option}\nexec "{uv.resolve()}" "$@"\n')
+    script.chmod(0o755)
+    uv.unlink()
+    uv.symlink_to(script)
 
 
 @cache

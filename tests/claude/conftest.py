@@ -102,4 +102,4 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def home(tmp_path: Path, repository: Path, package_cache: Path) -> Home:
     """A home without plugins."""
-    return Home(tmp_path, repository, package_cache)
+    return Home(tmp_path, repository, package_cache, compiles=False)

@@ -87,7 +87,7 @@ def let_go(plugin: Plugin) -> None:
 
 
 def test_the_first_start_makes_an_environment_and_later_ones_use_it(tmp_path: Path, cache: Path):
-    plugin = Plugin(tmp_path, cache)
+    plugin = Plugin(tmp_path, cache, compiles=True)
     # What is in the workspace must not run outside of the kernel.
     for name in ("ipybox.py", "json.py", "fcntl.py", "sitecustomize.py"):
         (plugin.workspace / name).write_text("raise SystemExit('code of the workspace ran on the host')\n")
