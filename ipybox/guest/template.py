@@ -155,7 +155,12 @@ def fork_orphan(command: list[str]) -> int:
         OSError: If it can't be forked, or has ended before.
     """
     read_end, write_end = os.pipe()
-    between = os.fork()
+    try:
+        between = os.fork()
+    except OSError:
+        os.close(read_end)
+        os.close(write_end)
+        raise
     if between == 0:
         try:
             ready, is_ready = os.pipe()
@@ -177,12 +182,11 @@ def fork_orphan(command: list[str]) -> int:
         os._exit(0)
     os.close(write_end)
     with open(read_end, "rb") as pipe:
-        pid = pipe.read()
+        answer = pipe.read()
     _, status = os.waitpid(between, 0)
-    error = os.waitstatus_to_exitcode(status)
-    if error or not pid:
-        raise OSError(error or errno.ECHILD, os.strerror(error or errno.ECHILD))
-    return int(pid)
+    if error := os.waitstatus_to_exitcode(status) or (0 if answer else errno.ECHILD):
+        raise OSError(error, os.strerror(error))
+    return int(answer)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
+from ipybox.guest.process_identity import PLACEHOLDER
+from ipybox.guest.strays import KERNEL_ID
 from tests import servers
 from tests.code_exec.cells import process_of
-from tests.code_exec.test_lifecycle import command_of
+from tests.code_exec.test_lifecycle import about, command_of
 from tests.faults.conftest import Family
 from tests.servers import WAIT
 
@@ -32,6 +34,9 @@ SANDBOX = (Victim.BUBBLEWRAP, Victim.SRT, Victim.SANDBOX_GUARD)
 #: What the command lines of the sandbox's processes begin with, or have in them.
 _COMMANDS = {Victim.BUBBLEWRAP: "bwrap ", Victim.SRT: "node ", Victim.SANDBOX_GUARD: "sandbox/placeholders.py "}
 
+#: What the environment of a kernel has in it, and that of a forked process up to the moment in which it gets its id.
+_ID, _NO_ID = f"{KERNEL_ID}=".encode(), f"{KERNEL_ID}={PLACEHOLDER}".encode()
+
 
 async def pid_of(victim: Victim, family: Family) -> int:
     """Returns the process of the family's executor, which must be idle."""
@@ -51,8 +56,12 @@ async def pid_of(victim: Victim, family: Family) -> int:
 
 
 def kernels(gateway: int) -> set[int]:
-    """Returns the processes of all kernels of a gateway."""
-    return {pid for pid in servers.descendants(gateway) if "ipybox.guest.kernel" in command_of(pid)}
+    """Returns the processes of all kernels of a gateway.
+
+    A forked one counts from the moment on in which it has its id: one that ends before is started again, unnoticed.
+    """
+    found = {pid for pid in servers.descendants(gateway) if "ipybox.guest.kernel" in command_of(pid)}
+    return {pid for pid in found if _has_id(about(pid, "environ"))}
 
 
 async def until_kernels(gateway: int, condition: Callable[[set[int]], bool]) -> set[int]:
@@ -74,6 +83,10 @@ async def kill(pid: int) -> None:
     """Kills a process, and returns when it has ended."""
     os.kill(pid, signal.SIGKILL)
     assert await servers.until_dead({pid}, WAIT) == set()
+
+
+def _has_id(environment: bytes) -> bool:
+    return _ID in environment and _NO_ID not in environment
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -18,16 +19,20 @@ MakeRequest = Callable[[ServerAddress], Request]
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
-def client(request: pytest.FixtureRequest) -> MakeRequest:
+def client(request: pytest.FixtureRequest) -> Iterator[MakeRequest]:
+    # Their end is waited for: up to then, a thread may hold the request that it has made, and so its connection.
+    threads = ThreadPoolExecutor()
+
     def blocking(address: ServerAddress) -> Request:
         pool = SyncConnectionPool(address)
 
         async def make(*request: Any) -> tuple[int, bytes]:
-            return await asyncio.to_thread(pool.request, *request)
+            return await asyncio.get_running_loop().run_in_executor(threads, pool.request, *request)
 
         return make
 
-    return blocking if request.param == "blocking" else lambda address: AsyncConnectionPool(address).request
+    with threads:
+        yield blocking if request.param == "blocking" else lambda address: AsyncConnectionPool(address).request
 
 
 @asynccontextmanager
