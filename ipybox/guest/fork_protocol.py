@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 16
 
 
 class ForkRequest(TypedDict):
-    """What the new process is shown as from the moment on in which it is a child of the gateway.
+    """What to fork: the operating system shows this command line of it when the gateway adopts it.
 
     Attributes:
         command: The command line that would start the kernel as a program.

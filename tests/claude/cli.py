@@ -90,8 +90,8 @@ class Home:
         directory: An empty one. The home is in it, and the programs that are on PATH.
         repository: What `publish` has made.
         package_cache: Where pip and uv keep what they have downloaded.
-        compiles: Whether pip and uv compile what they install, if they are told to. It takes most of the time that the
-            environment of a plugin needs, and pays off where kernels in a sandbox, which can't do it, start many times.
+        compiles: Whether pip and uv may compile the packages that they install. Without it, the environment of a
+            plugin takes much less processor time to build, but each kernel in a sandbox starts more slowly.
     """
 
     def __init__(self, directory: Path, repository: Path, package_cache: Path, *, compiles: bool = True):
