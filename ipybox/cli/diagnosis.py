@@ -21,11 +21,11 @@ from typing import Literal
 from ipybox.docker.engine import DOCKER, engine_findings
 from ipybox.docker.options import default_image
 from ipybox.errors import SandboxError
-from ipybox.sandbox.busy_machine import started_too_late
 from ipybox.sandbox.findings import INSTALLERS, Finding, Install, together
 from ipybox.sandbox.preflight import diagnose, require_sandbox, requirements
 from ipybox.sandbox.programs import Program, examine
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
+from ipybox.sandbox.transient import BUSY, transient_cause
 from ipybox.support.printable import printable
 from ipybox.support.probe import probe
 from ipybox.workspace.config import sandbox_settings, untrusted_path
@@ -232,8 +232,9 @@ def _sandbox() -> list[Finding]:
         # Sockets that srt names by its process id are no one else's there.
         outcome = probe(command, timeout=SANDBOX_TIMEOUT, cwd=inside.parent, env={"TMPDIR": str(scratch.path)})
         ran, escaped = inside.exists(), outside.exists()
-    if outcome.timed_out or (outcome.failure and started_too_late(outcome.failure)):
-        problem, remedy = f"srt {outcome.failure}, the machine may be busy", "try again"
+    cause = BUSY if outcome.timed_out else transient_cause(outcome.failure or "")
+    if cause is not None:
+        problem, remedy = f"srt {outcome.failure}, {cause}", "try again"
     elif outcome.failure:
         problem, remedy = f"srt can't start a sandbox, it {outcome.failure}", "see what else is wrong here"
     elif escaped or not ran:

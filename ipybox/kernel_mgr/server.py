@@ -16,7 +16,7 @@ from ipybox.errors import GatewayError, SandboxError
 from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.kernel_mgr.gateway_process import GatewayProcess
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
-from ipybox.sandbox import busy_machine
+from ipybox.sandbox import transient
 from ipybox.sandbox.settings import SandboxConfig, load_settings
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.listen import listen
@@ -292,7 +292,7 @@ class KernelGateway:
             self._tasks.start(self._watch_when_ready(self._process))
 
     async def _until_ready(self) -> None:
-        """Waits until the gateway answers. On a machine that is too busy for srt, starts the sandbox again.
+        """Waits until the gateway answers. If srt failed for a cause that passes, starts the sandbox again.
 
         Raises:
             GatewayError: If the gateway ends or does not answer.
@@ -306,9 +306,10 @@ class KernelGateway:
             except GatewayError as exc:
                 if self.sandbox_settings is None or not self._process.ended:
                     raise
-                if not busy_machine.started_too_late(str(exc)) or starts == busy_machine.SANDBOX_STARTS:
+                cause = transient.transient_cause(str(exc))
+                if cause is None or starts == transient.SANDBOX_STARTS:
                     raise await self._explain(exc, self.sandbox_settings.weaker_nested_sandbox) from None
-            logger.warning("this machine is too busy for the sandbox to start in time: starting it again")
+            logger.warning("the sandbox did not start, %s: starting it again", cause)
             starts += 1
             await self._end_process(timeout=0)
             await self._spawn()

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from packaging.requirements import Requirement
 
-from ipybox.sandbox.busy_machine import SANDBOX_STARTS, started_too_late
+from ipybox.sandbox.transient import SANDBOX_STARTS, transient_cause
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, SAFE_VARIABLES, inherited
 from ipybox.workspace.packages import pip_process
 from ipybox.workspace.packages.distributions import closure
@@ -193,7 +193,7 @@ class Pip:
         output = self.directory.with_name(f"{self.directory.name}.log")
         code = await self._run_once(words, output)
         starts = 1
-        while code and self.wrapper and starts < SANDBOX_STARTS and started_too_late(_text(output)):
+        while code and self.wrapper and starts < SANDBOX_STARTS and transient_cause(_text(output)):
             code = await self._run_once(words, output)
             starts += 1
         if code == 0:

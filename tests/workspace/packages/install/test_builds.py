@@ -14,7 +14,7 @@ import pytest
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 from ipybox.workspace.packages.pip import Pip, PipSettings
 from ipybox.workspace.packages.pip_failure import PipError
-from tests.sandbox.late_socat import LATE_ONCE, use_late_socat
+from tests.sandbox.transient_failures import LATE_ONCE, use_late_socat
 from tests.workspace.packages.index import BACKEND, Index, failure, install, text, tree
 
 
