@@ -15,9 +15,9 @@ from ipybox.node.protocol import NODE_LOST_AFTER
 from tests.cluster.machines import (
     DIRECTORY,
     NODES,
+    kill_node,
     nodes_are_idle,
     on_head,
-    processes,
     queue_is_empty,
     srun,
     start,
@@ -91,8 +91,7 @@ async def test_killed_node_is_lost_and_the_next_cell_runs_on_another(tmp_path: P
         node = (await executor.execute(WHERE)).text
         assert node in NODES
         running = await begun(executor, SLEEPS, timeout=60)
-        for pid in processes(node):
-            os.kill(pid, signal.SIGKILL)
+        kill_node(node)
         try:
             async with asyncio.timeout(NODE_LOST_AFTER + 15):
                 with pytest.raises(CodeExecutionError, match=f"its node {node} is lost"):
