@@ -107,6 +107,7 @@ class GuestKernel(IPythonKernel):
                 reply |= shell.shown or {}
             return reply
         except BaseException as error:
+            shell.abandon_execution()
             reply = {"execution_count": shell.execution_count, "payload": shell.payload_manager.read_payload()}
             shell.payload_manager.clear_payload()
             return reply | (shell.shown or error_content(error))
@@ -251,6 +252,8 @@ def main(until_used: Callable[[], bytes] | None = None) -> None:
     warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")
     # IPython recommends `exit` where that is what has ended the cell.
     warnings.filterwarnings("ignore", message="To exit: use")
+    # An interrupt may come between the call of this coroutine and its first step: the cell's error says enough.
+    warnings.filterwarnings("ignore", message=r"coroutine '\w+\.run_cell_async' was never awaited")
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, cast
 
@@ -29,6 +30,9 @@ from ipybox.guest.tracebacks import (
     text_of,
     user_traceback,
 )
+
+#: The number of the execution that a task is part of.
+_execution: ContextVar[int] = ContextVar("ipybox_execution", default=0)
 
 SYSTEM_EXIT = "An exception has occurred, use %tb to see the full traceback.\n"
 
@@ -87,8 +91,9 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     streams: StandardStreams
     #: The reply's content for the error of the current execution that was shown last, if any.
     shown: dict[str, Any] | None = None
-    #: The number of executions.
+    #: The number of executions, and that of the last one that has failed outside of its code.
     _cells = 0
+    _abandoned = -1
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.streams = StandardStreams()
@@ -185,6 +190,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         """Forgets the state of earlier cells; ipykernel does so only for cells without `await`."""
         self.streams.restore()
         self._cells += 1
+        _execution.set(self._cells)
         cast(Any, self.compile).number = self._cells
         self.shown = self._last_traceback = None
         self._last_traceback_during_displayhook = False
@@ -192,8 +198,17 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         # IPython 9 keeps all displays, for a history that the kernel does not have.
         getattr(self.history_manager, "outputs", {}).clear()
 
+    def abandon_execution(self) -> None:
+        """Prevents that the code of the current execution starts after its reply.
+
+        ipykernel makes a task of it, and does not cancel the task if an interrupt comes before it waits for it.
+        """
+        self._abandoned = self._cells
+
     async def run_cell_async(self, raw_cell: str, *args: Any, **kwargs: Any) -> Any:
         """Runs a cell; a child that its code forked off ends with it."""
+        if _execution.get() == self._abandoned:
+            return None
         process = os.getpid()
         error: BaseException | None = None
         try:

@@ -139,6 +139,29 @@ get_ipython().events.register("pre_run_cell", interrupt_once)
     assert (await executor.execute("'ran' in globals()")).text == "False"
 
 
+@pytest.mark.parametrize("before", [True, False])
+async def test_an_interrupt_before_ipykernel_waits_for_the_code_ends_the_cell_in_silence(
+    executor: CodeExecutor, before: bool
+):
+    await executor.execute(f"""
+import asyncio, os, signal
+make_task = asyncio.ensure_future
+def make_interrupted_task(coroutine):
+    if getattr(coroutine, "__name__", None) != "run_cell_async":
+        return make_task(coroutine)
+    asyncio.ensure_future = make_task
+    task = None if {before} else make_task(coroutine)
+    os.kill(os.getpid(), signal.SIGINT)
+    return task or make_task(coroutine)
+asyncio.ensure_future = make_interrupted_task
+""")
+    with pytest.raises(CodeExecutionError, match="KeyboardInterrupt") as error:
+        await executor.execute("ran = True; await asyncio.sleep(0)", timeout=WAIT)
+    assert error.value.output is not None
+    assert error.value.output.text is None
+    assert (await executor.execute("'ran' in globals()")).text == "False"
+
+
 async def test_an_interrupt_anywhere_in_print_leaves_the_output_working(executor: CodeExecutor):
     # Python runs handlers of signals where a function begins, and after a call.
     code = """
