@@ -16,7 +16,13 @@ from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.sandbox import transient
 from tests import servers
 from tests.mcp_server.test_server import call, client_of, output, text_of
-from tests.sandbox.transient_failures import LATE_ALWAYS, LATE_ONCE, remove_before_mounting, use_late_socat
+from tests.sandbox.transient_failures import (
+    LATE_ALWAYS,
+    LATE_ONCE,
+    put_in_front,
+    remove_before_mounting,
+    use_late_socat,
+)
 from tests.servers import NODE_MODULES, WAIT
 
 pytestmark = pytest.mark.sandbox
@@ -133,11 +139,7 @@ async def test_wrong_settings_are_refused_on_the_command_line(workspace: Path, o
 
 
 async def test_a_sandbox_that_does_not_start_says_why(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no permission' >&2\nexit 1\n")
-    (programs / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    put_in_front("bwrap", "echo 'bwrap: no permission' >&2; exit 1", tmp_path, monkeypatch)
 
     with pytest.raises(SandboxError) as failed:
         await CodeExecutor(working_dir=workspace, sandbox=True).start()
@@ -154,7 +156,7 @@ async def test_a_sandbox_that_a_busy_machine_starts_too_late_is_started_again(
     async with executor(workspace) as started:
         assert (await started.execute("print(6 * 7)")).text == "42"
 
-    assert "the sandbox did not start, the machine may be busy: starting it again" in caplog.messages
+    assert caplog.messages.count("the sandbox did not start, the machine may be busy: starting it again") == 1
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "protected"])
@@ -171,7 +173,7 @@ async def test_a_sandbox_is_started_again_if_a_file_is_removed_before_it_is_moun
         assert (await started.execute("print(6 * 7)")).text == "42"
 
     cause = "a file that the sandbox hides or protects may just have been removed"
-    assert f"the sandbox did not start, {cause}: starting it again" in caplog.messages
+    assert caplog.messages.count(f"the sandbox did not start, {cause}: starting it again") == 1
 
 
 async def test_a_sandbox_that_always_starts_too_late_is_given_up(

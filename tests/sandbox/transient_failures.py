@@ -13,15 +13,15 @@ LATE_ALWAYS = "case $1 in UNIX-LISTEN*) exec sleep 60;; esac"
 
 def use_late_socat(when: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the machine so busy that socat listens too late; the first time is noted in the directory `tried`."""
-    _put_in_front("socat", when.format(place=directory / "tried"), directory, monkeypatch)
+    put_in_front("socat", when.format(place=directory / "tried"), directory, monkeypatch)
 
 
 def remove_before_mounting(file: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes a file when srt has found it, and bubblewrap has not mounted it yet."""
-    _put_in_front("bwrap", f"case $* in *{file}*) rm -f {file};; esac", directory, monkeypatch)
+    put_in_front("bwrap", f"case $* in *{file}*) rm -f {file};; esac", directory, monkeypatch)
 
 
-def _put_in_front(name: str, script: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def put_in_front(name: str, script: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a script run before a program; it lies in a new directory `programs`."""
     programs = directory / "programs"
     programs.mkdir()
