@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients cluster jupyter servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics scaling docs docs-site docs-look recording clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients cluster jupyter servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics scaling docs docs-site docs-look recording bfcl clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
@@ -30,11 +30,11 @@ test: $(VENV)/dev.stamp .npm/dev.stamp
 
 # All others, or those of them with MARKS. Many of them wait, for builds and containers.
 test-rest: SPREAD := --numprocesses $(shell expr $(CORES) + 1) --maxprocesses 8
-test-rest: $(VENV)/dev.stamp .npm/dev.stamp
+test-rest: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
 	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not ($(APART))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
 
-test-all: $(VENV)/dev.stamp .npm/dev.stamp
+test-all: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
 	$(PYTEST) $(SPREAD) -m "not ($(APART))" $(ARGS)
 
@@ -71,14 +71,14 @@ jupyter: $(VENV)/dev.stamp .npm/dev.stamp .venv-jupyter6/stamp .venv-jupyter7/st
 conformance: $(VENV)/dev.stamp .npm/dev.stamp
 	$(PYTEST) tests/conformance $(ARGS)
 
-# More hostile schemas and malformed messages than the tests try, and others with each SEED.
-SEED ?= 1
+# More hostile schemas and malformed messages than the tests try. SEED picks them, here and in all tests that make up
+# their input; by default it is today's date.
+export SEED
 fuzz: $(VENV)/dev.stamp
-	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 FUZZ_SEED=$(SEED) \
-		$(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz $(ARGS)
+	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 $(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz $(ARGS)
 
 # Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
-coverage: $(VENV)/dev.stamp .npm/dev.stamp
+coverage: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage -m "not ($(APART))" $(ARGS)
 
 # Which changes of a module its tests notice: MODULES="seal naming" picks some, ARGS=--survivors shows what they miss.
@@ -89,6 +89,11 @@ mutation: $(VENV)/mutation.stamp
 MINUTES ?= 10
 soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
+
+# All 800 tasks of a public benchmark as code actions, in each mode: alone, with approvals, and four sessions at a time.
+bfcl: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
+	@tests/install-programs.sh
+	BFCL_TASKS=200 $(PYTEST) $(SPREAD) tests/bfcl $(ARGS)
 
 # Published MCP servers, of `tests/published/servers.toml`: generated, checked and called. They take 3 GB in .servers.
 # Without ARGS the report becomes `docs/servers.md`.
@@ -165,7 +170,7 @@ recording: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.record_approval docs/approval.svg
 
 clean:
-	rm -rf .venv .venv-newest .venv-attach .venv-jupyter6 .venv-jupyter7 .venv-mcp1 .venv-mcp2 .venv-peer .venv-provisioners .venv-tokens .npm .servers .bench .screenshots site
+	rm -rf .bfcl .venv .venv-newest .venv-attach .venv-jupyter6 .venv-jupyter7 .venv-mcp1 .venv-mcp2 .venv-peer .venv-provisioners .venv-tokens .npm .servers .bench .screenshots site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -235,6 +240,12 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 .venv-peer/stamp: | $(BIN)/uv
 	$(PYTHON) -m venv .venv-peer
 	$(call install,.venv-peer)
+	@touch $@
+
+# The benchmark, without what its command line needs.
+.bfcl/stamp: | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<2' || \
+		$(BIN)/python -m pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<2'
 	@touch $@
 
 # A tokenizer and its vocabulary, without what else the packages need.

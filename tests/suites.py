@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissing
 
 from ipybox.sandbox.findings import Finding, Install
 from ipybox.sandbox.preflight import diagnose
+from tests.seed import SEED
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
 #: `docker`, `claude`, `fuzz`, `soak` and of the suites with an environment of their own (`attach`, `clients`,
@@ -27,6 +28,7 @@ FOLDERS = {
     "audit/test_executor.py": ("slow",),
     "audit/test_server.py": ("slow",),
     "benchmarks": ("slow",),
+    "bfcl": ("slow",),
     "benchmarks/test_economics.py": ("claude",),
     "benchmarks/test_performance.py": (),
     "claude": ("claude",),
@@ -157,6 +159,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_problems] = [finding for finding in diagnose() if finding.problem is not None]
     if config.stash[_problems] and os.environ.get(COMPLETE):
         raise pytest.UsageError(f"no test may be left out, but {LEFT_OUT}: {_remedy(config)}")
+
+
+def pytest_report_header() -> str:
+    """Prints what repeats tests that make up their input."""
+    return f"SEED={SEED}"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

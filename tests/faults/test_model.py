@@ -1,7 +1,7 @@
 """Executors keep what they promise, whatever is done to them, in any order and at once: a seeded stress test.
 
 `tests/faults/plan.py` says what is done, `tests/faults/model.py` what may come of it. A failure names its seed and its
-steps. `MODEL_SEED` and `MODEL_STEPS` run another plan, `MODEL_SHRINK=1` leaves steps out as long as it fails.
+steps. `SEED` and `MODEL_STEPS` run another plan; `MODEL_SHRINK=1` drops steps for as long as the plan fails.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from tests.faults import cells, plan
 from tests.faults.model import Calls, Cell, ExecutorModel, Outcome, outcome_of
 from tests.faults.plan import Step
 from tests.faults.programs import GATEWAY, KERNEL, kill, processes
+from tests.seed import SEED
 from tests.servers import WAIT
 
-SEEDS = [int(os.environ["MODEL_SEED"])] if "MODEL_SEED" in os.environ else [1, 4]
 STEPS = int(os.environ.get("MODEL_STEPS", "60"))
 
 #: Seconds in which each operation must end.
@@ -301,9 +301,8 @@ async def failure(workspace: Path, steps: Sequence[Step], *, sandbox: bool) -> s
     return None
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_an_executor_keeps_its_promises_whatever_is_done_to_it(tmp_path: Path, mode: Mode, seed: int):
-    chosen = plan.make_plan(seed, STEPS)
+async def test_an_executor_keeps_its_promises_whatever_is_done_to_it(tmp_path: Path, mode: Mode):
+    chosen = plan.make_plan(SEED, STEPS)
     runs = count()
 
     async def problem_of(steps: Sequence[Step]) -> str | None:

@@ -1,6 +1,6 @@
 """Nothing of a hostile schema is executed, and no such schema breaks a package; see `fuzz`, which runs by itself.
 
-`FUZZ_SCHEMAS` says how many schemas are tried, `FUZZ_SEED` makes others.
+`FUZZ_SCHEMAS` sets how many schemas are tried; `SEED` makes other ones.
 """
 
 import json
@@ -14,10 +14,10 @@ import pytest
 
 from tests.mcp_apigen import golden, harmless
 from tests.mcp_apigen.hostile import hostile_tool
+from tests.seed import SEED
 from tests.servers import ROOT
 
 SCHEMAS = int(os.environ.get("FUZZ_SCHEMAS", "6000"))
-SEED = int(os.environ.get("FUZZ_SEED", "1"))
 PROCESSES = 2
 
 # What the hook must refuse, run in a process of its own.

@@ -1,6 +1,6 @@
 """Malformed messages break nothing: each request is answered, the server goes on, and says nothing it should not.
 
-`FUZZ_MESSAGES` says how many are sent on each transport, `FUZZ_SEED` makes others.
+`FUZZ_MESSAGES` sets how many are sent on each transport; `SEED` makes other ones.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from tests.mcp_fuzz.answers import Requests, Secrets, parsed
 from tests.mcp_fuzz.conversation import INITIALIZE, OUTPUT, Era, message
 from tests.mcp_fuzz.messages import Message, Messages
 from tests.mcp_fuzz.wires import HONEST, Wire, http, stdio
+from tests.seed import SEED
 from tests.servers import ROOT
 
 MESSAGES = int(os.environ.get("FUZZ_MESSAGES", "3000"))
-SEED = int(os.environ.get("FUZZ_SEED", "1"))
 
 #: Messages that are under way at once, before an honest client asks something.
 BATCH = 250

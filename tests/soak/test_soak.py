@@ -2,7 +2,7 @@
 
 Two are sessions of ipybox's MCP server, two are executors. Kernels, gateways and MCP servers are killed meanwhile. What
 the answers must be is what the model test knows (`tests/faults/model.py`). `make soak MINUTES=10` runs it for longer
-than a minute and prints what it has found; `SOAK_SEED` makes other operations.
+than a minute and prints what it has found; `SEED` picks other operations.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from tests.conftest import Mode
 from tests.faults import cells
 from tests.faults.model import Calls, Cell, ExecutorModel, Outcome
 from tests.faults.programs import GATEWAY, KERNEL, MCP_SERVER, kill, processes
+from tests.seed import SEED
 from tests.servers import WAIT
 from tests.soak.measure import Measurements
 from tests.soak.sessions import Session, scripted, sessions
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "0.5"))
-SEED = int(os.environ.get("SOAK_SEED", "1"))
 
 #: Seconds between samples, in each of which something is killed.
 ROUND = 4.0
