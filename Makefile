@@ -16,23 +16,24 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 # The suites with environments of their own, each of which only its target runs.
 APART := attach or clients or cluster or jupyter or servers
 
-# What protects the main promises, within five minutes on two cores. ARGS, if given, picks tests instead, which then run
-# in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
+# What protects the main promises, within four minutes on two cores. ARGS, if given, picks tests instead, which then run
+# in one process; MARKS picks some of them by their marks. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
 FIRST := not (slow or docker or claude or fuzz or soak or $(APART))
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 SPREAD := --numprocesses $(CORES) --maxprocesses 8
+and_marks = $(if $(MARKS), and ($(MARKS)))
 
 test: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(or $(ARGS),$(SPREAD) -m "$(FIRST)")
+	$(PYTEST) $(or $(ARGS),$(SPREAD) -m "$(FIRST)$(and_marks)")
 
 # All others, or those of them with MARKS. Many of them wait, for builds and containers.
 test-rest: SPREAD := --numprocesses $(shell expr $(CORES) + 1) --maxprocesses 8
 test-rest: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not ($(APART))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not ($(APART))$(and_marks)" $(ARGS)
 
 test-all: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
@@ -46,9 +47,9 @@ attach: $(VENV)/dev.stamp .npm/dev.stamp .venv-attach/stamp
 test-user: $(VENV)/dev.stamp .npm/dev.stamp
 	$(PYTEST) $(SPREAD) -m "user and kernel and sandbox" $(ARGS)
 
-# What CI runs with the newest Python.
+# What depends on Python itself, which CI tests with the newest one.
 test-python: $(VENV)/dev.stamp .npm/dev.stamp
-	$(PYTEST) $(SPREAD) -m "python and not (sandbox or fuzz)" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "python and not sandbox" $(ARGS)
 
 # Other MCP clients, and the examples of docs/frameworks.md: no other target installs or runs them.
 clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp2/clients.stamp
@@ -85,7 +86,7 @@ coverage: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 mutation: $(VENV)/mutation.stamp
 	$(BIN)/python -m tests.measure.mutation $(MODULES) $(ARGS)
 
-# Sessions at once, in each mode, for longer than the half minute that the tests take: `make soak MINUTES=60 ARGS="-k plain"`.
+# Sessions at once, in each mode, for longer than the seconds that the tests take: `make soak MINUTES=60 ARGS="-k plain"`.
 MINUTES ?= 10
 soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
@@ -176,8 +177,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Installs PACKAGES in an environment: with uv, in a tenth of the time that pip takes. pip goes on where uv finds no
-# packages, as it has its own index settings and certificates. What kernels in a sandbox import must be compiled before.
-install = $(BIN)/uv pip install --quiet --compile-bytecode --python $(1)/bin/python $(PACKAGES) || \
+# packages, as it has its own index settings and certificates. What kernels in a sandbox import must be compiled before;
+# `COMPILE=` saves the time elsewhere.
+COMPILE ?= --compile-bytecode
+install = $(BIN)/uv pip install --quiet $(COMPILE) --python $(1)/bin/python $(PACKAGES) || \
 	$(1)/bin/python -m pip install --quiet $(PACKAGES)
 
 $(BIN)/uv: | $(BIN)/python

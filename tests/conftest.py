@@ -45,8 +45,13 @@ class Mode(StrEnum):
 
 @pytest.fixture(scope="module", params=list(Mode))
 def mode(request: pytest.FixtureRequest) -> Mode:
-    """The mode that a test runs its kernels in: once in each. What it makes for a whole module is made per mode."""
+    """The mode that a test runs its kernels in: once in each where the sandbox matters (`BOTH_MODES` in `suites.py`),
+    otherwise without one. What it makes for a whole module is made per mode."""
     return request.param
+
+
+#: Has a test run in both modes where those beside it run in one.
+both_modes = pytest.mark.parametrize("mode", list(Mode), indirect=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -37,27 +37,28 @@ FOLDERS = {
     "clients": ("clients",),
     "cluster": ("cluster",),
     "code_exec/executor": ("python", "user"),
+    "codeact/test_check.py": ("python",),
     "code_exec/test_lifecycle.py": ("slow",),
     "conformance": ("slow",),
     "docker": ("docker",),
     "engine/test_relayed.py": ("cluster",),
     "faults": ("slow",),
-    "faults/test_executor.py": ("slow", "python"),
+    "faults/test_executor.py": ("slow",),
     "faults/test_model.py": ("slow", "fuzz"),
     "guest": ("python",),
+    "guest/confine": (),  # the system's work, not Python's
+    "guest/landlock": (),
     "jupyter_engine/test_connection.py": ("slow",),
     "jupyter_engine/test_executor.py": ("slow",),
     "jupyter_engine/test_mcp_server.py": ("slow",),
-    "kernel_mgr": ("python",),
-    "kernel_mgr/test_kernel_processes.py": ("python", "slow"),
-    "kernel_mgr/test_limits.py": ("python", "slow"),
-    "kernel_mgr/test_server.py": ("python", "slow"),
+    "kernel_mgr/test_kernel_processes.py": ("slow",),
+    "kernel_mgr/test_limits.py": ("slow",),
+    "kernel_mgr/test_server.py": ("slow",),
     "mcp_apigen": ("python",),
-    "mcp_apigen/test_fuzz.py": ("python", "fuzz"),
-    "mcp_apigen/test_hostile.py": ("python", "slow"),
-    "mcp_apigen/test_real_servers.py": ("python", "slow"),
+    "mcp_apigen/test_fuzz.py": ("fuzz",),
+    "mcp_apigen/test_hostile.py": ("slow",),
+    "mcp_apigen/test_real_servers.py": ("slow",),
     "mcp_client/oauth": ("slow",),
-    "mcp_client/client": ("python",),
     "mcp_fuzz": ("fuzz",),
     "mcp_server/test_approver.py": ("slow",),
     "mcp_server/test_http.py": ("slow",),
@@ -87,19 +88,43 @@ FOLDERS = {
     "test_package.py": ("slow",),
     "test_readme.py": ("slow",),
     "test_real_servers.py": ("slow",),
-    "tool_exec": ("python",),
+    "tool_exec/test_functions.py": ("python",),
     "workspace": ("python",),
     "workspace/packages": ("slow",),
-    "workspace/test_npx.py": ("python", "slow"),
-    "workspace/test_stdio_servers.py": ("python", "slow"),
+    "workspace/test_npx.py": ("slow",),
+    "workspace/test_stdio_servers.py": ("slow",),
     "workspace/transfer": (),
 }
 
 #: Marks that tests have by their place only: where one is demanded, modules elsewhere need no import, which takes long.
 BY_PLACE = {"python", "user"}
 
-#: Where `make test` runs kernels in both modes. Elsewhere it runs them without a sandbox, `make test-rest` with one.
-BOTH_MODES = ("sandbox/", "security/")
+#: Where tests with the fixture `mode` also run in a sandbox, because it changes what happens there: processes, signals,
+#: files, start and end. Elsewhere they would run the same code twice; `ALL_MODES=1` has them do so. A single test picks
+#: its modes itself (`both_modes` in `tests/conftest.py`).
+BOTH_MODES = (
+    "bfcl/",  # tool calls, approvals and sessions, from outside
+    "cli/test_clean.py/",  # what sandboxes leave
+    "code_exec/",  # what applications rely on: starts, interrupts, limits, images, files
+    "engine/test_executor.py/",  # what code may install
+    "faults/",  # processes and disks that fail within and around the sandbox
+    "guest/landlock/",
+    "guest/test_spare.py/",  # kernels that are forked within the sandbox
+    "guest/test_template.py/",
+    "kernel_mgr/test_server.py/",  # gateways within the sandbox
+    "mcp_server/test_kernel_sessions.py/",
+    "mcp_server/test_server.py/",
+    "sandbox/",
+    "security/",
+    "soak/",
+    "test_skill.py/",  # the skill, as the plugin codeact-sandbox has it
+    "workspace/test_",  # what code can write, and what is believed of it
+    "workspace/transfer/",
+    "workspace/trust/",
+)
+
+#: Where `make test` runs sandboxes. Those of other places are part of `make test-rest`.
+SANDBOXED_FIRST = ("sandbox/", "security/")
 
 #: The marks of tests that use a fixture. Those of the fixture `mode` also have the mark `sandbox` in that mode.
 FIXTURES = {"mode": ("kernel",), "confined": ("kernel", "sandbox"), "sandbox": ("sandbox",), "engine": ("docker",)}
@@ -179,12 +204,27 @@ def demanded(expression: str) -> set[str]:
     return set() if "or" in outermost.split() else BY_PLACE & {term.strip() for term in outermost.split(" and ")}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests, after their modules have done so, and has those of the longest modules run first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the tests, after their modules have done so, and has those of the longest modules run first.
+
+    Those that would run the same code in a sandbox once more are deselected, see `BOTH_MODES`.
+    """
+    once_more = [item for item in items if _repeats(item)]
+    config.hook.pytest_deselected(items=once_more)
+    items[:] = [item for item in items if not _repeats(item)]
     for item in items:
         for mark in _marks(item):
             item.add_marker(mark)
     items.sort(key=_turn)
+
+
+def _repeats(item: pytest.Item) -> bool:
+    """Tells whether a test runs in a sandbox what it does without one as well, with the same outcome."""
+    callspec: Any = getattr(item, "callspec", None)
+    if callspec is None or callspec.params.get("mode") != "sandbox" or "ALL_MODES" in os.environ:
+        return False
+    picked = any("mode" in mark.args[0] for mark in item.iter_markers("parametrize"))
+    return not picked and not _place(item.path).startswith(BOTH_MODES)
 
 
 def _turn(item: pytest.Item) -> int:
@@ -214,7 +254,7 @@ def _marks(item: pytest.Item) -> list[str]:
     parameters: list[object] = [] if callspec is None else [*callspec.params.values()]
     marks += [mark for fixture in fixtures for mark in FIXTURES.get(fixture, ())]
     if any(isinstance(value, str) and value in SANDBOXED for value in parameters):
-        marks += ["sandbox"] if path.startswith(BOTH_MODES) else ["sandbox", "slow"]
+        marks += ["sandbox"] if path.startswith(SANDBOXED_FIRST) else ["sandbox", "slow"]
     elif "security" in marks and "mode" not in fixtures:
         marks += ["kernel", "sandbox"]
     if not any(mark in marks or item.get_closest_marker(mark) for mark in KINDS):

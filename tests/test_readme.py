@@ -1,7 +1,7 @@
 """Follows the quickstart, the README and the pages that need no more than its install line, as a new user.
 
 The quickstart's installation runs once, copied and pasted: a clone and a fresh virtual environment, in which the
-README's install line runs, too. Then each block of each page runs there, in its order and in every mode.
+README's install line runs, too. Then each block of each page runs there, in its order.
 `tests/claude/test_quickstart.py` follows the quickstart's part about Claude Code.
 """
 
@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.claude.cli import Home, publish
-from tests.conftest import Mode
 from tests.servers import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -33,8 +32,8 @@ PAGES = (
 INSTALL_TIMEOUT = 600
 BLOCK_TIMEOUT = 120
 
-#: The calls whose `sandbox=` makes the mode, where the README itself doesn't say it.
-KERNELS = re.compile(r"\b((?:Code)?Executor|KernelGateway)\((?!.*sandbox=)")
+#: What a block has that is a program, not a cell.
+PROGRAM = re.compile(r"asyncio\.run|\b(Executor|KernelGateway)\(")
 
 #: Runs a block that is a cell.
 CELL = """
@@ -79,11 +78,6 @@ def _in_one_line(text: str) -> str:
     return re.sub(r"\s*\n", " ", text)
 
 
-def in_mode(script: str, mode: Mode) -> str:
-    """Returns a script that runs its kernels in this mode, unless it says itself how."""
-    return script if "sandbox=" in script else KERNELS.sub(rf"\1(sandbox={mode.sandbox}, ", script)
-
-
 def path_with(programs: Path) -> str:
     """Returns the PATH of a shell in which a virtual environment is active."""
     return os.pathsep.join([str(programs), os.environ["PATH"]])
@@ -100,7 +94,7 @@ def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float = BLO
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """The home of a new user, with only what the quickstart installs."""
     directory = tmp_path_factory.mktemp("newcomer")
-    home = Home(directory, publish(directory), directory)
+    home = Home(directory, publish(directory))
     (install,) = blocks_of(part_of(QUICKSTART, "Python SDK"), "bash")
     run(["/bin/bash", "-ec", install], home.path, home.env, INSTALL_TIMEOUT)
     return home
@@ -136,7 +130,9 @@ def test_the_quickstart_leads_to_approved_tool_calls_in_a_program_and_in_an_mcp_
     assert printed.removeprefix(approved + asked).endswith("? Asia/Tokyo +9.0h\nAfrica/Nairobi +3.0h\n")
 
 
-def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path: Path, mode: Mode):
+@pytest.mark.kernel
+@pytest.mark.sandbox  # which some of them run, by their own words
+def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path: Path):
     directory = tmp_path / "directory"
     env = {"PATH": path_with(programs), "HOME": str(tmp_path)}
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -144,10 +140,9 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
     run(["git", *identity, "commit", "-qm", "first", "--allow-empty"], directory, env)
 
     outputs: list[str] = []
-    # What says itself that it runs a sandbox runs once, with the others that do.
-    for block in (block for block in blocks("python") if mode.sandbox or "sandbox=" not in block):
-        script = block if "asyncio.run" in block or KERNELS.search(block) else CELL.format(code=block)
-        outputs.append(run(["python", "-c", in_mode(script, mode)], directory, env))
+    for block in blocks("python"):
+        script = block if PROGRAM.search(block) else CELL.format(code=block)
+        outputs.append(run(["python", "-c", script], directory, env))
 
     (*_, shown) = blocks_of(README, "text")
     assert outputs[0] == shown

@@ -89,12 +89,12 @@ class Home:
     Args:
         directory: An empty one. The home is in it, and the programs that are on PATH.
         repository: What `publish` has made.
-        package_cache: Where pip and uv keep what they have downloaded.
+        data: Its `XDG_DATA_HOME`, with the environments of plugins; by default it is in the home.
         compiles: Whether pip and uv may compile the packages that they install. Without it, the environment of a
             plugin takes much less processor time to build, but each kernel in a sandbox starts more slowly.
     """
 
-    def __init__(self, directory: Path, repository: Path, package_cache: Path, *, compiles: bool = True):
+    def __init__(self, directory: Path, repository: Path, *, data: Path | None = None, compiles: bool = True):
         self.path = directory / "home"
         self.path.mkdir()
         self._log = directory / "client.log"
@@ -107,8 +107,9 @@ class Home:
         self.env = {
             **_package_settings(),
             "NO_PROXY": ",".join(["localhost", "127.0.0.1", *filter(None, [os.environ.get("NO_PROXY")])]),
-            "UV_CACHE_DIR": str(package_cache / "uv"),
-            "PIP_CACHE_DIR": str(package_cache / "pip"),
+            # What the set-up of the tests has downloaded, as a user has a machine's caches.
+            **{variable: str(cache) for variable, cache in package_caches().items()},
+            **({} if data is None else {"XDG_DATA_HOME": str(data)}),
             "HOME": str(self.path),
             "CLAUDE_CONFIG_DIR": str(self.path / ".claude"),
             "PATH": str(directory / "bin"),
@@ -333,6 +334,16 @@ def _keep_from_compiling(uv: Path, script: Path) -> None:
     script.chmod(0o755)
     uv.unlink()
     uv.symlink_to(script)
+
+
+@cache
+def package_caches() -> Mapping[str, Path]:
+    """Returns where pip and uv keep what they have downloaded, by their variables."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return {
+        variable: Path(os.environ.get(variable, caches / name))
+        for variable, name in (("UV_CACHE_DIR", "uv"), ("PIP_CACHE_DIR", "pip"))
+    }
 
 
 @cache

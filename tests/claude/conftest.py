@@ -1,5 +1,6 @@
 """What the tests with the real client share: a repository of the working tree, and homes with a plugin each."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -52,16 +53,15 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def package_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What the homes share, as they have a machine. It is empty for the first one."""
-    directory = tmp_path_factory.mktemp("packages")
-    yield directory
-    shutil.rmtree(directory)  # pytest would keep it for some runs
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment of the plugins: the first start builds it, for all homes and all processes of the tests."""
+    made = tmp_path_factory.getbasetemp()
+    return (made.parent if "PYTEST_XDIST_WORKER" in os.environ else made) / "plugin-data"
 
 
 @pytest.fixture(scope="session", params=PLUGINS)
 def installed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path, package_cache: Path
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path, data: Path
 ) -> Iterator[Installed]:
     """A plugin that was installed from the repository and has started once."""
     plugin: str = request.param
@@ -69,7 +69,7 @@ def installed(
     if plugin == "codeact-docker":
         request.getfixturevalue("engine")
         config = DOCKER_CONFIG
-    home = Home(tmp_path_factory.mktemp(plugin), repository, package_cache)
+    home = Home(tmp_path_factory.mktemp(plugin), repository, data=data)
     added, installed = home.marketplace_add(), home.install(plugin, **config)
     if config:
         build(config["image"], script=home.plugin_root(plugin) / "package" / "docker-build.sh")
@@ -100,6 +100,12 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, repository: Path, package_cache: Path) -> Home:
-    """A home without plugins."""
-    return Home(tmp_path, repository, package_cache, compiles=False)
+def home(tmp_path: Path, repository: Path, data: Path) -> Home:
+    """A home without plugins, on a machine that has their environment."""
+    return Home(tmp_path, repository, data=data)
+
+
+@pytest.fixture
+def new_home(tmp_path: Path, repository: Path) -> Home:
+    """A home without plugins and their environment."""
+    return Home(tmp_path, repository, compiles=False)

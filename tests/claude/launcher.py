@@ -21,14 +21,14 @@ BUILD = 300.0
 class Plugin:
     """An installed plugin, in the home of a user."""
 
-    def __init__(self, directory: Path, cache: Path, *, hidden: Collection[str] = (), compiles: bool = False):
+    def __init__(self, directory: Path, *, hidden: Collection[str] = (), compiles: bool = False):
         directory.mkdir(exist_ok=True)
         self.root = directory / "plugin"
         shutil.copytree(ROOT / "plugins" / "codeact-default", self.root, ignore=shutil.ignore_patterns("__pycache__"))
         self.workspace = directory / "workspace"
         self.workspace.mkdir()
         self.bin = directory / "bin"
-        home = Home(directory, directory, cache, compiles=compiles)
+        home = Home(directory, directory, compiles=compiles)
         self.data = home.path / ".local" / "share" / "ipybox"
         for program in hidden:
             (self.bin / program).unlink(missing_ok=True)

@@ -25,22 +25,22 @@ def answers(request: Request) -> list[Block]:
     return [text(f"It is {request.result}.")]
 
 
-def test_a_slow_build_is_waited_for_by_the_first_call(home: Home, workspace: Path):
-    home.marketplace_add()
-    home.install("codeact-default")
-    home.slow_down(SLOW)
+def test_a_slow_build_is_waited_for_by_the_first_call(new_home: Home, workspace: Path):
+    new_home.marketplace_add()
+    new_home.install("codeact-default")
+    new_home.slow_down(SLOW)
     allowed = ["mcp__plugin_codeact-default_ipybox"]
 
-    session = home.session("Go", [calls, answers], workspace, allowed=allowed, timeout=TIMEOUT)
+    session = new_home.session("Go", [calls, answers], workspace, allowed=allowed, timeout=TIMEOUT)
 
     assert session.servers == {"plugin:codeact-default:ipybox": "connected"}
     assert session.answer == "It is 42."
 
 
-def test_a_person_sees_how_far_a_slow_build_is(home: Home, workspace: Path):
-    home.marketplace_add()
-    home.install("codeact-sandbox")
-    home.slow_down(SLOW)
+def test_a_person_sees_how_far_a_slow_build_is(new_home: Home, workspace: Path):
+    new_home.marketplace_add()
+    new_home.install("codeact-sandbox")
+    new_home.slow_down(SLOW)
     allowed = "--allowedTools=mcp__plugin_codeact-sandbox_ipybox,WaitForMcpServers"
 
     script: list[Turn] = [answers]
@@ -55,7 +55,7 @@ def test_a_person_sees_how_far_a_slow_build_is(home: Home, workspace: Path):
     script.insert(0, begins)
     with (
         serve(script) as api,
-        terminal(home, workspace, allowed, "Go", ANTHROPIC_BASE_URL=api.url) as screen,
+        terminal(new_home, workspace, allowed, "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
         screen.until("codeact-sandbox installs its packages now, once")
         screen.until("installing 0 of 1")

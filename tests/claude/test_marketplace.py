@@ -59,9 +59,8 @@ def test_plugin_costs_little_when_it_is_not_used(installed: Installed):
 
 
 @pytest.mark.parametrize("installed", LOCAL_PLUGINS, indirect=True)
-def test_server_is_the_one_of_the_repository(installed: Installed, repository: Path):
-    data = installed.home.path / ".local" / "share" / "ipybox"
-    (package,) = data.glob("environments/*/versions/*/lib/*/site-packages/ipybox")
+def test_server_is_the_one_of_the_repository(installed: Installed, repository: Path, data: Path):
+    (package,) = data.glob("ipybox/environments/*/versions/*/lib/*/site-packages/ipybox")
     archive = subprocess.run(
         ["git", f"--git-dir={repository}", "archive", "main", "ipybox"], check=True, capture_output=True, timeout=60
     )

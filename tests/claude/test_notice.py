@@ -12,7 +12,7 @@ from tests.claude.launcher import Plugin
 @pytest.fixture
 def plugin(tmp_path: Path) -> Plugin:
     """One with what is ready, as far as a notice looks."""
-    return Plugin(tmp_path, tmp_path / "packages")
+    return Plugin(tmp_path)
 
 
 def test_a_session_is_told_of_files_that_are_not_trusted(plugin: Plugin):

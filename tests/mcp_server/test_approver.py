@@ -24,7 +24,7 @@ from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
 from ipybox.tool_exec.approval.protocol import Rejection
 from ipybox.workspace.trust import TrustStore
 from tests import servers
-from tests.conftest import Mode
+from tests.conftest import Mode, both_modes
 from tests.servers import WAIT
 
 #: How a client is asked: by requests of the server, or by results of its own.
@@ -188,6 +188,7 @@ rules:
 """
 
 
+@both_modes
 async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_change_it(workspace: Path, mode: Mode):
     file = workspace / "ipybox.yaml"
     file.write_text(POLICY)

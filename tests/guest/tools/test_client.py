@@ -18,7 +18,7 @@ from ipybox.guest.tools.models import wire
 from ipybox.support.tokens import find_token, publish_token
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
-from tests.conftest import Mode
+from tests.conftest import Mode, both_modes
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -215,6 +215,7 @@ print(json.dumps(messages))
         assert part in message
 
 
+@both_modes
 async def test_parameters_that_were_not_registered_are_for_kernels_without_a_sandbox(caller: CodeExecutor, mode: Mode):
     code = f"ToolRunner.from_env('scripted', {servers.scripted()!r}).run_sync('echo', {{'text': 'unsealed'}})"
     if mode.sandbox:

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from ipybox import ApprovalRequest, CodeExecutionResult, CodeExecutor
 from ipybox.guest.tools.protocol import HOST_VARIABLE, PORT_VARIABLE, TOKEN_VARIABLE
-from tests.conftest import Mode
+from tests.conftest import Mode, both_modes
 from tests.servers import WAIT
 from tests.workspace.packages.index import Index, environment, tree
 
@@ -99,6 +99,7 @@ async def test_an_upgrade_says_what_to_do(running: CodeExecutor, index: Index):
     assert "Installed fresh-1.0" in text
 
 
+@both_modes
 async def test_code_in_the_sandbox_gets_packages_of_the_index_only(
     running: CodeExecutor, index: Index, place: Path, mode: Mode
 ):
@@ -119,6 +120,7 @@ async def test_an_environment_of_its_own_keeps_its_pip(running: CodeExecutor, in
     assert tree(place) == {}
 
 
+@both_modes
 async def test_installs_are_approved_as_calls_of_install_package(index: Index, place: Path, mode: Mode):
     index.wheel("fresh", "1.0")
     asked: list[str] = []

@@ -15,6 +15,9 @@ from ipybox.workspace.packages.request import parse_request
 from tests.servers import WAIT
 from tests.workspace.packages.index import Index, environment, failure, install, text, tree
 
+#: Where a sandbox changes nothing: it builds sources, and these are wheels.
+in_one_way = pytest.mark.parametrize("settings", [None], ids=["plain"], indirect=True)
+
 
 async def test_running_kernel_imports_a_new_package_at_once_and_after_reset(index: Index, place: Path):
     index.wheel("fresh", "1.0")
@@ -53,6 +56,7 @@ async def test_packages_come_before_the_environment_and_after_the_standard_libra
         assert (await executor.execute(code)).text == "True"
 
 
+@in_one_way
 async def test_what_is_installed_is_said_and_reused(index: Index, place: Path, settings: SandboxSettings | None):
     index.wheel("base", "1.0")
     index.wheel("top", "1.0", requires=["base"], extras={"more": "addon"})
@@ -92,6 +96,7 @@ async def test_upgrade_replaces_the_files_of_the_old_version(index: Index, place
     assert files["other.py"] == other
 
 
+@in_one_way
 @pytest.mark.parametrize(
     ("specifier", "reason"),
     [
