@@ -251,7 +251,7 @@ class Clients:
     def _home(self, name: str, repository: Path) -> Home:
         place = self._directory / name
         place.mkdir()
-        return Home(place, repository, package_cache=self._directory / "packages")
+        return Home(place, repository)
 
 
 def _measured(done: Mapping[Means, Recorded]) -> Done:

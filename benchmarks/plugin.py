@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.mcp_mode import initialize
 from benchmarks.measurement import Limit, Measurement, Samples, Setting, take_turns
+from tests.claude.cli import package_caches
 from tests.claude.launcher import Plugin, served
 
 
@@ -22,8 +23,9 @@ def measurements() -> list[Measurement]:
 def measure_start(setting: Setting) -> Samples:
     with tempfile.TemporaryDirectory(prefix="ipybox-bench-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        without_uv = Plugin(directory / "venv", directory / "venv" / "packages", hidden={"uv"})
-        plugin = Plugin(directory / "uv", directory / "uv" / "packages")
+        without_uv, plugin = Plugin(directory / "venv", hidden={"uv"}), Plugin(directory / "uv")
+        for it in (without_uv, plugin):
+            it.env |= {variable: str(it.root.with_name(variable)) for variable in package_caches()}
         remarks = [
             f"the first start, {how}, with nothing downloaded yet: {_first_cell(it):.1f} s until a cell has run"
             for how, it in (("with uv", plugin), ("without uv", without_uv))

@@ -45,7 +45,7 @@ def record(directory: Path) -> list[Screen]:
     Args:
         directory: An empty one.
     """
-    home = Home(directory, publish(directory), directory)
+    home = Home(directory, publish(directory))
     workspace = home.path / "my-project"
     workspace.mkdir()
     github = {"command": sys.executable, "args": [str(ROOT / "tests" / "github_server.py")]}
