@@ -17,23 +17,22 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 APART := attach or clients or cluster or jupyter or servers
 
 # What protects the main promises, within four minutes on two cores. ARGS, if given, picks tests instead, which then run
-# in one process; MARKS picks some of them by their marks. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
+# in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
 FIRST := not (slow or docker or claude or fuzz or soak or $(APART))
 PYTEST = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 SPREAD := --numprocesses $(CORES) --maxprocesses 8
-and_marks = $(if $(MARKS), and ($(MARKS)))
 
 test: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(or $(ARGS),$(SPREAD) -m "$(FIRST)$(and_marks)")
+	$(PYTEST) $(or $(ARGS),$(SPREAD) -m "$(FIRST)")
 
 # All others, or those of them with MARKS. Many of them wait, for builds and containers.
 test-rest: SPREAD := --numprocesses $(shell expr $(CORES) + 1) --maxprocesses 8
 test-rest: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
-	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not ($(APART))$(and_marks)" $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not ($(FIRST)) and not ($(APART))$(if $(MARKS), and ($(MARKS)))" $(ARGS)
 
 test-all: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
