@@ -105,6 +105,7 @@ BY_PLACE = {"python", "user"}
 BOTH_MODES = (
     "bfcl/",  # tool calls, approvals and sessions, from outside
     "cli/test_clean.py/",  # what sandboxes leave
+    "cluster/",  # sandboxes of nodes
     "code_exec/",  # what applications rely on: starts, interrupts, limits, images, files
     "engine/test_executor.py/",  # what code may install
     "faults/",  # processes and disks that fail within and around the sandbox
