@@ -204,17 +204,24 @@ class GatewayConfig:
                 environment[variable] = str(guest_dir / name)
             if self.sandbox_settings.has_network:
                 environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
-        environment.setdefault("PIP_PYTHON", str(self._pip(guest_dir)))
-        environment["IPYTHONDIR"] = str(guest_dir / "ipython")
+        environment.setdefault("PIP_PYTHON", str(self._pip(private_dir)))
         environment[GATEWAY_ID] = str(private_dir)
         own = {} if token is None else {"KG_AUTH_TOKEN": token}
         with create_private(guest_dir / ENVIRONMENT_FILE) as opened:
             json.dump(Environments(kernels=environment, gateway=own), opened)
 
-    def _pip(self, guest_dir: Path) -> Path:
-        """Creates the program that pip runs for kernels in place of itself, and returns its path."""
+    def _pip(self, private_dir: Path) -> Path:
+        """Creates the program that pip runs for kernels in place of itself, and returns its path.
+
+        Code in the sandbox can't change it, because all kernels run it.
+        """
         command = [str(interpreter()), "-P", "-m", "ipybox.guest.pip_command", str(packages_dir(self.workspace))]
-        program = guest_dir / "pip-of-kernels"
+        directory = private_dir
+        if self.sandbox_settings is not None:
+            from ipybox.sandbox.launch import srt_temporary
+
+            directory = srt_temporary(private_dir)
+        program = directory / "pip-of-kernels"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         program.chmod(0o700)
         return program

@@ -169,7 +169,10 @@ class Sandbox:
 
 
 def srt_temporary(private_dir: Path) -> Path:
-    """Returns the TMPDIR for srt itself: a directory for its sockets, which the guest can read, but not write."""
+    """Returns the TMPDIR for srt itself: a directory for its sockets, which the guest can read, but not write.
+
+    Programs that ipybox gives to kernels are there, too.
+    """
     directory = private_dir / "srt"
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
