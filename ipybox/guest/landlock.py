@@ -53,6 +53,11 @@ def restrict_writes(writable: Sequence[str]) -> bool:
     return _enter_domain(abi, rights, (DEVICES, *writable))
 
 
+def is_available() -> bool:
+    """Returns whether the operating system has a version of Landlock with which `restrict_writes` works."""
+    return sys.platform == "linux" and _version() >= ABI_REFER
+
+
 def isolate_process() -> bool:
     """Protects other processes from this one and its children, if this process can't gain privileges anymore.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipybox.guest.landlock import is_available
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import ENVIRONMENT_FILE, Environments
@@ -134,6 +135,11 @@ class GatewayConfig:
             env |= inherited(PROXIES)  # how srt reaches the hosts that its settings allow
         if sys.platform == "linux":
             command += ["--confine", "--writable", *map(str, sandbox.writable()), str(guest_dir)]
+        # For root, bubblewrap protects parts of /proc, so that srt can't mount another one for its inner namespace of
+        # processes: a kernel would not find itself in /proc. The gateway's own confinement replaces that namespace.
+        one_namespace = os.geteuid() == 0 and is_available() and not sandbox.settings.weaker_nested_sandbox
+        if one_namespace:
+            command.append("--landlock")
         command += ["--directory", str(sandbox.workspace)]
         env["PATH"] = sandbox.path
         env["TMPDIR"] = str(srt_temporary(scratch.path))
@@ -144,7 +150,9 @@ class GatewayConfig:
         for notice in notices:
             logger.warning("%s", notice)
         return GatewayLaunch(
-            command=await asyncio.to_thread(sandbox.kernel_command, command, scratch.path, guest_dir),
+            command=await asyncio.to_thread(
+                sandbox.kernel_command, command, scratch.path, guest_dir, one_namespace=one_namespace
+            ),
             env=env,
             cwd=scratch.path,
             scratch=scratch,
