@@ -8,8 +8,8 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from ipybox.sandbox import placeholders
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.sizes import format_bytes
-from ipybox.support.state import data_dir, scratch_root, state_dir, workspace_state_dir
+from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir, workspace_state_dir
 from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
 
 #: The plugins, by the names that their directories in Claude Code's begin with.
@@ -76,9 +76,8 @@ def clean(workspace: Path, saved: Sequence[str], *, yes: bool) -> int:
         yes: Whether to remove without a question.
     """
     found = places(workspace, saved)
-    # In which workspaces sessions run is not known.
-    held = ("state", "workspace") if _is_locked(scratch_root()) else ()
-    used = [place for place in found if place.kind in held or _is_used(place)]
+    with _sessions_held_off() as alone:
+        used = [place for place in found if _is_used(place, alone=alone)]
     removable = [place for place in found if place not in used]
     for place in removable:
         _say(f"{format_bytes(_size(place.path)):>10}  {place.path}: {place.what}")
@@ -91,12 +90,36 @@ def clean(workspace: Path, saved: Sequence[str], *, yes: bool) -> int:
         return 1 if used else 0
     if not yes and not _agrees():
         return 1
-    failed = [place for place in removable if not _remove(place, workspace)]
-    with suppress(OSError):  # not empty
-        scratch_root().rmdir()
+    with _sessions_held_off() as alone:
+        started = [place for place in removable if _is_used(place, alone=alone)]
+        failed = [place for place in removable if place not in started and not _remove(place, workspace)]
+        with suppress(OSError):  # not empty
+            scratch_root().rmdir()
+    for place in started:
+        _say(f"{place.path} was kept, because an ipybox has started since the question: end it, and clean again")
     for place in failed:
         _say(f"{place.path} could not be removed whole: remove it yourself")
-    return 1 if failed or used else 0
+    return 1 if failed or used or started else 0
+
+
+@contextmanager
+def _sessions_held_off() -> Generator[bool]:
+    """Yields whether no session runs; if so, one that starts waits for the end of this context."""
+    try:
+        lock = os.open(scratch_root(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # no session has run since the last time
+        yield True
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        alone = False
+    else:
+        alone = True
+    try:
+        yield alone
+    finally:
+        os.close(lock)
 
 
 def _remove(place: RemovablePlace, workspace: Path) -> bool:
@@ -113,21 +136,27 @@ def _remove(place: RemovablePlace, workspace: Path) -> bool:
         with suppress(OSError):
             place.path.unlink()
     if place.kind == "environment":
-        for suffix in (".log", ".lock"):
-            with suppress(OSError):
-                place.path.with_name(f"{place.path.name}{suffix}").unlink()
+        with suppress(OSError):
+            place.path.with_name(f"{place.path.name}.log").unlink()
     return not os.path.lexists(place.path)
 
 
-def _is_used(place: RemovablePlace) -> bool:
-    """Whether a process holds the lock of a place."""
+def _is_used(place: RemovablePlace, *, alone: bool) -> bool:
+    """Whether a process holds a lock of a place.
+
+    Args:
+        place: The place.
+        alone: Whether no session runs. In which workspaces sessions run is not known.
+    """
     match place.kind:
         case "running":
             return _is_locked(place.path)
         case "environment":
-            return _is_locked(place.path.with_name(f"{place.path.name}.lock"))
-        case _:
-            return False
+            return any(map(_is_locked, environment_locks(place.path.name).glob("*")))
+        case "workspace":
+            return not alone
+        case "state":  # which has the locks of environments
+            return not alone or any(map(_is_locked, state_dir().glob("environments/*/*")))
 
 
 def _is_locked(path: Path) -> bool:

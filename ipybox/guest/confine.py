@@ -1,8 +1,8 @@
 """A second layer of confinement for sandboxed code on Linux: the gateway applies it to itself and all its kernels.
 
 The sandbox restricts files and network. This layer removes other ways around it: capabilities, other processes of the
-same user, the host's keys, new namespaces, and parts of the system call interface that contain most kernel exploits and
-that no notebook needs. It can't be removed, and children inherit it.
+same user, the host's keys and unix sockets, new namespaces, and parts of the system call interface that contain most
+kernel exploits and that no notebook needs. It can't be removed, and children inherit it.
 
 It needs no privileges, and only the standard library. See seccomp(2), capabilities(7), keyrings(7).
 """
@@ -37,6 +37,10 @@ LOAD, RETURN, AND, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x54, 0x15, 0
 #: System calls with their numbers on x86_64 and aarch64; first those that are called here or depend on arguments.
 CLONE, CLONE3, IOCTL, SOCKET, SOCKETPAIR = (56, 220), (435, 435), (16, 29), (41, 198), (53, 199)
 CAPSET, KEYCTL, SECCOMP = (126, 91), (250, 219), (317, 277)
+#: System calls that change the process with an id, where 0 is the caller. For other processes they fail with EPERM:
+#: sessions run as one user, so that each could change the others and the gateway.
+PRLIMIT64, SETPRIORITY, IOPRIO_SET = (302, 261), (141, 140), (251, 30)
+SCHED_SETAFFINITY, SCHED_SETATTR, SCHED_SETSCHEDULER = (203, 122), (314, 274), (144, 119)
 #: System calls that fail with EPERM, whatever their arguments; None if a machine has no such call.
 DENIED: dict[str, tuple[int, int | None]] = {
     # Memory, registers and descriptors of other processes: the gateway holds the link to the application.
@@ -114,10 +118,14 @@ DENIED: dict[str, tuple[int, int | None]] = {
 NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 #: Both type into a terminal, as if its user did.
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-#: Everything else is seldom used code of the kernel, or (AF_VSOCK) leads from a virtual machine to its host.
+#: Everything else is seldom used code of the kernel, or leads out: AF_UNIX to programs of the host whose sockets are
+#: in sight, AF_VSOCK from a virtual machine to its host. Pairs of AF_UNIX sockets are allowed.
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 #: Both ends of a pair of these are bound to each other; a datagram socket can send to any path.
 SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 5, 0xF
+#: What setpriority() and ioprio_set() call all processes of a user; their other kinds are allowed for the id 0.
+PRIO_USER, IOPRIO_WHO_USER = 2, 3
+SCHED_OTHER = 0
 
 #: Lines of /proc for a confined thread.
 CONFINED = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapAmb": 0, "NoNewPrivs": 1, "Seccomp": 2}
@@ -189,8 +197,35 @@ def program(machine: str) -> list[Instruction]:
     # Flags, requests and families have 32 bits in the kernel, so the high half of the argument does not count.
     actions[CLONE[column]] = _by_argument(0, IF_ANY_BIT, (NEW_NAMESPACES,), matching=DENY, others=ALLOW)
     actions[IOCTL[column]] = _by_argument(1, IF_EQUAL, (TIOCSTI, TIOCLINUX), matching=DENY, others=ALLOW)
-    families = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
+    families = (AF_INET, AF_INET6, AF_NETLINK)
     actions[SOCKET[column]] = _by_argument(0, IF_EQUAL, families, matching=ALLOW, others=DENY)
+    for call in (SCHED_SETAFFINITY, SCHED_SETATTR):
+        actions[call[column]] = _by_argument(0, IF_EQUAL, (0,), matching=ALLOW, others=DENY)
+    # The ordinary policy changes nothing. Libraries set it for their threads, and libzmq aborts if that fails.
+    actions[SCHED_SETSCHEDULER[column]] = [
+        Instruction(LOAD, FIRST_ARGUMENT),
+        Instruction(IF_EQUAL, 0, if_false=1),
+        _return(ALLOW),
+        *_by_argument(1, IF_EQUAL, (SCHED_OTHER,), matching=ALLOW, others=DENY),
+    ]
+    for call, user in ((SETPRIORITY, PRIO_USER), (IOPRIO_SET, IOPRIO_WHO_USER)):
+        actions[call[column]] = [
+            Instruction(LOAD, FIRST_ARGUMENT),
+            Instruction(IF_EQUAL, user, if_false=1),
+            _return(DENY),
+            *_by_argument(1, IF_EQUAL, (0,), matching=ALLOW, others=DENY),
+        ]
+    new_limit = FIRST_ARGUMENT + 2 * ARGUMENT_SIZE
+    actions[PRLIMIT64[column]] = [  # of other processes, it may only read limits: the address of new ones is null
+        Instruction(LOAD, FIRST_ARGUMENT),
+        Instruction(IF_EQUAL, 0, if_true=4),
+        Instruction(LOAD, new_limit),
+        Instruction(IF_EQUAL, 0, if_false=3),
+        Instruction(LOAD, new_limit + ARGUMENT_SIZE // 2),
+        Instruction(IF_EQUAL, 0, if_false=1),
+        _return(ALLOW),
+        _return(DENY),
+    ]
     types = (SOCK_STREAM, SOCK_SEQPACKET)
     actions[SOCKETPAIR[column]] = [
         Instruction(LOAD, FIRST_ARGUMENT),

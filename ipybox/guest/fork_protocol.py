@@ -12,7 +12,7 @@ A spare kernel keeps the stream until a session uses it:
 """
 
 import socket
-from typing import TypedDict
+from typing import Any, TypedDict
 
 SOCKET_TYPE = socket.SOCK_SEQPACKET
 READY = b"r"
@@ -59,11 +59,13 @@ class KernelRequest(TypedDict):
     """What to start.
 
     Attributes:
+        connection: The kernel's ports, and the keys of its messages.
         environment: The whole environment.
         directory: The working directory.
         spare: Whether the kernel waits for a `Handover`.
     """
 
+    connection: dict[str, Any]
     environment: dict[str, str]
     directory: str
     spare: bool
@@ -74,8 +76,6 @@ class Handover(TypedDict):
 
     Attributes:
         environment: The variables that differ from session to session, such as the token for tool calls.
-        key: The key that signs the messages of the kernel and its clients from now on.
     """
 
     environment: dict[str, str]
-    key: str

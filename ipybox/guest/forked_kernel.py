@@ -44,21 +44,20 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     sys.orig_argv[:] = command
     sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
     if request["spare"]:
-        kernel.main(partial(until_handover, channel, stream))
+        kernel.main(request["connection"], partial(until_handover, channel, stream))
     else:
         stream.close()
         channel.close()
-        kernel.main()
+        kernel.main(request["connection"])
 
 
-def until_handover(channel: socket.socket, stream: BinaryIO) -> bytes:
-    """Waits until a session uses this kernel, sets its variables, and returns the key of its messages."""
+def until_handover(channel: socket.socket, stream: BinaryIO) -> None:
+    """Waits until a session uses this kernel, and sets its variables."""
     channel.sendall(READY)
     with channel, stream:
         handover: Handover = json.loads(read_line(stream))
     os.environ.update(handover["environment"])
     importlib.invalidate_caches()
-    return handover["key"].encode()
 
 
 def read_line(stream: BinaryIO) -> bytes:

@@ -63,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--writable", nargs="*", default=[], help="with --confine: files and directories that stay writable"
     )
+    parser.add_argument("--landlock", action="store_true", help="with --confine: end if Landlock is missing")
     parser.add_argument("--memory-limit", type=int, help="bytes of memory for each process of a kernel")
     parser.add_argument("--process-limit", type=int, help="processes of all kernels")
     parser.add_argument("--space", help="any text: reserves space for the command lines of kernels")
@@ -90,7 +91,7 @@ def main() -> None:
         from ipybox.guest.landlock import restrict_writes
 
         confine()
-        if not restrict_writes(arguments.writable) and os.access(CORE_PATTERN, os.W_OK):
+        if not restrict_writes(arguments.writable) and (arguments.landlock or os.access(CORE_PATTERN, os.W_OK)):
             sys.exit("as root, the sandbox needs Landlock (Linux 5.19 or later): run ipybox as an ordinary user")
         protect_process()
     if arguments.directory is not None:

@@ -2,7 +2,9 @@
 
 Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID MEMORY_LIMIT PROCESS_LIMIT
 
-A limit of 0 means no limit.
+A limit of 0 means no limit. The connection file is for other programs and lists the ports only. The kernel gets its
+ports and keys from the gateway, over a channel that no other process can read: standard input, or the socket on which
+a forked kernel gets its request.
 """
 
 import asyncio
@@ -167,8 +169,29 @@ class GuestKernel(IPythonKernel):
 class GuestKernelApp(IPKernelApp):
     """Runs the kernel until it is shut down, whatever tasks of user code do."""
 
-    #: Waits until a session uses this kernel, and returns the key of its messages; None if one does from the start.
-    until_used: Callable[[], bytes] | None = None
+    #: The ports, and the keys of messages, from the gateway.
+    connection: dict[str, Any]
+    #: Waits until a session uses this kernel; None if one does from the start.
+    until_used: Callable[[], None] | None = None
+
+    def init_connection_file(self) -> None:
+        """Sets ports and keys, without the file: kernels of other sessions can read and write that one.
+
+        Raises:
+            ValueError: If there is no key, so that the kernel would run code for anybody.
+        """
+        if not self.connection["key"]:
+            raise ValueError("the gateway has sent no key")
+        cast(Any, self).load_connection_info(self.connection)
+
+    def write_connection_file(self, **kwargs: Any) -> None:
+        """Writes nothing: the file must not contain the keys."""
+
+    def load_config_file(self, *args: Any, **kwargs: Any) -> None:
+        """Loads no configuration, which code of another session could have written."""
+
+    def _run_startup_files(self) -> None:
+        """Runs no startup files, which code of another session could have written."""
 
     def init_iopub(self, context: Any) -> None:
         """Opens the socket for output, which keeps all messages even if the reader is slow.
@@ -181,7 +204,7 @@ class GuestKernelApp(IPKernelApp):
     def init_extensions(self) -> None:
         """Loads ipybox's extension, which depends on the session. Nothing has read a message before."""
         if self.until_used is not None:
-            self.session.key = self.until_used()
+            self.until_used()
         cast(Any, super()).init_extensions()
 
     def start(self) -> None:
@@ -238,18 +261,17 @@ def kernel_config() -> Config:
     return config
 
 
-def main(until_used: Callable[[], bytes] | None = None) -> None:
+def main(connection: dict[str, Any], until_used: Callable[[], None] | None = None) -> None:
     """Runs the kernel until it is shut down or its gateway ends.
 
     Args:
+        connection: As of `GuestKernelApp`.
         until_used: As of `GuestKernelApp`, for a spare kernel.
     """
     connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
     isolate_process()
     limit_process(memory=int(memory) or None, processes=int(processes) or None)
-    # ipykernel warns about unencrypted TCP, which is used only on the loopback interface of a sandbox.
-    warnings.filterwarnings("ignore", message="Kernel is running over TCP without encryption")
     # IPython recommends `exit` where that is what has ended the cell.
     warnings.filterwarnings("ignore", message="To exit: use")
     # An interrupt may come between the call of this coroutine and its first step: the cell's error says enough.
@@ -257,6 +279,7 @@ def main(until_used: Callable[[], bytes] | None = None) -> None:
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
+    app.connection = connection
     app.until_used = until_used
     app.initialize(["-f", connection_file])
     app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
@@ -265,4 +288,4 @@ def main(until_used: Callable[[], bytes] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(json.load(sys.stdin))

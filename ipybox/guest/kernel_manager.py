@@ -8,14 +8,18 @@ A request for a kernel gets the one that was started with the gateway, or the sp
 """
 
 import asyncio
+import json
 import os
-import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
+import zmq
+from jupyter_client.connect import port_names, write_connection_file
+from jupyter_client.kernelspec import KernelSpec
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
     KernelGatewayIOLoopKernelManager,
@@ -66,6 +70,12 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         cast(Any, self).context.rcvhwm = 0
         # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
         cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
+        if self.transport == "tcp":  # the loopback interface is that of all sessions in the sandbox
+            self.curve_publickey, self.curve_secretkey = zmq.curve_keypair()
+        file = Path(cast(Any, self).connection_file)
+        #: The directory of this kernel alone, which is removed at its end.
+        self.directory = file.parent / file.name.removeprefix("kernel-")[:8]
+        self.connection_file = str(self.directory / file.name)
 
     @property
     def is_current(self) -> bool:
@@ -75,26 +85,30 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     async def hand_over(self, environment: dict[str, str] | None) -> None:
         """Lets a spare kernel go on as that of a session.
 
-        Its messages get another key, because processes of the same user can read the file with the first one.
-
         Args:
             environment: As of `start_kernel`.
         """
         assert isinstance(self.provisioner, ForkProvisioner)
         token = {name: value for name, value in self.environment.items() if name == TOKEN_VARIABLE}
-        key = secrets.token_hex()
-        manager: Any = self  # its attributes are not annotated
-        manager.session.key = key.encode()
-        manager.set_trait("_connection_file_written", False)  # else it is not written again
-        manager.write_connection_file()
         self.spare = False
-        await self.provisioner.hand_over(Handover(environment=token | own_variables(environment), key=key))
+        await self.provisioner.hand_over(Handover(environment=token | own_variables(environment)))
+
+    def write_connection_file(self, **kwargs: Any) -> None:
+        """Chooses the ports, and writes them to the file, without keys: code of other sessions can read it."""
+        self.directory.mkdir(mode=0o700)
+        manager: Any = self  # its attributes are not annotated
+        info: dict[str, Any] = {"transport": self.transport, "ip": manager.ip}
+        _, chosen = write_connection_file(manager.connection_file, **info)
+        info |= {name: chosen[name] for name in port_names}
+        for name in port_names:
+            setattr(self, name, info[name])
+        Path(manager.connection_file).write_text(json.dumps(info))
 
     def _ip_default(self) -> str:
         if self.transport != "ipc":
             return "127.0.0.1"  # Jupyter would look for all addresses of this machine, with psutil
         # Paths of sockets must be short (`ipybox.workspace.scratch`), and Jupyter's own name has 50 characters.
-        return os.path.join(os.path.dirname(self.connection_file), cast(Any, self).kernel_id[:8])
+        return str(self.directory / "c")
 
     def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
         """Returns the command line of our kernel, whatever the kernel spec says.
@@ -107,8 +121,9 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     async def _async_pre_start_kernel(self, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
         if self.provisioner is None:
             # The traits of the manager that the provisioner needs have no types.
-            traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": self.kernel_spec}
-            traits |= {"on_exit": self._kernel_ended, "parent": self}
+            # The kernel spec is an empty one: a file could name variables, and code of another session could write it.
+            traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": KernelSpec()}
+            traits |= {"on_exit": self._kernel_ended, "directory": self.directory, "parent": self}
             if self.template is None:
                 self.provisioner = WatchedProvisioner(**traits)
             else:
@@ -119,8 +134,10 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         common = self.environment
         if self.spare:
             common = {name: value for name, value in common.items() if name != TOKEN_VARIABLE}
-        kwargs["env"] = common | own_variables(kwargs["env"]) | {strays.KERNEL_ID: cast(Any, self).kernel_id}
-        await super()._async_launch_kernel(kernel_cmd, **kwargs)
+        own = {strays.KERNEL_ID: cast(Any, self).kernel_id, "IPYTHONDIR": str(self.directory / "ipython")}
+        kwargs["env"] = common | own_variables(kwargs["env"]) | own
+        assert self.provisioner is not None
+        await self.provisioner.launch_kernel(kernel_cmd, **kwargs)  # Jupyter would compare the file with the keys
 
     async def _async_post_start_kernel(self, **kwargs: Any) -> None:
         """Leaves the connection for the request to shut down to that request.

@@ -5,8 +5,9 @@ A read-only mount protects files, but code can open an existing named pipe for w
 program of the host that reads there. Landlock checks only the path. Objects without a path (pipes, sockets, memfds) are
 not restricted. Mounts restrict reading, creating, renaming and removing.
 
-For a root user it also closes /proc/sys, which bubblewrap leaves writable: settings such as core_pattern name programs
-that the operating system runs outside of all sandboxes. Rules have no exceptions, so all of /proc is closed.
+It also closes /proc, where code could change the settings of other processes, such as oom_score_adj. For a root user,
+bubblewrap leaves even /proc/sys writable: settings such as core_pattern name programs that the operating system runs
+outside of all sandboxes.
 
 Like `ipybox.guest.confine`, it needs no privileges, and only the standard library; it can't be removed, and children
 inherit it. See landlock(7).
@@ -30,17 +31,15 @@ SCOPES = 1 << 0 | 1 << 1
 #: The versions of Landlock that know REFER, TRUNCATE and scopes: of Linux 5.19, 6.2 and 6.12.
 ABI_REFER, ABI_TRUNCATE, ABI_SCOPES = 2, 3, 6
 
-#: Paths that every program writes: devices, terminals and shared memory, of which a sandbox has its own.
+#: Paths that every program writes: devices, terminals and shared memory, of which a sandbox has its own. /dev/fd leads
+#: to /proc, but there the path of the open file counts.
 DEVICES = "/dev"
-#: Programs name their threads here, and the like. Links to files elsewhere open nothing: the file's own path counts.
-PROCESSES = "/proc"
 
 
 def restrict_writes(writable: Sequence[str]) -> bool:
     """Lets this process and its children open only these files and directories, and devices, for writing.
 
-    A user who is not root can write in /proc, too. Paths that don't exist, or are mounted read-only, are skipped.
-    `confine()` must have been called before.
+    Paths that don't exist, or are mounted read-only, are skipped. `confine()` must have been called before.
 
     Returns:
         Whether it is restricted; False if the operating system has no Landlock, or a version before 2, with which no
@@ -51,7 +50,12 @@ def restrict_writes(writable: Sequence[str]) -> bool:
     """
     abi = _version()
     rights = WRITE_FILE | (TRUNCATE if abi >= ABI_TRUNCATE else 0)
-    return _enter_domain(abi, rights, (DEVICES, *([PROCESSES] if os.geteuid() else []), *writable))
+    return _enter_domain(abi, rights, (DEVICES, *writable))
+
+
+def is_available() -> bool:
+    """Returns whether the operating system has a version of Landlock with which `restrict_writes` works."""
+    return sys.platform == "linux" and _version() >= ABI_REFER
 
 
 def isolate_process() -> bool:

@@ -6,12 +6,15 @@ a new process. The gateway waits for both in the same way, because both are its 
 
 import asyncio
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -25,14 +28,20 @@ running: set[int] = set()
 
 
 class WatchedProvisioner(LocalProvisioner):
-    """Starts a kernel process in a process group of its own, and kills all its processes when the kernel ends."""
+    """Starts a kernel process in a process group of its own, and kills all its processes when the kernel ends.
+
+    Args:
+        on_exit: Called when the kernel has ended.
+        directory: The kernel's own directory, which is removed then.
+    """
 
     process: subprocess.Popen[bytes] | ForkedProcess | None
     pgid: int | None
 
-    def __init__(self, on_exit: Callable[[], None], **kwargs: Any):
+    def __init__(self, on_exit: Callable[[], None], directory: Path, **kwargs: Any):
         super().__init__(**kwargs)
         self._on_exit = on_exit
+        self._directory = directory
         self._exited = asyncio.Event()
         self._kernel_id = ""
         #: Processes below the kernel when it was asked to end.
@@ -73,8 +82,22 @@ class WatchedProvisioner(LocalProvisioner):
             self._seen = strays.below_child(self.process.pid)
         await super().shutdown_requested(restart)
 
+    @property
+    def _connection(self) -> dict[str, Any]:
+        """The kernel's ports, and the keys of its messages, as JSON can hold them."""
+        info: dict[str, Any] = {**self.connection_info}
+        return info | {"key": info["key"].decode()}
+
     async def _start(self, cmd: list[str], **kwargs: Any) -> None:
-        await super().launch_kernel(cmd, **kwargs)
+        read_end, write_end = os.pipe()
+        try:
+            os.write(write_end, json.dumps(self._connection).encode())  # a pipe holds more than that
+        finally:
+            os.close(write_end)
+        try:
+            await super().launch_kernel(cmd, **kwargs, stdin=read_end)
+        finally:
+            os.close(read_end)
 
     def _kill_all(self) -> None:
         if self.pgid is not None:
@@ -95,6 +118,7 @@ class WatchedProvisioner(LocalProvisioner):
         finally:  # whatever fails: a cell must not wait for a kernel that is gone
             with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
                 loop.call_soon_threadsafe(self._ended)
+        shutil.rmtree(self._directory, ignore_errors=True)  # last, because code may have filled it
 
     def _ended(self) -> None:
         assert self.process is not None
@@ -154,4 +178,6 @@ class ForkProvisioner(WatchedProvisioner):
         environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
         directory = str(kwargs.get("cwd") or os.getcwd())
         self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
-        await process.start(KernelRequest(environment=environment, directory=directory, spare=self._spare))
+        await process.start(
+            KernelRequest(connection=self._connection, environment=environment, directory=directory, spare=self._spare)
+        )

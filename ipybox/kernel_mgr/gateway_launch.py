@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipybox.guest.landlock import is_available
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import ENVIRONMENT_FILE, Environments
@@ -134,6 +135,11 @@ class GatewayConfig:
             env |= inherited(PROXIES)  # how srt reaches the hosts that its settings allow
         if sys.platform == "linux":
             command += ["--confine", "--writable", *map(str, sandbox.writable()), str(guest_dir)]
+        # For root, bubblewrap protects parts of /proc, so that srt can't mount another one for its inner namespace of
+        # processes: a kernel would not find itself in /proc. The gateway's own confinement replaces that namespace.
+        one_namespace = os.geteuid() == 0 and is_available() and not sandbox.settings.weaker_nested_sandbox
+        if one_namespace:
+            command.append("--landlock")
         command += ["--directory", str(sandbox.workspace)]
         env["PATH"] = sandbox.path
         env["TMPDIR"] = str(srt_temporary(scratch.path))
@@ -144,7 +150,9 @@ class GatewayConfig:
         for notice in notices:
             logger.warning("%s", notice)
         return GatewayLaunch(
-            command=await asyncio.to_thread(sandbox.kernel_command, command, scratch.path, guest_dir),
+            command=await asyncio.to_thread(
+                sandbox.kernel_command, command, scratch.path, guest_dir, one_namespace=one_namespace
+            ),
             env=env,
             cwd=scratch.path,
             scratch=scratch,
@@ -204,17 +212,24 @@ class GatewayConfig:
                 environment[variable] = str(guest_dir / name)
             if self.sandbox_settings.has_network:
                 environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
-        environment.setdefault("PIP_PYTHON", str(self._pip(guest_dir)))
-        environment["IPYTHONDIR"] = str(guest_dir / "ipython")
+        environment.setdefault("PIP_PYTHON", str(self._pip(private_dir)))
         environment[GATEWAY_ID] = str(private_dir)
         own = {} if token is None else {"KG_AUTH_TOKEN": token}
         with create_private(guest_dir / ENVIRONMENT_FILE) as opened:
             json.dump(Environments(kernels=environment, gateway=own), opened)
 
-    def _pip(self, guest_dir: Path) -> Path:
-        """Creates the program that pip runs for kernels in place of itself, and returns its path."""
+    def _pip(self, private_dir: Path) -> Path:
+        """Creates the program that pip runs for kernels in place of itself, and returns its path.
+
+        Code in the sandbox can't change it, because all kernels run it.
+        """
         command = [str(interpreter()), "-P", "-m", "ipybox.guest.pip_command", str(packages_dir(self.workspace))]
-        program = guest_dir / "pip-of-kernels"
+        directory = private_dir
+        if self.sandbox_settings is not None:
+            from ipybox.sandbox.launch import srt_temporary
+
+            directory = srt_temporary(private_dir)
+        program = directory / "pip-of-kernels"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         program.chmod(0o700)
         return program

@@ -88,7 +88,9 @@ class Sandbox:
         entries = (entry.removesuffix("/**") or "/" for entry in self.settings.allow_write)
         return [Path(os.path.normpath(self.workspace / os.path.expanduser(entry))) for entry in entries]
 
-    def kernel_command(self, command: Sequence[str], private_dir: Path, guest_dir: Path) -> list[str]:
+    def kernel_command(
+        self, command: Sequence[str], private_dir: Path, guest_dir: Path, *, one_namespace: bool = False
+    ) -> list[str]:
         """Returns the command line that runs `command` in the workspace, inside the sandbox.
 
         Args:
@@ -96,6 +98,9 @@ class Sandbox:
             private_dir: A scratch directory that the guest can't write, for srt's settings and temporary files; removed
                 at the end.
             guest_dir: A directory that the guest can write, in addition to the settings.
+            one_namespace: Whether `command` shares a namespace of processes, and its /proc, with srt's programs in the
+                sandbox. srt then denies no unix sockets: the command must do so itself before it runs code of others,
+                and must keep that code away from srt's programs.
 
         Raises:
             SandboxError: If the settings open a directory that must stay closed, or srt's requirements are missing.
@@ -121,6 +126,7 @@ class Sandbox:
             allow_read=[*python_directories(), str(srt_temporary(private_dir))],
             allow_write=[str(guest_dir)],
             deny_write=[STATE_DIR, *absent, *sorted(self.found.read_only), *self._read_only()],
+            one_namespace=one_namespace,
         )
         state_dir = workspace_state_dir(self.workspace)
         watched = [placeholders.__file__, str(self.workspace), str(state_dir), str(private_dir)]
@@ -169,7 +175,10 @@ class Sandbox:
 
 
 def srt_temporary(private_dir: Path) -> Path:
-    """Returns the TMPDIR for srt itself: a directory for its sockets, which the guest can read, but not write."""
+    """Returns the TMPDIR for srt itself: a directory for its sockets, which the guest can read, but not write.
+
+    Programs that ipybox gives to kernels are there, too.
+    """
     directory = private_dir / "srt"
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
@@ -198,10 +207,11 @@ def write_settings(
     allow_read: Iterable[str] = (),
     allow_write: Iterable[str] = (),
     deny_write: Iterable[str] = (),
+    one_namespace: bool = False,
 ) -> None:
     """Writes the settings for srt, with these entries and the denials that always apply.
 
-    Relative paths become absolute, so that srt may start anywhere.
+    Relative paths become absolute, so that srt may start anywhere. `one_namespace` is as of `Sandbox.kernel_command`.
 
     Raises:
         SandboxError: If the settings open a directory that must stay closed.
@@ -225,6 +235,8 @@ def write_settings(
     }
     if sys.platform == "darwin":  # the kernel's channels are files there; Linux blocks all AF_UNIX sockets
         network["allowUnixSockets"] = [*allow_write]
+    if one_namespace:
+        network["allowAllUnixSockets"] = True  # on Linux, this is what omits the inner namespace
     content = {
         "filesystem": filesystem,
         "network": network,

@@ -21,6 +21,14 @@ def data_dir() -> Path:
     return _user_directory("XDG_DATA_HOME", ".local/share") / "ipybox"
 
 
+def environment_locks(environment: str) -> Path:
+    """Returns the directory with the locks of an environment of the plugins; it may not exist yet.
+
+    They are not in the environment, because code in the sandbox could lock all that it can read.
+    """
+    return state_dir() / "environments" / environment
+
+
 def config_dir() -> Path:
     """Returns ipybox's directory in the user's configuration directory (XDG), which ipybox only reads."""
     return _user_directory("XDG_CONFIG_HOME", ".config") / "ipybox"

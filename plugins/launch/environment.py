@@ -4,11 +4,14 @@ They are in the user's data directory (`XDG_DATA_HOME`, or `~/.local/share`), fo
 
     ipybox/environments/<key>                     packages; the key is of requirements.txt and of Python
     ipybox/environments/<key>/versions/<digest>   ipybox, as the plugin brings it; the digest is of its files
-    ipybox/environments/<key>.lock                held by the process that builds there, and by the programs it runs
-    ipybox/environments/<key>.log                 their output
+    ipybox/environments/<key>.log                 the output of the programs that built it
 
 Both are virtual environments. A version finds the packages by a path file. Complete ones contain the file READY.
-A server holds a shared lock on its version's environment while it runs, so that no process removes it.
+
+Locks are in the state directory, which no sandbox shows to code (`ipybox.support.state.environment_locks`):
+
+    build       held by the process that builds an environment, and by the programs it runs
+    <digest>    shared by the servers of a version while they run, so that no process removes it
 
 The system takes a lock from a process that dies, so the next build continues the work of a killed one.
 """
@@ -28,7 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ipybox.support.state import data_dir, unwritable
+from ipybox.support.state import data_dir, environment_locks, make_directory, state_dir, unwritable
 
 HERE = Path(__file__).absolute().parent
 PACKAGE = HERE.parent / "package"
@@ -113,9 +116,11 @@ class Environment:
 
     def claim(self) -> bool:
         """Returns whether it is complete; if so, this process and its successor keep it from being removed."""
+        if not self.ready:
+            return False
         try:
-            lock = os.open(self.version / READY, os.O_RDONLY)
-        except OSError:  # it does not exist; if it can't be created, the build reports why
+            lock = _open_lock(self.version)
+        except OSError:  # the build reports why
             return False
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -162,9 +167,12 @@ class Environment:
         """Starts to build it, unless another process does."""
         try:
             self.directory.parent.mkdir(parents=True, exist_ok=True)
-            lock = os.open(f"{self.directory}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as exc:
             raise LaunchError(unwritable(self.directory.parent, exc.strerror)) from exc
+        try:
+            lock = _open_lock(self.directory)
+        except OSError as exc:
+            raise LaunchError(str(exc)) from exc
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with self.log.open("wb") as log:
@@ -333,10 +341,10 @@ def remove_unused(current: Environment) -> None:
 
 def _remove_version(version: Path) -> None:
     with suppress(OSError):  # in use, or removed already
-        lock = os.open(version / READY, os.O_RDWR)
+        lock = _open_lock(version)
         try:
-            if time.time() - os.stat(lock).st_mtime > KEPT:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - (version / READY).stat().st_mtime > KEPT:
                 shutil.rmtree(version)
         finally:
             os.close(lock)
@@ -345,12 +353,29 @@ def _remove_version(version: Path) -> None:
 def _remove_environment(directory: Path) -> None:
     """Removes an environment that no process builds. Its lock stays: others may wait there."""
     with suppress(OSError):
-        lock = os.open(f"{directory}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = _open_lock(directory)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(directory)
         finally:
             os.close(lock)
+
+
+def _open_lock(place: Path) -> int:
+    """Opens the lock of an environment, or of one of its versions, and creates it if needed.
+
+    Raises:
+        OSError: If it can't be created; the message says which variable to set.
+    """
+    is_version = place.parent.name == "versions"
+    directory = environment_locks((place.parents[1] if is_version else place).name)
+    make_directory(state_dir())
+    make_directory(directory)
+    lock = directory / (place.name if is_version else "build")
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as exc:
+        raise OSError(unwritable(lock, exc.strerror)) from exc
 
 
 def _sources() -> list[Path]:

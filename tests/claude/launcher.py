@@ -79,7 +79,7 @@ class Plugin:
 
     def until_built(self) -> None:
         """Waits until the process has ended that has built the environment: it goes on after the server has started."""
-        (path,) = (self.data / "environments").glob("*.lock")
+        (path,) = self.data.parents[1].glob("state/ipybox/environments/*/build")
         with path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
 

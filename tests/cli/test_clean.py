@@ -1,5 +1,6 @@
 """`ipybox clean` removes what ipybox keeps, and nothing that people have made or a running session needs."""
 
+import asyncio
 import fcntl
 import os
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ipybox import CodeExecutor
-from ipybox.support.state import state_dir
+from ipybox.support.state import environment_locks, scratch_root, state_dir
 from tests.conftest import Mode
 from tests.sandbox.test_git_exclude import git, repository
 from tests.servers import WAIT
@@ -107,21 +108,23 @@ def test_links_that_code_has_made_lead_nowhere(workspace: Path, tmp_path: Path):
     assert not os.path.lexists(workspace / "images")
 
 
+@pytest.mark.parametrize("lock_name", ["build", "0123456789abcdef"], ids=["builder", "server"])
 @pytest.mark.parametrize("place", [".claude/plugins/data/codeact-sandbox-x/envs", ".local/share/ipybox/environments"])
-def test_environments_of_plugins_are_removed_unless_a_server_runs_from_them(place: str, workspace: Path, home: Path):
+def test_environments_of_plugins_are_removed_unless_a_process_uses_them(
+    place: str, lock_name: str, workspace: Path, home: Path
+):
     environments = home / place
     for name in ("used", "unused"):
         (environments / name).mkdir(parents=True)
         (environments / name / "file").write_text("x" * 2048)
-        (environments / f"{name}.lock").touch()
-    lock = os.open(environments / "used.lock", os.O_RDONLY)
-    try:
+    locks = environment_locks("used")
+    locks.mkdir(parents=True)
+    with open(locks / lock_name, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         status, text = clean(workspace, "--yes")
-    finally:
-        os.close(lock)
     assert status == 1
     assert f"in use  {environments}/used" in text
+    assert f"in use  {state_dir()}" in text
     assert (environments / "used" / "file").exists()
     assert not (environments / "unused").exists()
     assert clean(workspace, "--yes")[0] == 0
@@ -156,6 +159,33 @@ asyncio.run(main())
     assert not (workspace / ".mcp.json").exists()
     assert "ipybox" not in exclude.read_text()
     assert git(workspace, "status", "--porcelain") == "?? gentools/\n?? mcptools/\n"
+
+
+@pytest.mark.kernel
+@pytest.mark.asyncio
+async def test_a_session_that_starts_while_a_person_is_asked_loses_nothing(workspace: Path, home: Path, mode: Mode):
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox, audit="full") as executor:
+        await executor.execute("1")
+    kept = [workspace / ".ipybox", workspace / "mcptools", *([state_dir()] if mode.sandbox else [])]
+    command = [sys.executable, "-m", "ipybox", "clean", "--workspace", str(workspace), "mcptools"]
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as terminal, os.fdopen(theirs, "rb") as stdin:
+        asking = await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=asyncio.subprocess.PIPE)
+        assert asking.stdout is not None
+        asked = await asyncio.wait_for(asking.stdout.readuntil(b"[y/N]"), WAIT)
+        assert all(str(place) in asked.decode() for place in kept)
+        async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox) as executor:
+            await executor.execute("x = 1")
+            before = files(state_dir(), scratch_root(), workspace)
+            terminal.write(b"y\n")
+            said, _ = await asyncio.wait_for(asking.communicate(), 4 * WAIT)
+            assert asking.returncode == 1
+            for place in kept:
+                assert f"{place} was kept, because an ipybox has started since the question" in said.decode()
+            assert files(state_dir(), scratch_root(), workspace) == before
+            assert (await executor.execute("x")).text == "1"
+    assert clean(workspace, "--yes", "mcptools")[0] == 0
+    assert not (workspace / "mcptools").exists()
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y", 0), ("no", 1)])

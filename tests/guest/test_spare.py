@@ -20,28 +20,8 @@ from tests.conftest import GRACE, Mode
 from tests.guest.spares import kernels_beside, until_spare
 from tests.guest.test_template import STATE, answer, without_template
 from tests.security.test_siblings import SEARCH, token_halves
-from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-#: Has each kernel whose connection file is there run code, which names the variable and the file that it leaves.
-PLANT = """
-import glob, os
-from ipykernel.connect import get_connection_file
-from jupyter_client import BlockingKernelClient
-tried = 0
-for file in glob.glob(os.path.join(os.path.dirname(get_connection_file()), "kernel-*.json")):
-    if os.environ["IPYBOX_KERNEL_ID"] not in file:
-        client = BlockingKernelClient(connection_file=file)
-        client.load_connection_file()
-        client.start_channels()
-        for name in ("shell", "control"):
-            message = client.session.msg("execute_request", {"code": "planted = 1; open('planted', 'a').write('x')",
-                "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False})
-            getattr(client, name + "_channel").send(message)
-        tried += 1
-print(tried)
-"""
 
 #: What a kernel does as it ends.
 LEAVES = """
@@ -101,21 +81,6 @@ async def test_it_has_the_token_of_its_own_session_only(executor: CodeExecutor):
             found = [(await third.execute(f"len(search(*{each}))")).text for each in halves]
     assert found[:2] == ["0", "0"]
     assert int(found[2] or 0) > 0
-
-
-async def test_code_can_plant_nothing_in_it(executor: CodeExecutor, tmp_path: Path):
-    spare = await until_spare(executor)
-    assert (await executor.execute(PLANT, timeout=WAIT)).text == "1"
-    async with executor.sibling() as sibling:
-        assert sibling.kernel_id == spare
-        result = await sibling.execute("'planted' in globals()")
-        assert (result.text, result.notices) == ("False", [])
-        assert not (tmp_path / "planted").exists()
-        # What stops it is that the kernel is a spare one.
-        await executor.execute(PLANT, timeout=WAIT)
-        async with asyncio.timeout(WAIT):
-            while (await sibling.execute("'planted' in globals()")).text != "True":
-                pass
 
 
 async def test_one_that_was_killed_or_stopped_costs_nothing_but_time(executor: CodeExecutor):

@@ -49,6 +49,7 @@ def kind(fd):
     except OSError: return "closed"
 own = [os.environ[name] for name in
     ("IPYBOX_KERNEL_ID", "IPYBOX_GATEWAY_ID", "TOOL_SERVER_TOKEN", "TOOL_SERVER_PORT")]
+own.append(os.path.basename(os.path.dirname(os.environ["IPYTHONDIR"])))
 def shown(text):
     for value in own:
         text = text.replace(value, "*")

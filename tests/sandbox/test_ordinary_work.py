@@ -35,6 +35,18 @@ WORK = {
     ),
     "temporary_file": "import tempfile; print(tempfile.NamedTemporaryFile().write(b'abc'))",
     "database": "import sqlite3; print(sqlite3.connect('a.db').execute('select 1 + 1').fetchone())",
+    # As psutil, dask, joblib and ps do; for root, srt alone has another namespace of processes than its /proc.
+    "own_process": "import os; print(os.readlink('/proc/self') == str(os.getpid()))",
+    "child_process": (
+        "import subprocess; child = subprocess.Popen(['sleep', '100'])\n"
+        "print(open(f'/proc/{child.pid}/comm').read(), child.kill(), child.wait())"
+    ),
+    "process_of_a_shell": (
+        "import subprocess; print(subprocess.run(['sh', '-c', 'cat /proc/$$/comm; exit'], capture_output=True).stdout)"
+    ),
+    "multiprocessing_spawn": (
+        "import multiprocessing, operator; print(multiprocessing.get_context('spawn').Pool(2).map(operator.neg, [1]))"
+    ),
 }
 
 EXPECTED = {
@@ -50,6 +62,10 @@ EXPECTED = {
     "large_file": str(300 << 20),
     "temporary_file": "3",
     "database": "(2,)",
+    "own_process": "True",
+    "child_process": "sleep\n None -9",
+    "process_of_a_shell": "b'sh\\n'",
+    "multiprocessing_spawn": "[-1]",
 }
 
 

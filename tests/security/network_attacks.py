@@ -282,7 +282,7 @@ def kernel_ports() -> str:
     """Returns the ports of the channels of this kernel and of a spare one; none where they are files."""
     arguments = Path("/proc/self/cmdline").read_text().split("\0")
     own = Path(next(each for each in arguments if each.endswith(".json")))
-    connections = [json.loads(each.read_text()) for each in own.parent.glob("kernel-*.json")]
+    connections = [json.loads(each.read_text()) for each in own.parent.parent.glob("*/kernel-*.json")]
     return " ".join(str(port) for each in connections for name, port in each.items() if name.endswith("_port"))
 
 

@@ -27,7 +27,9 @@ LOW_IDS = 40
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 PIDFD_SEND_SIGNAL, PIDFD_OPEN, PIDFD_GETFD = 424, 434, 438  # the same on all machines
 DESCRIPTORS = 64
-PRIO_PROCESS, RLIMIT_NOFILE = 0, 7
+PRIO_PROCESS, PRIO_PGRP, RLIMIT_NOFILE = 0, 1, 7
+IOPRIO_WHO_PROCESS, IOPRIO_CLASS_IDLE = 1, 3 << 13
+IOPRIO_SET, SCHED_SETATTR = {"x86_64": 251, "aarch64": 30}, {"x86_64": 314, "aarch64": 274}
 CAP_SYS_ADMIN = 21
 IPC_CREAT, IPC_RMID, SETVAL, GETVAL = 0o1000, 0, 16, 12
 KEYCTL_READ = 11
@@ -264,16 +266,37 @@ def find_command_lines(token: str) -> str:
 
 
 def change_priority(pid: str, token: str) -> str:
-    return each(lambda pid: str(os.setpriority(PRIO_PROCESS, pid, 7)), [int(pid)])
+    return each(lambda pid: str(os.setpriority(PRIO_PROCESS, pid, 19)), others(pid, token))
+
+
+def change_group_priority(pid: str, token: str) -> str:
+    return each(lambda pid: str(os.setpriority(PRIO_PGRP, pid, 19)), others(pid, token))
+
+
+def change_disk_priority(pid: str, token: str) -> str:
+    call = IOPRIO_SET[os.uname().machine]
+    return each(lambda pid: str(system_call(call, IOPRIO_WHO_PROCESS, pid, IOPRIO_CLASS_IDLE)), others(pid, token))
 
 
 def change_affinity(pid: str, token: str) -> str:
-    return each(lambda pid: str(os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})), [int(pid)])
+    return each(lambda pid: str(os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})), others(pid, token))
+
+
+def change_policy(pid: str, token: str) -> str:
+    attempt = os.sched_setscheduler
+    return each(lambda pid: str(attempt(pid, os.SCHED_IDLE, os.sched_param(0))), others(pid, token))
+
+
+def change_attributes(pid: str, token: str) -> str:
+    attributes = struct.pack("=IIQiIQQQ", 48, os.SCHED_IDLE, 0, 0, 0, 0, 0, 0)
+    call = SCHED_SETATTR[os.uname().machine]
+    return each(lambda pid: str(system_call(call, pid, attributes, 0)), others(pid, token))
 
 
 def change_limits(pid: str, token: str) -> str:
     limits = (ctypes.c_uint64 * 2)(32, 64)
-    return each(lambda pid: str(checked(libc.prlimit64(pid, RLIMIT_NOFILE, limits, None), "prlimit")), [int(pid)])
+    attempt = libc.prlimit64
+    return each(lambda pid: str(checked(attempt(pid, RLIMIT_NOFILE, limits, None), "prlimit")), others(pid, token))
 
 
 def change_oom_score(pid: str, token: str) -> str:

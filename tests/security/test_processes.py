@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.kernel]
 
 MACHINE = os.uname().machine
 ADD_KEY = {"x86_64": 248, "aarch64": 217}[MACHINE]
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31}[MACHINE]
 KEYCTL_SETPERM, USER_KEYRING, ALL_FOR_THE_USER = 5, -4, 0x3F3F0000
 NOBODY = 65534
 
@@ -102,12 +103,6 @@ class Victim:
             hit = hit or line == "hit"
         return hit
 
-    def settings(self) -> object:
-        """What others may not change of it."""
-        limits = Path(f"/proc/{self.pid}/limits").read_text()
-        score = Path(f"/proc/{self.pid}/oom_score_adj").read_text()
-        return os.getpriority(os.PRIO_PROCESS, self.pid), os.sched_getaffinity(self.pid), limits, score
-
     def end(self) -> None:
         self._process.kill()
         self._process.communicate(timeout=servers.WAIT)
@@ -117,6 +112,14 @@ class Victim:
         line = self._process.stdout.readline().strip()
         assert line, "the victim has ended"
         return line
+
+
+def settings_of(pid: int) -> object:
+    """What others may not change of a process."""
+    scheduling = (os.getpriority(os.PRIO_PROCESS, pid), os.sched_getaffinity(pid), os.sched_getscheduler(pid))
+    disks = libc.syscall(IOPRIO_GET, process_attacks.IOPRIO_WHO_PROCESS, pid)
+    files = [Path(f"/proc/{pid}/{name}").read_text() for name in ("limits", "oom_score_adj")]
+    return scheduling, disks, files
 
 
 @pytest.fixture
@@ -205,7 +208,11 @@ async def test_processes_of_the_host_are_not_in_sight(all_kernels: Kernels, vict
 
 CHANGES = [
     Probe("setpriority", process_attacks.change_priority),
+    Probe("setpriority of a group", process_attacks.change_group_priority),
+    Probe("ioprio_set", process_attacks.change_disk_priority),
     Probe("sched_setaffinity", process_attacks.change_affinity),
+    Probe("sched_setscheduler", process_attacks.change_policy),
+    Probe("sched_setattr", process_attacks.change_attributes),
     Probe("prlimit", process_attacks.change_limits),
     Probe("oom_score_adj", process_attacks.change_oom_score),
 ]
@@ -219,16 +226,17 @@ async def test_other_processes_stay_as_they_are(
     other_directory.mkdir()
     other = Victim(other_directory)
     try:
-        before = other.settings()
+        before = settings_of(other.pid)
         outside = await assault(probe, all_kernels.plain, other)
-        assert other.settings() != before or os.cpu_count() == 1, f"the attack does not work: {outside}"
+        assert settings_of(other.pid) != before or os.cpu_count() == 1, f"the attack does not work: {outside}"
     finally:
         other.end()
 
-    before = victim.settings()
+    before = settings_of(victim.pid)
     within = await assault(probe, all_kernels.sandboxed, victim)
 
-    assert victim.settings() == before
+    assert settings_of(victim.pid) == before
+    assert within.got is None, f"it works on other processes: {within}"
     held(table, "Processes", probe, "changed", within)
 
 

@@ -1,6 +1,8 @@
 """Kernels of one sandbox, and the template that they are forked off: none of them reaches into another."""
 
 import ast
+import asyncio
+import json
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,13 +16,15 @@ from ipybox import CodeExecutor
 from ipybox.guest import landlock
 from ipybox.kernel_mgr.client import KernelClient
 from ipybox.kernel_mgr.server import KernelGateway
+from tests.code_exec.cells import process_of
 from tests.conftest import Mode
 from tests.guest.landlock.test_process import version
 from tests.guest.spares import until_spare
 from tests.security import process_attacks
 from tests.security.conftest import Row
 from tests.security.kernels import Kernel, Probe, held, named
-from tests.security.test_processes import SIGHT, SIGNALS
+from tests.security.test_processes import CHANGES, SIGHT, SIGNALS, Victim, settings_of
+from tests.servers import WAIT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.kernel]
 
@@ -74,6 +78,106 @@ for name in os.listdir("/proc/self/fd"):
     except OSError: pass
 (tracemalloc.is_tracing(), tracemalloc.get_traced_memory(), "KEPT_SECRET" in os.environ,
     [link for link in links if "deleted" in link])
+"""
+
+
+#: What an attacker can find out about the kernels that it tries to reach: their ports, without or with keys. The last
+#: one is the control: all that the gateway knows.
+KNOWLEDGE = {
+    "ports": "{name: known[name] for name in known if 'key' not in name}",
+    "empty_key": "known | {'key': '', 'curve_publickey': None}",
+    "own_keys": "known | own",
+    "own_keys_of_the_channels": "known | {name: own[name] for name in own if name.startswith('curve')}",
+    "key_of_messages": "{name: known[name] for name in known if not name.startswith('curve')}",
+    "all": "known",
+}
+
+#: Tries to have another kernel run code, and to listen to what it says.
+REACH = """
+import json, os, time, zmq
+from ipykernel.kernelapp import IPKernelApp
+from jupyter_client import BlockingKernelClient
+
+own = IPKernelApp.instance().get_connection_info()
+own = {name: text.decode() if isinstance(text, bytes) else text for name, text in own.items() if "key" in name}
+
+def reach(info, seconds):
+    client = BlockingKernelClient()
+    client.load_connection_info({name: value for name, value in info.items() if value is not None})
+    client.start_channels(stdin=False, hb=False)
+    try:
+        for name in ("shell", "control"):
+            request = {"code": "planted = 1", "silent": False, "user_expressions": {}, "allow_stdin": False}
+            getattr(client, name + "_channel").send(client.session.msg("execute_request", request))
+        waiting, reached = zmq.Poller(), set()
+        sockets = {getattr(client, name + "_channel").socket: name for name in ("shell", "control", "iopub")}
+        for socket in sockets:
+            waiting.register(socket, zmq.POLLIN)
+        end = time.monotonic() + seconds
+        while len(reached) < 3 and (found := waiting.poll(max(0, end - time.monotonic()) * 1000)):
+            for socket, _ in found:
+                reached.add(sockets[socket])
+                waiting.unregister(socket)
+        return sorted(reached)
+    finally:
+        client.stop_channels()
+"""
+
+#: Returns ports and keys of this kernel, as its gateway knows them.
+KEYS = """
+import json
+from ipykernel.kernelapp import IPKernelApp
+info = IPKernelApp.instance().get_connection_info()
+print(json.dumps({name: text.decode() if isinstance(text, bytes) else text for name, text in info.items()}))
+"""
+
+#: Writes what IPython and Jupyter run, or take settings from, into every directory that kernels share.
+LEAVES_FILES = """
+import json, os
+from pathlib import Path
+code = "import builtins; builtins.planted = 1"
+config = f"c = get_config(); c.InteractiveShellApp.exec_lines = [{code!r}]"
+spec = {"argv": ["x"], "display_name": "x", "language": "python", "env": {"IPYTHONDIR": str(Path.cwd() / "ipython"),
+    "PYTHONSTARTUP": str(Path.cwd() / "00.py"), "PLANTED": "1"}}
+shared = Path(os.environ["IPYTHONDIR"]).parent.parent
+directories = [shared, *(each for each in shared.rglob("*") if each.is_dir())]
+directories += [shared / "ipython", Path.cwd() / "ipython", Path.cwd(), Path.home() / ".local/share/jupyter"]
+for directory in directories:
+    for place in (directory, directory / "profile_default"):
+        (place / "startup").mkdir(parents=True, exist_ok=True)
+        (place / "startup" / "00.py").write_text(code)
+        (place / "00.py").write_text(code)
+        for name in ("ipython", "ipython_kernel", "jupyter", "jupyter_kernel_gateway"):
+            (place / f"{name}_config.py").write_text(config)
+    kernel = directory / "kernels" / "python3"
+    kernel.mkdir(parents=True, exist_ok=True)
+    (kernel / "kernel.json").write_text(json.dumps(spec))
+print(len(directories))
+"""
+
+#: Whether any of that had an effect.
+HAS_PLANTED = """
+import builtins, os
+print(hasattr(builtins, "planted"), "planted" in globals(), "PLANTED" in os.environ,
+    os.environ["IPYTHONDIR"] == os.path.join(os.getcwd(), "ipython"))
+"""
+
+#: Tries to change the program that pip runs in each kernel.
+CHANGES_PIP = """
+import os, shutil
+from pathlib import Path
+program = Path(os.environ["PIP_PYTHON"])
+def attempt(what):
+    try:
+        return f"worked: {what()}"
+    except OSError as error:
+        return error.strerror
+def replace():
+    Path("other").write_text("x")
+    os.replace("other", program)
+print([attempt(what) for what in (lambda: program.write_text("x"), lambda: open(program, "r+"), program.unlink, replace,
+    lambda: program.rename(program.with_name("other")), lambda: program.chmod(0o777),
+    lambda: program.parent.rename(program.parent.with_name("other")), lambda: shutil.copy("other", program.parent))])
 """
 
 
@@ -147,6 +251,112 @@ async def test_a_kernel_does_not_signal_its_sibling(
 
     assert (await sandboxed.victim.execute("hits")).text == "[]"
     held(table, "Siblings", probe, "hit", "not hit" if within.got else within)
+
+
+@named(CHANGES)
+async def test_a_kernel_does_not_change_its_sibling_or_the_gateway(
+    probe: Probe, siblings: tuple[Siblings, Siblings], tmp_path: Path, table: list[Row]
+):
+    plain, sandboxed = siblings
+    other = Victim(tmp_path)
+    try:
+        outside = await plain.attacker.run(probe.attack, str(other.pid), other.token)
+    finally:
+        other.end()
+    assert outside.got is not None, f"the attack does not work where nothing stops it: {outside}"
+    processes = [await process_of(sandboxed.victim, which) for which in ("kernel", "gateway")]
+    before = [settings_of(pid) for pid in processes]
+
+    within = await sandboxed.attacker.run(probe.attack, sandboxed.pid, secrets.token_hex(8))
+
+    assert [settings_of(pid) for pid in processes] == before
+    assert within.got is None, f"it works on other processes: {within}"
+    held(table, "Siblings", probe, "changed", within)
+
+
+@pytest.mark.parametrize("knowledge", KNOWLEDGE)
+async def test_a_kernel_neither_runs_code_in_another_nor_hears_it(
+    knowledge: str, siblings: tuple[Siblings, Siblings], table: list[Row]
+):
+    """Also not in a spare kernel, with what its session has then."""
+    sandboxed, seconds = siblings[1], WAIT if knowledge == "all" else 0.7
+    attacker = sandboxed.attacker.executor
+    await attacker.execute(REACH)
+    async with sandboxed.victim.sibling() as spare:
+        for victim in (sandboxed.victim, spare):
+            known = (await victim.execute(f"planted = 0\n{KEYS}")).text
+            attack = f"known = json.loads({known!r}); reach({KNOWLEDGE[knowledge]}, {seconds})"
+            attacking = asyncio.create_task(attacker.execute(attack))
+            while not attacking.done():
+                await victim.execute("print('said')")
+            reached, planted = (await attacking).text, (await victim.execute("planted")).text
+            if knowledge == "all":
+                assert (reached, planted) == ("['control', 'iopub', 'shell']", "1"), "the attack does not work"
+            else:
+                assert (reached, planted) == ("[]", "0")
+    if knowledge != "all":
+        table.append(Row("Siblings", f"ZeroMQ, with {knowledge}", "with all keys: reached", "not reached"))
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["plain", "sandbox"])
+async def test_no_file_that_kernels_share_contains_a_key(siblings: tuple[Siblings, Siblings], which: int):
+    """Nor does the file that a kernel calls its own."""
+    victim, attacker = siblings[which].victim, siblings[which].attacker.executor
+    info = json.loads((await victim.execute(KEYS)).text or "")
+    keys = [info[name] for name in info if "key" in name]
+    assert len(keys) == (1 if which == 0 else 3)
+    found = await attacker.execute(f"""
+import os
+from ipykernel.connect import get_connection_file
+from pathlib import Path
+shared = Path(os.environ["IPYTHONDIR"]).parent.parent
+files = [each for each in shared.rglob("*") if each.is_file()]
+found = [each for each in files for key in {keys} if key in each.read_text()]
+print(len(files) > 1, Path(get_connection_file()) in files, found)
+""")
+    assert found.text == "True True []"
+
+
+async def test_nothing_that_a_session_leaves_for_ipython_or_jupyter_runs_in_another(tmp_path: Path):
+    """Not even where the settings let code write Jupyter's own directory. In the sandbox: else code has all rights."""
+    home, workspace = tmp_path / "home", tmp_path / "workspace"
+    for directory in (home / ".local/share/jupyter", workspace):
+        directory.mkdir(parents=True)
+    config = tmp_path / "sandbox.json"
+    config.write_text(json.dumps({"filesystem": {"allowWrite": [".", str(home)]}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        async with CodeExecutor(working_dir=workspace, sandbox=True, sandbox_config=config) as executor:
+            await until_spare(executor)
+            assert int((await executor.execute(LEAVES_FILES)).text or 0) > 5
+            async with executor.sibling() as spare, executor.sibling() as forked:
+                await executor.reset()
+                for each in (executor, spare, forked):
+                    assert (await each.execute(HAS_PLANTED)).text == "False False False False"
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["plain", "sandbox"])
+async def test_files_of_a_kernel_end_with_it(siblings: tuple[Siblings, Siblings], which: int):
+    victim = siblings[which].victim
+    async with victim.sibling() as ending:
+        place = (await ending.execute("import os; print(os.path.dirname(os.environ['IPYTHONDIR']))")).text
+        exists = f"os.path.exists({place!r})"
+        assert (await victim.execute(f"import os; {exists}")).text == "True"
+    async with asyncio.timeout(WAIT):
+        while (await victim.execute(exists)).text != "False":
+            pass
+
+
+async def test_code_in_the_sandbox_can_not_change_the_program_that_pip_runs(siblings: tuple[Siblings, Siblings]):
+    tried = ast.literal_eval((await siblings[1].attacker.executor.execute(CHANGES_PIP)).text or "")
+    assert set(tried) <= {
+        "Read-only file system",
+        "Permission denied",
+        "Device or resource busy",
+        "Invalid cross-device link",
+    }
+    version = await siblings[1].victim.execute("!python -m pip --version")
+    assert (version.text or "").startswith("pip ")
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["plain", "sandbox"])

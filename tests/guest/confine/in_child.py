@@ -28,6 +28,8 @@ X86 = os.uname().machine == "x86_64"
 
 AF_ALG, AF_VSOCK = 38, 40
 CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x10000000, 0x00020000, 0x04000000, 0x40000000
+#: A user without processes.
+NO_USER = 54321
 #: Bits that the kernel ignores in an argument of 32 bits, and a filter must ignore, too.
 HIGH_HALF = 1 << 32
 
@@ -209,6 +211,97 @@ def probe_a_socket_of_the_kernels_cryptography() -> None:
     socket.socket(AF_ALG, socket.SOCK_SEQPACKET)
 
 
+def probe_a_unix_socket() -> None:
+    socket.socket(socket.AF_UNIX)
+
+
+def probe_a_unix_socket_with_other_high_bits() -> None:
+    system_call("socket", HIGH_HALF | socket.AF_UNIX, socket.SOCK_STREAM, 0)
+
+
+def change_child(name: str, *arguments: int, which: int | None = None) -> None:
+    """Makes a system call about a child, whose id comes before the arguments, and after `which`."""
+    child = idle_child()
+    try:
+        system_call(name, *([] if which is None else [which]), child, *arguments)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def probe_limits_of_another_process() -> None:
+    change_child("prlimit64", 7, address(struct.pack("=QQ", 32, 64)), 0)  # RLIMIT_NOFILE
+
+
+def probe_limits_of_another_process_at_an_address_with_high_bits_only() -> None:
+    place = 5 << 32
+    size, writable, fixed = mmap.PAGESIZE, 3, 0x100000 | 0x22  # MAP_FIXED_NOREPLACE, private and anonymous
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    arguments = (ctypes.c_void_p(place), ctypes.c_size_t(size), writable, fixed, -1, ctypes.c_long(0))
+    assert libc.mmap(*arguments) == place
+    ctypes.memmove(place, struct.pack("=QQ", 32, 64), 16)
+    change_child("prlimit64", 7, place, 0)
+
+
+def probe_priority_of_another_process() -> None:
+    change_child("setpriority", 5, which=0)  # PRIO_PROCESS
+
+
+def probe_priority_of_another_group() -> None:
+    if (leader := os.fork()) == 0:
+        os.setpgid(0, 0)
+        signal.pause()
+    os.setpgid(leader, leader)
+    try:
+        system_call("setpriority", 1, leader, 5)  # PRIO_PGRP
+    finally:
+        os.kill(leader, signal.SIGKILL)
+
+
+def probe_priority_of_all_processes_of_the_user() -> None:
+    system_call("setpriority", confine.PRIO_USER, NO_USER, 5)
+
+
+def probe_priority_of_disks_of_another_process() -> None:
+    change_child("ioprio_set", 3 << 13, which=1)  # IOPRIO_WHO_PROCESS, IOPRIO_CLASS_IDLE
+
+
+def probe_priority_of_disks_of_all_processes_of_the_user() -> None:
+    system_call("ioprio_set", confine.IOPRIO_WHO_USER, NO_USER, 3 << 13)
+
+
+def probe_processors_of_another_process() -> None:
+    change_child("sched_setaffinity", 8, address(struct.pack("=Q", 1 << min(os.sched_getaffinity(0)))))
+
+
+def probe_policy_of_another_process() -> None:
+    change_child("sched_setscheduler", 5, address(struct.pack("=i", 0)))  # SCHED_IDLE
+
+
+def probe_attributes_of_another_process() -> None:
+    change_child("sched_setattr", address(struct.pack("=IIQiIQQQ", 48, 5, 0, 0, 0, 0, 0, 0)), 0)
+
+
+def ordinary_settings_of_its_own() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    os.setpgid(0, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    os.setpriority(os.PRIO_PGRP, 0, 19)
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
+    system_call("ioprio_set", 1, 0, 3 << 13)
+    system_call("sched_setattr", 0, address(struct.pack("=IIQiIQQQ", 48, 0, 0, 19, 0, 0, 0, 0)), 0)
+    system_call("sched_setscheduler", threading.get_native_id(), 0, address(struct.pack("=i", 0)))  # as libzmq
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def ordinary_limits_of_another_process_to_read() -> None:
+    before = address(bytes(16))
+    change_child("prlimit64", 7, 0, before)
+    assert ctypes.string_at(before, 16) != bytes(16)
+
+
 def terminal() -> int:
     """Opens a terminal, which becomes the controlling one of this process."""
     os.setsid()
@@ -279,10 +372,6 @@ def ordinary_pool_of_forked_processes() -> None:
 
 def ordinary_pool_of_spawned_processes() -> None:
     pool("spawn")
-
-
-def ordinary_pool_of_a_fork_server() -> None:
-    pool("forkserver")
 
 
 def ordinary_shared_memory_and_semaphores() -> None:

@@ -56,7 +56,8 @@ def evaluate(machine: str, architecture: int, number: int, arguments: tuple[int,
 def test_the_filter_denies_what_is_listed_and_nothing_else(machine: str):
     column, architecture = confine.MACHINES[machine]
     denied = {numbers[column] for numbers in confine.DENIED.values()} - {None}
-    special = {call[column] for call in (confine.CLONE3, confine.SOCKET, confine.SOCKETPAIR)}
+    calls = (confine.CLONE3, confine.SOCKET, confine.SOCKETPAIR, confine.SCHED_SETATTR)
+    special = {call[column] for call in calls}
 
     for number in range(1024):
         if number not in special:
@@ -89,7 +90,7 @@ def test_the_filter_looks_at_the_low_half_of_arguments(machine: str, high: int):
     for request, expected in ((0x5401, confine.ALLOW), (0x5412, confine.DENY), (0x541C, confine.DENY)):
         assert action(confine.IOCTL, 0, request) == expected
     for family in range(64):
-        assert action(confine.SOCKET, family) == (confine.ALLOW if family in (1, 2, 10, 16) else confine.DENY)
+        assert action(confine.SOCKET, family) == (confine.ALLOW if family in (2, 10, 16) else confine.DENY)
         stream = action(confine.SOCKETPAIR, family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         assert stream == (confine.ALLOW if family == socket.AF_UNIX else confine.DENY)
     for kind in range(16):
@@ -97,7 +98,34 @@ def test_the_filter_looks_at_the_low_half_of_arguments(machine: str, high: int):
         assert pair == (confine.ALLOW if kind in (1, 5) else confine.DENY)
 
 
+@pytest.mark.parametrize("machine", confine.MACHINES)
+@pytest.mark.parametrize("high", [0, HIGH_HALF], ids=["low", "high_bit"])
+def test_the_filter_lets_a_process_change_itself_only(machine: str, high: int):
+    column, architecture = confine.MACHINES[machine]
+
+    def allows(call: tuple[int, int], *arguments: int) -> bool:
+        outcome = evaluate(machine, architecture, call[column], arguments)
+        assert outcome in (confine.ALLOW, confine.DENY)
+        return outcome == confine.ALLOW
+
+    null, low_only, high_only, both = 0, 0x1000, 0x5 << 32, 0x7FFF00001000
+    for who in (0, 1, 2, 12345, 0xFFFFFFFF):
+        is_own, process = who == 0, high | who
+        for call in (confine.SCHED_SETAFFINITY, confine.SCHED_SETATTR):
+            assert allows(call, process, 8, both) == is_own
+        for which in range(4):
+            assert allows(confine.SETPRIORITY, high | which, process, 19) == (is_own and which != confine.PRIO_USER)
+            assert allows(confine.IOPRIO_SET, high | which, process) == (is_own and which != confine.IOPRIO_WHO_USER)
+        for policy in (0, 1, 2, 3, 5, 6, 0x40000000):
+            assert allows(confine.SCHED_SETSCHEDULER, process, high | policy, both) == (is_own or policy == 0)
+        for address in (null, low_only, high_only, both):
+            assert allows(confine.PRLIMIT64, process, 7, address, both) == (is_own or address == null)
+
+
 def test_numbers_are_unique():
     for column in (0, 1):
         numbers = [number for call in confine.DENIED.values() if (number := call[column]) is not None]
+        numbers += [confine.PRLIMIT64[column], confine.SETPRIORITY[column], confine.IOPRIO_SET[column]]
+        numbers += [confine.SCHED_SETAFFINITY[column], confine.SCHED_SETATTR[column]]
+        numbers += [confine.SCHED_SETSCHEDULER[column], confine.SOCKET[column], confine.SOCKETPAIR[column]]
         assert len(numbers) == len(set(numbers))

@@ -17,6 +17,7 @@ from tests.guest.confine.in_child import (
     ordinary_curl,
     ordinary_database,
     ordinary_git,
+    ordinary_limits_of_another_process_to_read,
     ordinary_listing,
     ordinary_matplotlib,
     ordinary_name_resolution,
@@ -24,11 +25,11 @@ from tests.guest.confine.in_child import (
     ordinary_node,
     ordinary_numpy,
     ordinary_pandas,
-    ordinary_pool_of_a_fork_server,
     ordinary_pool_of_forked_processes,
     ordinary_pool_of_spawned_processes,
     ordinary_posix_spawn,
     ordinary_routes,
+    ordinary_settings_of_its_own,
     ordinary_shared_memory_and_semaphores,
     ordinary_socket_pairs,
     ordinary_subprocess_by_fork,
@@ -43,8 +44,11 @@ from tests.guest.confine.in_child import (
     probe_a_socket_of_the_kernels_cryptography,
     probe_a_socket_to_the_host_of_a_virtual_machine,
     probe_a_socket_to_the_host_of_a_virtual_machine_with_other_high_bits,
+    probe_a_unix_socket,
+    probe_a_unix_socket_with_other_high_bits,
     probe_adding_a_key,
     probe_an_x32_number,
+    probe_attributes_of_another_process,
     probe_chroot,
     probe_clone3,
     probe_clone_into_a_user_namespace,
@@ -54,10 +58,19 @@ from tests.guest.confine.in_child import (
     probe_fsopen,
     probe_io_uring,
     probe_joining_a_namespace,
+    probe_limits_of_another_process,
+    probe_limits_of_another_process_at_an_address_with_high_bits_only,
     probe_mounting_a_file_system,
     probe_open_tree,
     probe_pasting_into_a_console,
     probe_perf_events,
+    probe_policy_of_another_process,
+    probe_priority_of_all_processes_of_the_user,
+    probe_priority_of_another_group,
+    probe_priority_of_another_process,
+    probe_priority_of_disks_of_all_processes_of_the_user,
+    probe_priority_of_disks_of_another_process,
+    probe_processors_of_another_process,
     probe_ptrace_of_an_own_child,
     probe_reading_memory_of_a_child,
     probe_reading_the_log_of_the_machine,
@@ -127,6 +140,18 @@ PROBES = [
     Probe(probe_a_socket_to_the_host_of_a_virtual_machine, free=NO_FAMILY),
     Probe(probe_a_socket_to_the_host_of_a_virtual_machine_with_other_high_bits, free=NO_FAMILY),
     Probe(probe_a_socket_of_the_kernels_cryptography, free=NO_FAMILY),
+    Probe(probe_a_unix_socket),
+    Probe(probe_a_unix_socket_with_other_high_bits),
+    Probe(probe_limits_of_another_process),
+    Probe(probe_limits_of_another_process_at_an_address_with_high_bits_only),
+    Probe(probe_priority_of_another_process),
+    Probe(probe_priority_of_another_group),
+    Probe(probe_priority_of_all_processes_of_the_user, free=("ESRCH",)),
+    Probe(probe_priority_of_disks_of_another_process),
+    Probe(probe_priority_of_disks_of_all_processes_of_the_user, free=("ESRCH",)),
+    Probe(probe_processors_of_another_process),
+    Probe(probe_policy_of_another_process),
+    Probe(probe_attributes_of_another_process),
     Probe(probe_typing_into_a_terminal, free=TYPED),
     Probe(probe_typing_into_a_terminal_with_other_high_bits, free=TYPED),
     Probe(probe_pasting_into_a_console, free=("ENOTTY",)),
@@ -146,6 +171,8 @@ ORDINARY: list[Callable[[], None]] = [
     ordinary_name_resolution,
     ordinary_netlink,
     ordinary_socket_pairs,
+    ordinary_settings_of_its_own,
+    ordinary_limits_of_another_process_to_read,
     ordinary_terminals,
     ordinary_database,
     ordinary_listing,
@@ -209,12 +236,6 @@ def test_ordinary_things_work(working: Mapping[str, str], function: Callable[[],
 @pytest.mark.parametrize("function", PACKAGES, ids=lambda f: f.__name__)
 def test_packages_work(working_packages: Mapping[str, str], function: Callable[[], None]):
     assert working_packages[function.__name__] == DONE
-
-
-@pytest.mark.parametrize("user", USERS)
-def test_a_fork_server_works_where_unix_sockets_are_allowed(user: str):
-    function = ordinary_pool_of_a_fork_server
-    assert ConfinedChild(user, in_srt=False).outcomes([function]) == {function.__name__: DONE}
 
 
 def test_programs_that_a_confined_process_starts_have_no_capabilities_and_gain_none(child: ConfinedChild):
