@@ -27,6 +27,7 @@ from ipybox.guest.tracebacks import (
     has_group,
     library_line,
     release_what_ran_out,
+    shorten,
     text_of,
     user_traceback,
 )
@@ -244,8 +245,9 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
+            shorten(value)
             release_what_ran_out(value)  # formatting needs resources, too
-            if isinstance(value, SyntaxError | UsageError):
+            if isinstance(value, SyntaxError):
                 super().showtraceback(info, filename)
                 return
             lines = self._format(etype, value, traceback, tb_offset, exception_only)
@@ -267,6 +269,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         if has_group(value):
             # IPython prints these to stderr, and then reports an error without a traceback.
             return user_traceback(value)
+        if isinstance(value, UsageError):  # IPython prints it, and the reply has it again
+            return [f"UsageError: {value}"]
         if hasattr(value, "_render_traceback_"):  # https://ipython.readthedocs.io/en/stable/config/integrating.html
             lines: Any = cast(Any, value)._render_traceback_()
             if not (isinstance(lines, list) and all(isinstance(line, str) for line in cast(list[object], lines))):
