@@ -99,6 +99,12 @@ class OutputCollector:
             case _:
                 pass
 
+    def add_text(self, text: str) -> None:
+        """Adds a line of ipybox itself, which the text before it does not continue."""
+        started = isinstance(run := self._outputs[-1] if self._outputs else None, StreamRun)
+        unfinished = self._held_back or (started and not run.texts[-1].endswith("\n"))
+        self._add_stream("stdout", f"\n{text}" if unfinished else text)
+
     def end(self, reply: Message) -> None:
         """Adds the pages of the `execute_reply`, after tracebacks that it does not contain."""
         if reply.content.get("status", "ok") != "ok":
