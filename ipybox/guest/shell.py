@@ -20,6 +20,7 @@ from traitlets import Type
 
 from ipybox.guest.forks import end_child
 from ipybox.guest.gui import check_gui
+from ipybox.guest.pictures import ShownWidgets, with_picture
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
     count_source_lines,
@@ -49,6 +50,23 @@ class GuestDisplayHook(ZMQShellDisplayHook):
 
 class GuestDisplayPublisher(ZMQDisplayPublisher):
     """Shows displays, even if the code has left a closed stream: flushes both streams first."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        cast(Any, super()).__init__(*args, **kwargs)
+        self.widgets = ShownWidgets()
+
+    def publish(
+        self,
+        data: dict[str, Any],
+        *args: Any,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Publishes a display, in a form that can be read without a browser."""
+        if not update:
+            transient = self.widgets.note(data, transient)
+        cast(Any, super()).publish(with_picture(data), *args, transient=transient, update=update, **kwargs)
 
     def _flush_streams(self) -> None:
         cast(Any, self).shell.streams.restore()
@@ -215,6 +233,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         try:
             result = await cast(Any, super()).run_cell_async(raw_cell, *args, **kwargs)
             error = result.error_before_exec or result.error_in_exec
+            publisher = cast(GuestDisplayPublisher, self.display_pub)
+            publisher.widgets.update(publisher.publish)
             return result
         except BaseException as exc:
             error = exc

@@ -289,7 +289,7 @@ class KernelClient:
         saved, notices = await self._displays.save(collected.displays())
         notices = [*collected.notices(), *execution.gap_notices(self._channels.gaps), *notices]
         return ExecutionResult(
-            collected.text(), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
+            collected.text(saved.of), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
         )
 
     async def _recover(self, execution: Execution) -> str:

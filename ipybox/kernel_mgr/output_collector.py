@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from ipybox.kernel_mgr.display_forms import display_of, joined, object_of, text_of
@@ -118,14 +119,20 @@ class OutputCollector:
             for page in pages:
                 self._add_display(display_of(page), size)
 
-    def text(self) -> str | None:
-        """Returns all text in order without its final newline, or None if there is no text."""
+    def text(self, files: Mapping[int, tuple[Path, ...]] = MappingProxyType({})) -> str | None:
+        """Returns all text in order without its final newline, or None if there is no text.
+
+        Args:
+            files: As of `in_order`.
+        """
         pieces: list[str] = []
+        number = 0
         for output in self._shown():
             if isinstance(output, StreamRun):
                 text = output.join()
             else:
-                text = text_of(output)
+                text = text_of(output, files.get(number, ()))
+                number += 1
                 # A display has its own lines.
                 if text and pieces and not pieces[-1].endswith("\n"):
                     pieces.append("\n")
