@@ -10,7 +10,7 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
 from ipybox.guest.marks import OutputMarks, set_marks
-from ipybox.guest.packages import import_from, packages_dir
+from ipybox.guest.packages import import_from, let_children_import, packages_dir
 from ipybox.guest.pictures import add_pictures
 from ipybox.guest.protocol import DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
@@ -31,6 +31,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
+    let_children_import(packages_dir(Path.cwd()))
     kernel: Any = getattr(shell, "kernel", None)
     if kernel is not None:
         kernel.raw_input = refuse_input
