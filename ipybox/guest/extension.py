@@ -10,7 +10,8 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
 from ipybox.guest.marks import OutputMarks, set_marks
-from ipybox.guest.packages import import_from, packages_dir
+from ipybox.guest.packages import import_from, let_children_import, packages_dir
+from ipybox.guest.pictures import add_pictures
 from ipybox.guest.protocol import DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
 
@@ -30,6 +31,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
+    let_children_import(packages_dir(Path.cwd()))
     kernel: Any = getattr(shell, "kernel", None)
     if kernel is not None:
         kernel.raw_input = refuse_input
@@ -39,6 +41,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
     cast(Any, shell).ask_exit = sys.exit
     honour_semicolon(shell)
+    add_pictures(shell)
     if DISPLAY_DATA_VARIABLE in os.environ:
         from ipybox.guest.display_data.formatters import add_data
 

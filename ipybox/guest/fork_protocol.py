@@ -2,7 +2,8 @@
 
 - gateway → template: a `ForkRequest` as JSON, with one end of a stream socket pair.
 - template → gateway, for each: a `ForkAnswer` as JSON, when the forked process is a child of the gateway.
-- gateway → forked process, over the stream: a `KernelRequest` as a line of JSON. Without a request it ends.
+- gateway → forked process, over the stream: the descriptors of `LastOutput`, then a `KernelRequest` as a line of JSON.
+  Without a request it ends.
 - gateway → first template, over a stream of its own, because it is a fork of the gateway: a `TemplateRequest` as JSON.
 
 A spare kernel keeps the stream until a session uses it:

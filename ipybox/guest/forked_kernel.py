@@ -1,8 +1,8 @@
 """Turns a process that was forked off the template into a kernel: as if it had been started as a program.
 
-The request for it is a line of JSON on its socket (`ipybox.guest.fork_protocol`). A spare kernel waits in
-`until_handover` until a session uses it. Up to then it reads nothing but that socket, so that no other process can have
-it run anything. See `ipybox.guest.template`.
+Its socket has the request for it (`ipybox.guest.fork_protocol`): descriptors for its output, then a line of JSON. A
+spare kernel waits in `until_handover` until a session uses it. Up to then it reads nothing but that socket, so that no
+other process can have it run anything. See `ipybox.guest.template`.
 """
 
 import importlib
@@ -17,6 +17,7 @@ from typing import BinaryIO
 from ipybox.guest import kernel
 from ipybox.guest.confine import unprotect_process
 from ipybox.guest.fork_protocol import READY, Handover, KernelRequest
+from ipybox.guest.last_output import KernelOutput
 from ipybox.guest.process import close_input
 from ipybox.guest.process_identity import change_environment, show_kernel_id
 from ipybox.guest.strays import KERNEL_ID
@@ -31,6 +32,7 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
         template_environment: The environment with which the template was started. What libraries have set since then
             stays, as they set it in each kernel.
     """
+    output = KernelOutput(channel)
     stream = channel.makefile("rb")
     request: KernelRequest = json.loads(read_line(stream))
     unprotect_process()
@@ -44,11 +46,11 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     sys.orig_argv[:] = command
     sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
     if request["spare"]:
-        kernel.main(request["connection"], partial(until_handover, channel, stream))
+        kernel.main(request["connection"], output, partial(until_handover, channel, stream))
     else:
         stream.close()
         channel.close()
-        kernel.main(request["connection"])
+        kernel.main(request["connection"], output)
 
 
 def until_handover(channel: socket.socket, stream: BinaryIO) -> None:

@@ -8,9 +8,11 @@ a forked kernel gets its request.
 """
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -24,8 +26,9 @@ from ipybox.guest.forks import end_child
 from ipybox.guest.import_placeholders import missing
 from ipybox.guest.interrupts import interrupts_end
 from ipybox.guest.landlock import isolate_process
-from ipybox.guest.process import die_with_parent
-from ipybox.guest.protocol import ENVIRONMENT, INPUTS, READ, VARIABLES
+from ipybox.guest.last_output import KernelOutput
+from ipybox.guest.process import close_input, die_with_parent
+from ipybox.guest.protocol import ENVIRONMENT, INPUTS, MAX_MESSAGE_BYTES, READ, VARIABLES
 from ipybox.guest.rlimits import limit_process
 from ipybox.guest.signal_watch import SignalWatch
 from ipybox.support.gc_pause import gc_paused
@@ -39,10 +42,12 @@ with gc_paused(own=True), missing("debugpy"):
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
     from jupyter_client.jsonutil import json_clean, json_default
+    from jupyter_client.session import DELIM
     from tornado.ioloop import IOLoop
-    from traitlets import Type
+    from traitlets import DottedObjectName, Type
     from traitlets.config import Config
 
+    from ipybox.guest import out_stream as _out_stream  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
 
 from ipybox.guest.streams import do_nothing
@@ -53,6 +58,9 @@ logger = logging.getLogger(__name__)
 # Copied, because code may replace `json.dumps` and `json.loads`, which jupyter_client calls for each message.
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_default).encode
 encode_ascii_json = json.JSONEncoder(default=json_default).encode
+#: Bytes of the largest message that is sent, to which the gateway adds some.
+MAX_SENT = MAX_MESSAGE_BYTES - (1 << 16)
+
 decode_json = json.JSONDecoder().decode
 
 
@@ -62,6 +70,10 @@ class PrivateIOPubThread(IOPubThread):
     Their text goes to the file descriptors instead, in order (`ipybox.guest.streams`); their displays are dropped.
     """
 
+    #: Keeps copies of the last messages.
+    output: KernelOutput
+    #: Makes the kernel's messages.
+    kernel_session: Any
     #: Called without arguments for each message that no stream has buffered.
     on_output: Callable[[], None] = staticmethod(do_nothing)
 
@@ -74,9 +86,11 @@ class PrivateIOPubThread(IOPubThread):
         cast(Any, self).schedule(lambda: cast(Any, self)._event_pipe)
 
     def send_multipart(self, *args: Any, **kwargs: Any) -> None:
-        """Sends a message from any thread; streams use this thread."""
-        cast(Any, super()).send_multipart(*args, **kwargs)
-        if threading.current_thread() is not cast(Any, self).thread:
+        """Sends a message from any thread; streams use this one, where it has been sent when this returns."""
+        if threading.current_thread() is cast(Any, self).thread:
+            self._really_send(*args, **kwargs)
+        else:
+            cast(Any, super()).send_multipart(*args, **kwargs)
             self.on_output()
 
     def _setup_pipe_in(self) -> None:
@@ -84,7 +98,17 @@ class PrivateIOPubThread(IOPubThread):
 
     def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         if self._is_master_process():
+            if (size := sum(map(len, msg))) > MAX_SENT:
+                msg = self._instead(msg, size)
+            self.output.add(msg)
             cast(Any, super())._really_send(msg, *args, **kwargs)
+
+    def _instead(self, msg: list[bytes], size: int) -> list[bytes]:
+        """Returns what is sent in place of a message that would end the connection to the kernel."""
+        parent = msg[msg.index(DELIM) + 3]
+        text = f"what was displayed here was dropped: it has {size >> 20} MiB, more than one message can have\n"
+        message = self.kernel_session.msg("stream", {"name": "stderr", "text": text}, parent=unpack_json(parent))
+        return self.kernel_session.serialize(message, ident=b"stream.stderr")
 
 
 class GuestKernel(IPythonKernel):
@@ -171,6 +195,8 @@ class GuestKernelApp(IPKernelApp):
 
     #: The ports, and the keys of messages, from the gateway.
     connection: dict[str, Any]
+    outstream_class = DottedObjectName("ipybox.guest.out_stream.GuestOutStream")
+    output: KernelOutput
     #: Waits until a session uses this kernel; None if one does from the start.
     until_used: Callable[[], None] | None = None
 
@@ -199,6 +225,7 @@ class GuestKernelApp(IPKernelApp):
         ZeroMQ would drop messages from the 1,000th on. https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
         """
         context.sndhwm = 0
+        PrivateIOPubThread.output, PrivateIOPubThread.kernel_session = self.output, self.session
         cast(Any, super()).init_iopub(context)
 
     def init_extensions(self) -> None:
@@ -261,11 +288,12 @@ def kernel_config() -> Config:
     return config
 
 
-def main(connection: dict[str, Any], until_used: Callable[[], None] | None = None) -> None:
+def main(connection: dict[str, Any], output: KernelOutput, until_used: Callable[[], None] | None = None) -> None:
     """Runs the kernel until it is shut down or its gateway ends.
 
     Args:
         connection: As of `GuestKernelApp`.
+        output: Where its output goes.
         until_used: As of `GuestKernelApp`, for a spare kernel.
     """
     connection_file, parent_pid, memory, processes = sys.argv[1:]
@@ -279,13 +307,24 @@ def main(connection: dict[str, Any], until_used: Callable[[], None] | None = Non
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
-    app.connection = connection
-    app.until_used = until_used
+    app.connection, app.output, app.until_used = connection, output, until_used
     app.initialize(["-f", connection_file])
+    # A crash in native code prints where the code was.
+    cast(Any, faulthandler).enable(sys.__stderr__, all_threads=False)
     app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
     SignalWatch(cast(Any, IOLoop.current()).asyncio_loop).start()
     app.start()
 
 
+def main_of_program() -> None:
+    """Runs a kernel whose standard input is the socket with its descriptors and its connection, a line of JSON."""
+    with socket.socket(fileno=os.dup(0)) as channel:
+        output = KernelOutput(channel)
+        with channel.makefile("rb") as stream:
+            connection: dict[str, Any] = json.loads(stream.readline())
+    close_input()
+    main(connection, output)
+
+
 if __name__ == "__main__":
-    main(json.load(sys.stdin))
+    main_of_program()

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, cast
 import zmq
 from jupyter_client.connect import port_names, write_connection_file
 from jupyter_client.kernelspec import KernelSpec
+from jupyter_server.services.kernels.connection import base as connections
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportMissingTypeStubs]
     KernelGatewayIOLoopKernelManager,
@@ -29,8 +30,9 @@ from tornado.web import HTTPError
 
 from ipybox.guest import strays
 from ipybox.guest.fork_protocol import Handover
-from ipybox.guest.protocol import NOT_PRELOADED
-from ipybox.guest.provisioner import ForkProvisioner, WatchedProvisioner
+from ipybox.guest.last_output import Remains
+from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
+from ipybox.guest.provisioner import Death, ForkProvisioner, WatchedProvisioner
 from ipybox.guest.spare import Spare
 from ipybox.guest.template_client import KernelTemplate
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
@@ -62,8 +64,10 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
-        #: Set when the kernel process has ended on its own.
+        #: Set when the kernel process has ended on its own; then it is known how, and what output it has left.
         self.died = asyncio.Event()
+        self.exit: ExitStatus | None = None
+        self.remains: Remains | None = None
         #: Whether it waits for its session.
         self.spare = _as_spare.get()
         # Output waits here instead of being dropped.
@@ -171,9 +175,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         if event == "dead" and callback in self._dead_callbacks:
             self._dead_callbacks.remove(callback)
 
-    def _kernel_ended(self) -> None:
+    def _kernel_ended(self, death: Death) -> None:
         if self.shutting_down:
             return
+        self.exit = ExitStatus(status=death.status, oom=death.oom)
+        self.remains = death.output.read()
         self.died.set()
         for callback in tuple(self._dead_callbacks):
             callback()
@@ -192,6 +198,8 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
 
     #: Requests on the shell channel that the kernel has not answered.
     _unanswered = 0
+    #: The third part of the last message on the IOPub channel, which identifies it.
+    _last: bytes | None = None
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """Passes a request to the kernel."""
@@ -203,7 +211,28 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         """Passes a message of the kernel to the client."""
         if stream.channel == "shell":
             self._note_unanswered(self._unanswered - 1)
+        elif stream.channel == "iopub":
+            self._last = outgoing_msg[2]
         cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
+
+    def on_restart_failed(self) -> None:
+        """Reports that the kernel has died, after all output that it has left."""
+        manager = cast(GuestKernelManager, self.kernel_manager)
+        connection: Any = self
+        iopub = connection.channels.get("iopub")
+        if iopub is not None and not iopub.closed() and manager.remains is not None:
+            iopub.flush()
+            for message in manager.remains.after(self._last) if self._last is not None else ():
+                self.handle_outgoing_message(iopub, message)
+            for name, text in manager.remains.texts.items():
+                if text:
+                    self._report("stream", {"name": name, "text": text})
+        self._report("status", {"execution_state": "dead", EXIT: manager.exit})
+
+    def _report(self, msg_type: str, content: dict[str, Any]) -> None:
+        session: Any = self.session
+        data = cast(Any, connections).serialize_msg_to_ws_v1(session.msg(msg_type, content), "iopub", session.pack)
+        cast(Any, self).write_message(data, binary=True)
 
     def disconnect(self) -> None:
         """Notes the end of the connection."""

@@ -3,6 +3,7 @@
 The application writes the directory and the kernel reads it. Both use this module for its path, so it imports little.
 """
 
+import os
 import site
 import sys
 from importlib.machinery import (
@@ -18,10 +19,20 @@ from pathlib import Path
 
 from ipybox.workspace.names import STATE_DIR
 
+#: The directory of a module that Python programs of kernels import when they start, and the variable that it reads.
+CHILD_SITE = str(Path(__file__).with_name("child_site"))
+PACKAGES = "IPYBOX_PACKAGES"
+
 
 def packages_dir(workspace: Path) -> Path:
     """Returns the directory in which packages for the kernels of this workspace are installed."""
     return workspace / STATE_DIR / "packages"
+
+
+def let_children_import(directory: Path) -> None:
+    """Lets Python programs that this process starts import packages from a directory."""
+    os.environ[PACKAGES] = f"{sys.prefix}{os.pathsep}{directory}"
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [CHILD_SITE, os.environ.get("PYTHONPATH")]))
 
 
 def import_from(directory: Path) -> None:

@@ -19,6 +19,25 @@ READY = b"r"
 #: The type of messages that are marks in a kernel's output (`ipybox.guest.marks`).
 MARK = "ipybox_mark"
 
+#: Maximum bytes of a message from a kernel. A larger one would end the connection to it.
+MAX_MESSAGE_BYTES = 256 << 20
+
+#: A field of the status `dead` of a kernel: an `ExitStatus`.
+EXIT = "ipybox_exit"
+
+
+class ExitStatus(TypedDict):
+    """How the process of a kernel has ended.
+
+    Attributes:
+        status: Its exit status; that of a signal is negative.
+        oom: Whether the operating system killed a process while it ran, because memory ran out.
+    """
+
+    status: int
+    oom: bool
+
+
 #: MIME types of the data of displays (`ipybox.guest.display_data`), and the environment variable that asks for them.
 CHART_TYPE = "application/vnd.ipybox.chart+json"
 TABLE_TYPE = "application/vnd.dataresource+json"

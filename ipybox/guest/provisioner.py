@@ -10,21 +10,46 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ipybox.guest import strays
 from ipybox.guest.fork_protocol import Handover, KernelRequest
+from ipybox.guest.last_output import LastOutput
 from ipybox.guest.template_client import ForkedProcess, KernelTemplate
 
 #: The process ids of all kernels that were not waited for yet.
 running: set[int] = set()
+
+
+class Death(NamedTuple):
+    """How the process of a kernel has ended.
+
+    Attributes:
+        status: Its exit status, as of `subprocess.Popen.returncode`.
+        oom: Whether the operating system killed a process while it ran, because memory ran out.
+        output: What the kernel has left, as long as the end is being reported.
+    """
+
+    status: int
+    oom: bool
+    output: LastOutput
+
+
+def count_oom_kills() -> int:
+    """Returns how many processes this system has killed because memory ran out; 0 where it does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 class WatchedProvisioner(LocalProvisioner):
@@ -38,19 +63,26 @@ class WatchedProvisioner(LocalProvisioner):
     process: subprocess.Popen[bytes] | ForkedProcess | None
     pgid: int | None
 
-    def __init__(self, on_exit: Callable[[], None], directory: Path, **kwargs: Any):
+    def __init__(self, on_exit: Callable[["Death"], None], directory: Path, **kwargs: Any):
         super().__init__(**kwargs)
         self._on_exit = on_exit
         self._directory = directory
         self._exited = asyncio.Event()
         self._kernel_id = ""
+        self._output: LastOutput | None = None
+        self._oom_kills = 0
         #: Processes below the kernel when it was asked to end.
         self._seen: set[int] = set()
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
         self._kernel_id = kwargs["env"][strays.KERNEL_ID]
-        await self._start(cmd, **kwargs)
+        self._output = LastOutput()
+        try:
+            await self._start(cmd, self._output, **kwargs)
+        except BaseException:
+            self._output.close()
+            raise
         self._exited = asyncio.Event()
         assert self.process is not None
         running.add(self.process.pid)
@@ -88,16 +120,12 @@ class WatchedProvisioner(LocalProvisioner):
         info: dict[str, Any] = {**self.connection_info}
         return info | {"key": info["key"].decode()}
 
-    async def _start(self, cmd: list[str], **kwargs: Any) -> None:
-        read_end, write_end = os.pipe()
-        try:
-            os.write(write_end, json.dumps(self._connection).encode())  # a pipe holds more than that
-        finally:
-            os.close(write_end)
-        try:
-            await super().launch_kernel(cmd, **kwargs, stdin=read_end)
-        finally:
-            os.close(read_end)
+    async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            output.send(ours)
+            ours.sendall(json.dumps(self._connection).encode() + b"\n")  # its buffer holds more than that
+            await super().launch_kernel(cmd, stdin=theirs.fileno(), **kwargs)
 
     def _kill_all(self) -> None:
         if self.pgid is not None:
@@ -106,6 +134,7 @@ class WatchedProvisioner(LocalProvisioner):
         strays.kill_kernel(self._kernel_id, running, self._seen)
 
     def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._oom_kills = count_oom_kills()
         if sys.platform == "darwin":  # which has no waitid() before Python 3.13
             assert self.process is not None
             self.process.wait()
@@ -122,10 +151,14 @@ class WatchedProvisioner(LocalProvisioner):
 
     def _ended(self) -> None:
         assert self.process is not None
-        self.process.wait()  # takes no time: it has ended
+        assert self._output is not None
+        status = self.process.wait()  # takes no time: it has ended
         running.discard(self.process.pid)
         self._exited.set()
-        self._on_exit()
+        try:
+            self._on_exit(Death(status, count_oom_kills() > self._oom_kills, self._output))
+        finally:
+            self._output.close()
 
 
 class ForkProvisioner(WatchedProvisioner):
@@ -162,7 +195,7 @@ class ForkProvisioner(WatchedProvisioner):
         assert isinstance(self.process, ForkedProcess)
         await self.process.hand_over(handover)
 
-    async def _start(self, cmd: list[str], **kwargs: Any) -> None:
+    async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
         process = await self._template.fork(cmd)
         if process is not None:
             running.add(process.pid)  # from here on, nothing else reaps it
@@ -173,11 +206,12 @@ class ForkProvisioner(WatchedProvisioner):
         if process is None:
             if self._spare:
                 raise ChildProcessError("no process could be forked")
-            await super()._start(cmd, **kwargs)
+            await super()._start(cmd, output, **kwargs)
             return
         environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
         directory = str(kwargs.get("cwd") or os.getcwd())
         self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
-        await process.start(
-            KernelRequest(connection=self._connection, environment=environment, directory=directory, spare=self._spare)
+        request = KernelRequest(
+            connection=self._connection, environment=environment, directory=directory, spare=self._spare
         )
+        await process.start(request, output)

@@ -20,6 +20,7 @@ from traitlets import Type
 
 from ipybox.guest.forks import end_child
 from ipybox.guest.gui import check_gui
+from ipybox.guest.pictures import ShownWidgets, with_picture
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
     count_source_lines,
@@ -27,6 +28,7 @@ from ipybox.guest.tracebacks import (
     has_group,
     library_line,
     release_what_ran_out,
+    shorten,
     text_of,
     user_traceback,
 )
@@ -48,6 +50,23 @@ class GuestDisplayHook(ZMQShellDisplayHook):
 
 class GuestDisplayPublisher(ZMQDisplayPublisher):
     """Shows displays, even if the code has left a closed stream: flushes both streams first."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        cast(Any, super()).__init__(*args, **kwargs)
+        self.widgets = ShownWidgets()
+
+    def publish(
+        self,
+        data: dict[str, Any],
+        *args: Any,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Publishes a display, in a form that can be read without a browser."""
+        if not update:
+            transient = self.widgets.note(data, transient)
+        cast(Any, super()).publish(with_picture(data), *args, transient=transient, update=update, **kwargs)
 
     def _flush_streams(self) -> None:
         cast(Any, self).shell.streams.restore()
@@ -214,6 +233,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         try:
             result = await cast(Any, super()).run_cell_async(raw_cell, *args, **kwargs)
             error = result.error_before_exec or result.error_in_exec
+            publisher = cast(GuestDisplayPublisher, self.display_pub)
+            publisher.widgets.update(publisher.publish)
             return result
         except BaseException as exc:
             error = exc
@@ -244,8 +265,9 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
+            shorten(value)
             release_what_ran_out(value)  # formatting needs resources, too
-            if isinstance(value, SyntaxError | UsageError):
+            if isinstance(value, SyntaxError):
                 super().showtraceback(info, filename)
                 return
             lines = self._format(etype, value, traceback, tb_offset, exception_only)
@@ -267,6 +289,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         if has_group(value):
             # IPython prints these to stderr, and then reports an error without a traceback.
             return user_traceback(value)
+        if isinstance(value, UsageError):  # IPython prints it, and the reply has it again
+            return [f"UsageError: {value}"]
         if hasattr(value, "_render_traceback_"):  # https://ipython.readthedocs.io/en/stable/config/integrating.html
             lines: Any = cast(Any, value)._render_traceback_()
             if not (isinstance(lines, list) and all(isinstance(line, str) for line in cast(list[object], lines))):

@@ -1,7 +1,7 @@
 """The order of a kernel's output.
 
-ipykernel buffers stdout and stderr separately, and its own thread reads the output of child processes and C libraries
-from the file descriptors. Alternating writes would therefore arrive as all of one stream and then all of the other, and
+ipykernel buffers stdout and stderr separately, and a thread of its own would read the output of child processes and C
+libraries from the file descriptors. Alternating writes would arrive as all of one stream and then all of the other, and
 the output of a child process, in one of fifty cells, after the end of its cell. Forked children of the kernel itself
 write to the file descriptors, too.
 """
@@ -46,22 +46,13 @@ def keep_order(*streams: Any, on_write: Callable[[], None] = do_nothing) -> "Des
         return write_in_order
 
     writes = {id(stream): ordered(stream, stream.write) for stream in streams}
-    children = DescriptorOutput({stream: writes[id(stream)] for stream in streams if stop_reader(stream)})
+    watched = [stream for stream in streams if getattr(stream, "_fid", None) is not None]
+    children = DescriptorOutput({stream: writes[id(stream)] for stream in watched})
     for stream in streams:
         stream.write = children.drained_before(writes[id(stream)])
         stream.flush = children.drained_before(flushes[id(stream)])
     children.start()
     return children
-
-
-def stop_reader(stream: Any) -> bool:
-    """Ends ipykernel's own thread that reads the stream's descriptor; returns whether there was one."""
-    if not getattr(stream, "_should_watch", False):
-        return False
-    stream._should_watch = False
-    os.write(stream._original_stdstream_fd, b"\0")  # wakes the thread, which drops it
-    stream.watch_fd_thread.join()
-    return True
 
 
 def flush(stream: Any, without_thread: Callable[[], None]) -> None:
@@ -172,6 +163,7 @@ class DescriptorOutput:
             for fd, _ in self._ready.poll(0):
                 stream, decoder, write = self._sinks[fd]
                 data = os.read(fd, PIPE_BYTES)
+                stream.note_read(data)
                 write(decoder.decode(data))
                 # ipykernel's thread does this, too: it is the only trace of a crash in native code.
                 os.write(stream._original_stdstream_copy, data)

@@ -26,6 +26,7 @@ from ipybox.guest.fork_protocol import (
     KernelRequest,
     TemplateRequest,
 )
+from ipybox.guest.last_output import LastOutput
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.strays import KERNEL_ID
@@ -61,8 +62,10 @@ class ForkedProcess:
         except ChildProcessError:  # reaped elsewhere, so it has ended
             return False
 
-    async def start(self, request: KernelRequest) -> None:
+    async def start(self, request: KernelRequest, output: LastOutput) -> None:
         """Lets the process become a kernel. If it has ended instead, the thread that waits for it notices."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            output.send(self._channel)
         await self._send(request)
         if not request["spare"]:
             self._channel.close()

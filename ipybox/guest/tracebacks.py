@@ -3,6 +3,7 @@
 import errno
 import linecache
 import sysconfig
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import clear_frames, format_exception, walk_tb
@@ -23,6 +24,10 @@ KERNEL_DIRS = (PACKAGE_DIR, *IPython.__path__, *ipykernel.__path__)
 LIBRARY_DIRS = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 LIBRARY_NAMES = {"site-packages", "dist-packages", STATE_DIR}
 
+#: Frames at the start and at the end of a traceback that are shown, and exceptions of a chain.
+MAX_FRAMES = 50
+MAX_CHAIN = 20
+
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -41,6 +46,7 @@ def text_of(error: BaseException) -> str:
 
 def user_traceback(error: BaseException) -> list[str]:
     """Returns the lines that Python prints for an exception, from the user's first frame on, or at least its name."""
+    shorten(error)
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(KERNEL_DIRS):
         traceback = traceback.tb_next
@@ -70,6 +76,32 @@ def cut_at_ipybox(traceback: TracebackType | None) -> None:
             traceback.tb_next = None
             return
         traceback = following
+
+
+def shorten(error: BaseException) -> None:
+    """Removes the middle of what is too long to be formatted: tracebacks of deep recursions, and chains of exceptions.
+
+    IPython looks at each frame, and Python calls itself for each exception of a chain.
+    """
+    for number, link in enumerate(_chain(error)):
+        if number == MAX_CHAIN and (link.__cause__ or link.__context__) is not None:
+            link.__cause__ = link.__context__ = None
+            link.add_note("[the exceptions that led to this one are not shown]")
+        _shorten_traceback(link.__traceback__)
+
+
+def _shorten_traceback(first: TracebackType | None) -> None:
+    middle: TracebackType | None = None
+    last, length = first, 0
+    kept = deque[TracebackType](maxlen=MAX_FRAMES)
+    while last is not None:
+        length += 1
+        if length == MAX_FRAMES:
+            middle = last
+        kept.append(last)
+        last = last.tb_next
+    if middle is not None and length > 2 * MAX_FRAMES:
+        middle.tb_next = kept[0]
 
 
 def release_what_ran_out(error: BaseException) -> None:

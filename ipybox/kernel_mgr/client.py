@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 
-from ipybox.errors import ExecutionError, ExecutionTimeoutError, GatewayError
+from ipybox.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
 from ipybox.guest.protocol import READ
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_files import DisplayDirectory
@@ -20,6 +20,7 @@ from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.execution_output import ExecutionResult
 from ipybox.kernel_mgr.gateway_client import is_shortage
+from ipybox.kernel_mgr.late_output import LateOutput
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
 from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
@@ -79,6 +80,8 @@ class KernelClient:
         self._kernel = kernel
         self._gateway = self._kernel.gateway
         self._channels = self._kernel.channels
+        self._late = LateOutput()
+        self._channels.on_unclaimed = self._late.add
         self._displays = DisplayDirectory(images_dir or Path("images"), untrusted_root, workspace)
         self._turn = DeadlineLock()
         self._tasks = TaskSet()
@@ -163,6 +166,8 @@ class KernelClient:
             RuntimeError: If not connected to a gateway.
             GatewayError: If the gateway can't create a new kernel.
         """
+        if self.alive:  # else this replaces a kernel that has died, whose last output the next result has
+            self._late.clear()
         await self._tasks.finish(self._reset())
 
     async def recovered(self) -> None:
@@ -232,7 +237,14 @@ class KernelClient:
         """
         execution = Execution(on_output)
         request = messages.execute_request(code, **(inputs.fields() if inputs else {}))
-        await self._execute(execution, request, deadline, inputs.buffers() if inputs else ())
+        self._late.move_to(execution.outputs)
+        self._late.running = execution.outputs
+        try:
+            await self._execute(execution, request, deadline, inputs.buffers() if inputs else ())
+        except KernelDiedError as exc:
+            raise KernelDiedError(str(exc), await self._output(execution)) from None
+        finally:
+            self._late.running = None
         output = await self._output(execution)
         execution.check(output, self._kernel.death)
         return output
@@ -277,7 +289,7 @@ class KernelClient:
         saved, notices = await self._displays.save(collected.displays())
         notices = [*collected.notices(), *execution.gap_notices(self._channels.gaps), *notices]
         return ExecutionResult(
-            collected.text(), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
+            collected.text(saved.of), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
         )
 
     async def _recover(self, execution: Execution) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ipybox.kernel_mgr.display_forms import IMAGE_TYPES, files_of, has_broken_image, image_of
+from ipybox.kernel_mgr.display_forms import BASE64_TYPES, IMAGE_TYPES, files_of, has_broken_image, image_of
 from ipybox.kernel_mgr.outputs import Display
 from ipybox.support.safe_directory import Directory, open_directory
 
@@ -102,8 +102,8 @@ class DisplayFiles:
         notices: list[str] = []
         if self._omitted:
             notices.append(
-                f"HTML, SVG, LaTeX or JSON was not saved for {self._omitted} displays: of one cell there can be "
-                f"{MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
+                f"HTML, SVG, LaTeX, JSON, GIF, WebP or PDF was not saved for {self._omitted} displays: of one cell "
+                f"there can be {MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
             )
         if self._broken:
             notices.append(f"Images that are not valid base64 were not saved: those of {self._broken} displays.")
@@ -124,7 +124,10 @@ class DisplayFiles:
                 self._save_images(opened, directory, saved)
                 for number, suffix, text in self._forms:
                     path = directory / f"{secrets.token_hex(4)}{suffix}"
-                    opened.write_new(path.name, text.encode(errors="replace"))
+                    data = _decoded(text) if suffix in BASE64_TYPES.values() else text.encode(errors="replace")
+                    if data is None:
+                        continue
+                    opened.write_new(path.name, data)
                     saved.files.append(path)
                     saved.add(number, path)
         return saved

@@ -5,7 +5,8 @@ Any value may arrive, because code can send messages itself.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
@@ -14,14 +15,33 @@ from ipybox.kernel_mgr.plain_text import plain
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}
 
-#: Other forms of a display that become files, with their suffixes.
+#: Other forms of a display that become files, with their suffixes: texts, and base64.
 FILE_TYPES = {"text/html": ".html", "image/svg+xml": ".svg", "text/latex": ".tex", "application/json": ".json"}
+BASE64_TYPES = {"image/gif": ".gif", "image/webp": ".webp", "application/pdf": ".pdf"}
 
 #: Forms that replace an uninformative `text/plain`, most readable first.
-TEXT_TYPES = ("text/markdown", "text/latex", "application/json", "text/html", "image/svg+xml")
+TEXT_TYPES = ("text/markdown", "text/latex", "application/json")
+
+#: What other forms are called in the line that stands for them; the first one that a display has counts.
+NAMES = {
+    "application/vnd.plotly.v1+json": "plotly figure",
+    "application/vnd.bokehjs_exec.v0+json": "bokeh figure",
+    "text/html": "HTML",
+    "image/svg+xml": "SVG image",
+    "image/gif": "GIF image",
+    "image/webp": "WebP image",
+    "application/pdf": "PDF document",
+    "application/javascript": "JavaScript",
+}
+
+#: The packages with which figures get a PNG (`ipybox.guest.pictures`).
+PACKAGES = {"plotly figure": "kaleido and Chrome", "Vega chart": "vl-convert-python"}
 
 # The text of IPython's display objects is only their class, that of figures their size.
-_UNINFORMATIVE = re.compile(r"<(IPython\.core\.display\.\w+ object|Figure size .*|.* at 0x[0-9a-f]+)>\s*", re.DOTALL)
+_UNINFORMATIVE = re.compile(
+    r"<(IPython\.(core|lib)\.display\.\w+ object|Figure size .*|.* at 0x[0-9a-f]+)>\s*|alt\.\w+\(\.\.\.\)", re.DOTALL
+)
+_HIDDEN = re.compile(r"\s*<(script|style)\b", re.IGNORECASE)
 
 
 def display_of(content: Mapping[str, Any], *, is_result: bool = False) -> Display:
@@ -36,23 +56,25 @@ def display_of(content: Mapping[str, Any], *, is_result: bool = False) -> Displa
     return Display(data, metadata, (), display_id)
 
 
-def text_of(output: Stream | Display | Clear) -> str:
-    """Returns the text that stands for an output; a display has lines of its own, an image and a `Clear` no text."""
+def text_of(output: Stream | Display | Clear, files: Sequence[Path] = ()) -> str:
+    """Returns the text that stands for an output; a display has lines of its own, an image and a `Clear` no text.
+
+    Args:
+        output: The output.
+        files: The files of a display, if they were saved already.
+    """
     if isinstance(output, Stream):
         return output.text
     if isinstance(output, Clear):
         return ""
-    text = _text_form(output.data, has_image=image_of(output) is not None)
+    text = _text_form(output.data, files, has_image=image_of(output) is not None)
     return f"{text.rstrip(chr(10))}\n" if text else ""
 
 
 def image_of(display: Display) -> tuple[str, str] | None:
     """Returns the suffix and the base64 text of the image; several formats of one image are one image."""
     for mime, suffix in IMAGE_TYPES.items():
-        text = display.data.get(mime, "")
-        if "\n" in text:
-            text = text.replace("\n", "")
-        if text and text.isascii() and len(text) % 4 == 0:
+        if text := _base64_of(display, mime):
             return suffix, text
     return None
 
@@ -63,9 +85,13 @@ def has_broken_image(display: Display) -> bool:
 
 
 def files_of(display: Display) -> Iterator[tuple[str, str]]:
-    """Yields the suffixes and texts of the other forms that become files."""
+    """Yields the suffixes and texts of the other forms that become files; those of `BASE64_TYPES` are base64."""
     for mime, suffix in FILE_TYPES.items():
-        if text := _form(display.data, mime):
+        text = _form(display.data, mime)
+        if text and not (mime == "text/html" and _adds_nothing(text, display.data)):
+            yield suffix, text
+    for mime, suffix in BASE64_TYPES.items():
+        if text := _base64_of(display, mime):
             yield suffix, text
 
 
@@ -84,14 +110,54 @@ def _is_json(mime: str) -> bool:
     return mime == "application/json" or mime.endswith("+json")
 
 
-def _text_form(data: Mapping[str, Any], *, has_image: bool) -> str:
+def _base64_of(display: Display, mime: str) -> str:
+    """Returns a form as base64; an empty text if it can't be base64."""
+    text: str = display.data.get(mime, "")
+    if "\n" in text:
+        text = text.replace("\n", "")
+    return text if text.isascii() and len(text) % 4 == 0 else ""
+
+
+def _text_form(data: Mapping[str, Any], files: Sequence[Path], *, has_image: bool) -> str:
     text: str = data.get("text/plain", "")
-    if text and not _UNINFORMATIVE.fullmatch(text):
+    if _is_informative(data):
         return plain("" if has_image and text.startswith("<") else text)
     for mime in TEXT_TYPES:
         if mime in data:
             return plain(_form(data, mime))
-    return "" if has_image else plain(text)
+    return "" if has_image else _line_for(data, files) or plain(text)
+
+
+def _is_informative(data: Mapping[str, Any]) -> bool:
+    """Whether the text of a display says what is displayed; it may be empty, such as an empty line of rich."""
+    return "text/plain" in data and not _UNINFORMATIVE.fullmatch(data["text/plain"])
+
+
+def _line_for(data: Mapping[str, Any], files: Sequence[Path]) -> str:
+    """Returns the line for forms that are no text: what they are, and their file."""
+    html: str = data.get("text/html", "")
+    present = (mime for mime in NAMES if mime in data and (data[mime] or mime.endswith("json")))
+    name = next((NAMES[mime] for mime in present if mime != "text/html" or not _shows_nothing(html)), None)
+    if name is None:
+        return ""
+    name = "Vega chart" if name == "HTML" and "vegaEmbed" in html else name
+    saved = f" saved as {files[0].name}" if files else ""
+    hint = f"; with {PACKAGES[name]} installed, it is an image" if name in PACKAGES else ""
+    return f"[{name}{saved}{hint}]"
+
+
+def _adds_nothing(html: str, data: Mapping[str, Any]) -> bool:
+    """Whether HTML is no more than its text in colors, as that of rich, or shows nothing."""
+    return (_is_informative(data) and html.lstrip()[:4].lower() == "<pre") or _shows_nothing(html)
+
+
+def _shows_nothing(html: str) -> bool:
+    """Whether HTML consists of scripts and styles only, such as the JavaScript library of plotly."""
+    lowered, place = html.lower() if "<" in html else html, 0
+    while started := _HIDDEN.match(lowered, place):
+        end = lowered.find(f"</{started[1]}", started.end())
+        place = len(html) if end < 0 else lowered.find(">", end) + 1 or len(html)
+    return place > 0 and not lowered[place:].strip()
 
 
 def _form(data: Mapping[str, Any], mime: str) -> str:

@@ -16,7 +16,7 @@ class ExecutionOutput:
         images: Paths of the images that the cell displayed, in order.
         image_data: The bytes that were written to these paths, even if code changes the files later; None for images
             that are too large to be kept in memory.
-        files: Paths of the other rich forms of displays, in order: HTML, SVG, LaTeX and JSON.
+        files: Paths of the other rich forms of displays, in order: HTML, SVG, LaTeX, JSON, GIF, WebP and PDF.
         notices: Sentences of ipybox: denials of the sandbox, dropped output, lost state. Code can't write them,
             whatever it prints.
         outputs: What the cell printed and displayed, in order: a `Stream` for each run of text on stdout or stderr, a

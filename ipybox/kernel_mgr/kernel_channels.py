@@ -6,14 +6,15 @@ One task reads the WebSocket and passes each message to the listener of the requ
 
 import asyncio
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import aiohttp
 
 from ipybox.errors import KernelDiedError
-from ipybox.guest.protocol import MARK
+from ipybox.guest.protocol import EXIT, MARK, MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.acknowledgment import Acknowledgment
 from ipybox.support.deadline import Deadline
@@ -21,9 +22,6 @@ from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
 
 logger = logging.getLogger(__name__)
-
-#: Maximum bytes of a message from a kernel, such as the output of one `print`.
-MAX_MESSAGE_BYTES = 256 << 20
 
 #: Returns another WebSocket with the same kernel after the connection was lost; None if that fails.
 Reopen = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse | None]]
@@ -33,6 +31,22 @@ STATE_LOST = ("dead", "restarting", "autorestarting")
 
 #: Frames after which no more arrive.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
+
+
+def describe_exit(exit_status: object) -> str:
+    """Returns the end of a sentence about a kernel that died; empty if it is not known how, as code can send that."""
+    status, oom = (
+        (cast(dict[str, object], exit_status).get(key) for key in ("status", "oom"))
+        if isinstance(exit_status, dict)
+        else (None, None)
+    )
+    if type(status) is not int or not -64 <= status <= 255:
+        return ""
+    if status >= 0:
+        return f": its process exited with code {status}"
+    name = next((f" ({each.name})" for each in signal.Signals if each == -status), "")
+    reason = ", as the system ran out of memory (OOM killer)" if oom is True and -status == signal.SIGKILL else ""
+    return f": its process was ended by signal {-status}{name}{reason}"
 
 
 class MessageListener(Protocol):
@@ -69,6 +83,8 @@ class KernelChannels:
         self._broken = False
         #: How often the connection was lost and opened again: messages may be missing.
         self.gaps = 0
+        #: Called with each message about a request of this client, or about none, that has no listener.
+        self.on_unclaimed: Callable[[messages.Message], None] | None = None
         #: Called with each message of a comm, before its listener.
         self.on_comm: Callable[[messages.Message], None] | None = None
         #: The last mark that has arrived in the output.
@@ -259,6 +275,7 @@ class KernelChannels:
             return True
         if message.type == "status" and message.content.get("execution_state") in STATE_LOST:
             self._kernel_ended = True
+            self.death += describe_exit(message.content.get(EXIT))
             return False
         if message.type == MARK:  # has no parent, because threads of earlier cells set marks, too
             self._note_mark(message.content.get("number"))
@@ -267,7 +284,13 @@ class KernelChannels:
             self.on_comm(message)
         if (listener := self._listeners.get(message.parent_id or "")) is not None:
             listener.take(message)
+        elif self.on_unclaimed is not None and self._is_ours(message):
+            self.on_unclaimed(message)
         return True
+
+    def _is_ours(self, message: messages.Message) -> bool:
+        """Whether a message is about no request of another client."""
+        return message.parent_header.get("session", self._jupyter_session) == self._jupyter_session
 
     def _note_mark(self, number: object) -> None:
         if isinstance(number, int):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from ipybox.kernel_mgr.display_forms import display_of, joined, object_of, text_of
@@ -99,6 +100,12 @@ class OutputCollector:
             case _:
                 pass
 
+    def add_text(self, text: str) -> None:
+        """Adds a line of ipybox itself, which the text before it does not continue."""
+        started = isinstance(run := self._outputs[-1] if self._outputs else None, StreamRun)
+        unfinished = self._held_back or (started and not run.texts[-1].endswith("\n"))
+        self._add_stream("stdout", f"\n{text}" if unfinished else text)
+
     def end(self, reply: Message) -> None:
         """Adds the pages of the `execute_reply`, after tracebacks that it does not contain."""
         if reply.content.get("status", "ok") != "ok":
@@ -112,14 +119,20 @@ class OutputCollector:
             for page in pages:
                 self._add_display(display_of(page), size)
 
-    def text(self) -> str | None:
-        """Returns all text in order without its final newline, or None if there is no text."""
+    def text(self, files: Mapping[int, tuple[Path, ...]] = MappingProxyType({})) -> str | None:
+        """Returns all text in order without its final newline, or None if there is no text.
+
+        Args:
+            files: As of `in_order`.
+        """
         pieces: list[str] = []
+        number = 0
         for output in self._shown():
             if isinstance(output, StreamRun):
                 text = output.join()
             else:
-                text = text_of(output)
+                text = text_of(output, files.get(number, ()))
+                number += 1
                 # A display has its own lines.
                 if text and pieces and not pieces[-1].endswith("\n"):
                     pieces.append("\n")

@@ -38,7 +38,7 @@ class Display:
             the code sent some. JSON (`application/json` and types that end in `+json`) is a value, any other form a
             `str`, which is base64 for binary data such as images, and empty if the code sent something else.
         metadata: What the code sent in addition, such as the width of an image.
-        files: Paths of the files that the forms were saved in: an image first, then HTML, SVG, LaTeX and JSON. Empty
+        files: Paths of the files that the forms were saved in: an image first, then its other forms. Empty
             in a chunk, because files are saved when the cell ends.
         display_id: The id with which code can update the display. A chunk with an id may replace an earlier one.
     """

@@ -10,6 +10,7 @@ NO_SOCKET: Final = (
 _SOCKET_CODE: Final = (
     "socket.socket(",
     "socket.socket.__init__(",
+    "in socket.__init__",
     "AF_UNIX",
     "AF_PACKET",
     "SOCK_RAW",

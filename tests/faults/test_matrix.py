@@ -24,20 +24,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DONE = "done"
 DIED = "CodeExecutionError: the kernel died"
+KILLED = f"{DIED}: its process was ended by signal 9 (SIGKILL)"
 NOT_STARTED = "GatewayError: the kernel did not start: its process ended"
 SERVER_LOST = "MCP server 'scripted': lost the connection to "
 
 #: What comes of the work of each moment when its kernel is killed, or the gateway.
 KERNEL_KILLED = {
     "starting": NOT_STARTED,
-    "idle": DIED,
-    "cell": DIED,
-    "tool_call": DIED,
-    "approval": DIED,
+    "idle": KILLED,
+    "cell": KILLED,
+    "tool_call": KILLED,
+    "approval": KILLED,
     "reset": DONE,  # it makes another kernel
     "stopping": DONE,
 }
-GATEWAY_KILLED = KERNEL_KILLED | {"starting": DONE}
+GATEWAY_KILLED = KERNEL_KILLED | dict.fromkeys(("idle", "cell", "tool_call", "approval"), DIED) | {"starting": DONE}
 
 #: Seconds for which a process is stopped: whoever gives up too soon has done so by then.
 PAUSE = 0.3

@@ -341,6 +341,62 @@ async def test_what_a_function_held_that_failed_for_want_of_memory_is_free(tmp_p
         assert await text(fresh, "len(bytearray(256 << 20))") == str(256 << 20)
 
 
+# Long tracebacks
+
+DEEP = "import sys\nkeep = 1\nlimit = sys.getrecursionlimit()\nsys.setrecursionlimit(10**6)\n"
+CHAIN = """
+def chain(n):
+    try:
+        if n: chain(n - 1)
+        raise ValueError("bottom")
+    except ValueError as error:
+        {raised}
+chain(3000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        pytest.param(
+            "sys.setrecursionlimit(10**5)\ndef deep(n): return deep(n + 1)\ndeep(0)", "RecursionError", id="function"
+        ),
+        pytest.param(
+            "def deep(n):\n    if n == 0: raise KeyError('bottom')\n    return other(n)\n"
+            "def other(n): return deep(n - 1)\ndeep(10**5)",
+            "KeyError: 'bottom'",
+            id="two_functions",
+        ),
+        pytest.param(CHAIN.format(raised="raise ValueError(n) from error"), "ValueError: 3000", id="causes"),
+        pytest.param(CHAIN.format(raised="raise ValueError(n)"), "ValueError: 3000", id="contexts"),
+    ],
+)
+async def test_an_error_with_a_long_traceback_is_shown_and_the_state_is_kept(
+    executor: CodeExecutor, code: str, error: str
+):
+    shown = await failure(executor, f"{DEEP}{code}")
+
+    assert error in shown.splitlines()[-1]
+    assert len(shown) < 50_000
+    assert await text(executor, "sys.setrecursionlimit(limit); keep") == "1"
+
+
+@pytest.mark.parametrize(
+    ("magic", "error"),
+    [
+        ("%nosuchmagic", "UsageError: Line magic function `%nosuchmagic` not found."),
+        ("%%nosuchmagic\n1", "UsageError: Cell magic `%%nosuchmagic` not found."),
+        ("%timeit -z 1", 'UsageError: option -z not recognized (allowed: "n:r:tcp:qov:")'),
+    ],
+)
+async def test_a_usage_error_of_a_magic_is_in_the_error_only(executor: CodeExecutor, magic: str, error: str):
+    with pytest.raises(CodeExecutionError) as raised:
+        await executor.execute(magic, timeout=SOON)
+
+    assert str(raised.value) == error
+    assert raised.value.text is None
+
+
 # GUI toolkits
 
 

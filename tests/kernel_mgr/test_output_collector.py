@@ -88,7 +88,10 @@ def test_text_is_all_in_order_without_its_final_newline(messages: list[Message],
     ("data", "expected"),
     [
         pytest.param({"text/plain": "plain", "text/html": "<b>"}, "plain", id="informative_text_wins"),
-        pytest.param({"text/plain": "<a.b.C object at 0x7f>", "text/html": "<b>"}, "<b>", id="an_address_says_nothing"),
+        pytest.param(
+            {"text/plain": "<a.b.C object at 0x7f>", "text/latex": "$x$"}, "$x$", id="an_address_says_nothing"
+        ),
+        pytest.param({"text/plain": "", "text/html": "<pre></pre>"}, None, id="an_empty_line_of_rich"),
         pytest.param({"text/plain": "<a.b.C object at 0x7f>"}, "<a.b.C object at 0x7f>", id="but_more_than_nothing"),
         pytest.param(
             {"text/plain": "<IPython.core.display.Markdown object>", "text/markdown": "# x", "text/html": "<h1>"},
@@ -97,8 +100,29 @@ def test_text_is_all_in_order_without_its_final_newline(messages: list[Message],
         ),
         pytest.param({"text/latex": "$x$"}, "$x$", id="latex"),
         pytest.param({"application/json": {"ä": 1}}, '{"ä": 1}', id="json"),
-        pytest.param({"text/html": "<b>\x1b[31mx\x1b[0m</b>"}, "<b>x</b>", id="html"),
-        pytest.param({"image/svg+xml": "<svg/>"}, "<svg/>", id="svg"),
+        pytest.param({"text/latex": "\x1b[31mx\x1b[0m"}, "x", id="control_sequences"),
+        pytest.param({"text/html": "<b>x</b>"}, "[HTML]", id="html"),
+        pytest.param({"text/plain": "<a.b.C object at 0x7f>", "text/html": "<b>"}, "[HTML]", id="html_and_an_address"),
+        pytest.param({"text/plain": "<IPython.lib.display.Audio object>", "text/html": "<b>"}, "[HTML]", id="audio"),
+        pytest.param({"image/svg+xml": "<svg/>"}, "[SVG image]", id="svg"),
+        pytest.param({"image/gif": "AAAA"}, "[GIF image]", id="gif"),
+        pytest.param({"application/pdf": "AAAA"}, "[PDF document]", id="pdf"),
+        pytest.param({"application/javascript": "alert(1)"}, "[JavaScript]", id="javascript"),
+        pytest.param({"text/html": " <script>x<b></script>\n<STYLE a='b'> p</style>"}, None, id="html_without_content"),
+        pytest.param({"text/html": "<script>x</script><div/>"}, "[HTML]", id="html_with_a_script"),
+        pytest.param({"text/html": "<script>x"}, None, id="html_that_ends_in_a_script"),
+        pytest.param(
+            {"application/vnd.plotly.v1+json": {}, "text/html": "<div>"},
+            "[plotly figure; with kaleido and Chrome installed, it is an image]",
+            id="plotly",
+        ),
+        pytest.param(
+            {"text/plain": "alt.Chart(...)", "text/html": "<script>vegaEmbed()</script><div>"},
+            "[Vega chart; with vl-convert-python installed, it is an image]",
+            id="altair",
+        ),
+        pytest.param({**png(), "application/vnd.plotly.v1+json": {}, "text/html": "<div>"}, None, id="plotly_picture"),
+        pytest.param({"application/vnd.bokehjs_exec.v0+json": ""}, "[bokeh figure]", id="bokeh"),
         pytest.param({"application/x-unknown": "?"}, None, id="no_text_form"),
         pytest.param({"image/png": "x", "text/plain": "<Figure>"}, "<Figure>", id="a_broken_picture"),
         pytest.param({"image/png": "ä", "text/plain": "<Figure>"}, "<Figure>", id="a_picture_that_is_not_ascii"),
@@ -107,6 +131,23 @@ def test_text_is_all_in_order_without_its_final_newline(messages: list[Message],
 )
 def test_a_display_gives_its_most_readable_text(data: dict[str, Any], expected: str | None):
     assert collected(display(data)).text() == expected
+
+
+def test_the_line_for_what_is_no_text_names_its_file(tmp_path: Path):
+    outputs = collected(display("a"), display({"text/html": "<b>"}), display(png()), display({"image/gif": "AAAA"}))
+    saved = outputs.save(tmp_path)
+    (html,), _, (gif,) = (saved.of[number] for number in (1, 2, 3))
+
+    assert (html.suffix, gif.suffix) == (".html", ".gif")
+    assert outputs.text(saved.of) == f"a\n[HTML saved as {html.name}]\n[GIF image saved as {gif.name}]"
+
+
+@pytest.mark.parametrize("html", ["<script>" * 300_000, "<script></script>" * 150_000, "<style" * 400_000])
+def test_html_is_read_in_linear_time(html: str, tmp_path: Path):
+    """Quadratic time would exceed the limit of each test."""
+    outputs = collected(display({"text/html": html}))
+    assert outputs.text() is None
+    assert outputs.save(tmp_path).files == []
 
 
 def test_an_update_replaces_all_displays_of_its_id_in_place():
@@ -334,6 +375,13 @@ def test_a_malformed_reply_adds_nothing(payload: object):
         pytest.param({"text/latex": "$x$", "text/html": "x"}, {".html": "x", ".tex": "$x$"}, id="several"),
         pytest.param({"application/json": {"ä": [1]}}, {".json": '{"ä": [1]}'}, id="json"),
         pytest.param({"text/html": "\ud800"}, {".html": "?"}, id="a_lone_surrogate"),
+        pytest.param({"image/gif": "R0lG\nODlh"}, {".gif": "GIF89a"}, id="gif"),
+        pytest.param({"image/webp": "UklG"}, {".webp": "RIF"}, id="webp"),
+        pytest.param({"application/pdf": "JVBE"}, {".pdf": "%PD"}, id="pdf"),
+        pytest.param({"image/gif": "no base64", "image/webp": 5, "application/pdf": "A==="}, {}, id="no_base64"),
+        pytest.param({"text/html": "\n<pre style='x'>1</pre>", "text/plain": "1"}, {}, id="coloured_text"),
+        pytest.param({"text/html": "<pre>1</pre>"}, {".html": "<pre>1</pre>"}, id="coloured_text_only"),
+        pytest.param({"text/html": "<script>plotly</script>"}, {}, id="html_without_content"),
         pytest.param({"text/plain": "x", "text/markdown": "# x"}, {}, id="nothing_but_text"),
         pytest.param({"text/html": "", "image/svg+xml": {}}, {}, id="nothing_in_it"),
     ],
@@ -353,7 +401,7 @@ def test_too_many_or_too_large_files_are_left_out_and_it_is_said(tmp_path: Path,
     assert [path.read_text() for path in outputs.save(tmp_path).files] == ["x" * 90, *["z"] * 10]
     assert (outputs.text() or "").splitlines() == ["text"] * 32
     (notice,) = DisplayFiles(outputs.displays()).notices()
-    assert notice.startswith("HTML, SVG, LaTeX or JSON was not saved for 21 displays: ")
+    assert notice.startswith("HTML, SVG, LaTeX, JSON, GIF, WebP or PDF was not saved for 21 displays: ")
 
 
 def test_an_update_replaces_files_too(tmp_path: Path):

@@ -19,8 +19,8 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
+from ipybox.guest.protocol import MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr.attach.frames import CHANNELS, encode_frame
-from ipybox.kernel_mgr.kernel_channels import MAX_MESSAGE_BYTES
 from ipybox.support.private_file import replace_private
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token

@@ -165,7 +165,8 @@ async def test_the_end_of_the_kernel_ends_it(executor: CodeExecutor, how: str):
                 await executor.execute("import os; os._exit(1)")
         await asyncio.wait_for(relay.ended.wait(), WAIT)
         await until_closed(person.websocket)
-        assert relay.end_reason == {"reset": "the kernel was reset", "death": "the kernel died"}[how]
+        died = "the kernel died: its process exited with code 1"
+        assert relay.end_reason == {"reset": "the kernel was reset", "death": died}[how]
         await expect_refused(relay)
     await executor.execute("1")
 

@@ -65,7 +65,7 @@ HTML("<b>four</b>")
     assert isinstance(result.outputs[-1].execution_count, int)
     assert ([image], [html]) == (result.images, result.files)
     assert (image.read_bytes(), html.read_text()) == (PNG, "<b>four</b>")
-    assert result.text == "one\ntwo\nthree\nchart\n<b>four</b>"
+    assert result.text == f"one\ntwo\nthree\nchart\n[HTML saved as {html.name}]"
 
 
 async def test_displays_are_yielded_while_the_code_runs_and_in_their_place(executor: CodeExecutor, workspace: Path):

@@ -180,6 +180,12 @@ def test_answers_of_servers_are_not_explained(proxied: SandboxPolicy, text: str)
         pytest.param(
             "----> 1 socket.socket(socket.AF_UNIX)\n\nPermissionError: [Errno 1] Operation not permitted", id="python"
         ),
+        pytest.param(
+            "File /usr/lib/python3.11/socketserver.py:452, in TCPServer.__init__\n\n"
+            "File /usr/lib/python3.11/socket.py:232, in socket.__init__\n\n"
+            "PermissionError: [Errno 1] Operation not permitted",
+            id="in_a_library",
+        ),
         pytest.param("2026/11/21 11:53:44 socat[140] E socket(1, 1, 0): Operation not permitted", id="socat"),
         pytest.param(
             "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock: "

@@ -1,0 +1,23 @@
+"""Lets Python programs that a kernel starts import the packages of its workspace, after the standard library.
+
+A kernel puts this directory on PYTHONPATH (`ipybox.guest.packages`), so that Python imports this module as it starts.
+Other Pythons, such as those of virtual environments that code has created, import what they always do.
+https://docs.python.org/3/library/site.html#module-sitecustomize
+"""
+
+import os
+import site
+import sys
+
+_prefix, _, _packages = os.environ.get("IPYBOX_PACKAGES", "").partition(os.pathsep)
+if _packages and _prefix == sys.prefix:
+    _sites = {*site.getsitepackages(), site.getusersitepackages()}
+    sys.path.insert(next((i for i, path in enumerate(sys.path) if path in _sites), len(sys.path)), _packages)
+
+# The environment may have a module of this name.
+_this = sys.modules.pop(__name__)
+sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]
+try:
+    import sitecustomize  # noqa: F401  # pyright: ignore[reportUnusedImport, reportSelfImport]
+except ImportError:
+    sys.modules[__name__] = _this

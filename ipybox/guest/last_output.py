@@ -1,0 +1,195 @@
+"""The last output of a kernel, kept where it outlives the kernel's process.
+
+What code has flushed is still in the process for a moment, in a thread of ZeroMQ, and what others write to its stdout
+and stderr is in pipes that the kernel itself reads. If it ends then, this would be lost, and with it, often, the reason
+of the end. Therefore the gateway makes the pipes, and a file in memory for copies of the last messages. It sends both
+to the kernel over a socket, keeps its own descriptors, and reads them when the kernel has died.
+
+The file has two halves. When one is full, the next messages replace those of the other one.
+"""
+
+import mmap
+import os
+import select
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+#: Bytes of each half.
+HALF = 1 << 17
+
+#: The half in use, and the bytes used of both.
+_HEAD = struct.Struct("<3Q")
+_COUNT = struct.Struct("<I")
+
+#: A pipe holds no more.
+_PIPE_BYTES = 1 << 16
+STREAMS = ("stdout", "stderr")
+
+_MESSAGE = b"o"
+_DESCRIPTORS = 1 + 2 * len(STREAMS)
+
+#: A message with more bytes is not kept whole, but as the parts that identify it: topic, delimiter and signature.
+MAX_MESSAGE = HALF - (1 << 12)
+PARTS = 3
+
+#: In place of a topic, for what was read from a descriptor.
+_READ = b"read"
+
+#: The parts of a message as the kernel sent it.
+Frames = Sequence[bytes]
+
+
+class KernelOutput:
+    """The kernel's end.
+
+    Attributes:
+        pipes: The ends of the pipe of each stream, to read and to write.
+    """
+
+    def __init__(self, channel: socket.socket):
+        """Receives the descriptors; ends this process if the gateway has ended."""
+        data, fds, _, _ = socket.recv_fds(channel, len(_MESSAGE), _DESCRIPTORS)
+        if not data:
+            os._exit(0)
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        file, *ends = fds
+        self.pipes = dict(zip(STREAMS, zip(ends[::2], ends[1::2], strict=True), strict=True))
+        self._copies = mmap.mmap(file, _HEAD.size + 2 * HALF)
+        os.close(file)
+        self._lock = threading.Lock()
+        self._half = 0
+        self._used = [0, 0]
+
+    def add(self, frames: Frames) -> None:
+        """Copies a message that is about to be sent; of one that is too large or has buffers, its first parts."""
+        if sum(map(len, frames)) > MAX_MESSAGE or any(type(frame) is not bytes for frame in frames):
+            frames = frames[:PARTS]
+        with self._lock:
+            self._add(frames)
+
+    def add_read(self, name: str, data: bytes) -> None:
+        """Copies what was read from the descriptor of a stream, and waits for the stream's next message."""
+        self.add([_READ, name.encode(), data])
+
+    def _add(self, frames: Frames) -> None:
+        lengths = [len(frame) for frame in frames]
+        size = _COUNT.size * (1 + len(frames)) + sum(lengths)
+        if self._used[self._half] + size > HALF:
+            self._half ^= 1
+            self._used[self._half] = 0
+            self._note()
+        start = _HEAD.size + self._half * HALF + self._used[self._half]
+        head = struct.pack(f"<I{len(lengths)}I", len(lengths), *lengths)
+        self._copies[start : start + size] = b"".join([head, *frames])
+        self._used[self._half] += size
+        self._note()
+
+    def _note(self) -> None:
+        _HEAD.pack_into(self._copies, 0, self._half, *self._used)
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a dead kernel has left. All of it is as untrusted as other output.
+
+    Attributes:
+        messages: Its last messages, which may have arrived.
+        texts: By the name of the stream, what was written to its descriptor, and is in no message.
+    """
+
+    messages: list[list[bytes]]
+    texts: dict[str, str]
+
+    def after(self, last: bytes | None) -> list[list[bytes]]:
+        """Returns the messages after the one with this third part, which is different in each message."""
+        place = next((i for i, message in enumerate(self.messages) if message[2] == last), -1)
+        return [message for message in self.messages[place + 1 :] if len(message) > PARTS]
+
+
+class LastOutput:
+    """The gateway's end, from before the start of the kernel until it has died."""
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+        try:
+            self._fds.append(_memory_file())
+            os.ftruncate(self._fds[0], _HEAD.size + 2 * HALF)
+            for _ in STREAMS:
+                self._fds += os.pipe()
+        except OSError:
+            self.close()
+            raise
+
+    def send(self, channel: socket.socket) -> None:
+        """Sends the descriptors to the kernel, of which this process then keeps those to read."""
+        socket.send_fds(channel, [_MESSAGE], self._fds)
+        for fd in self._fds[2::2]:
+            os.close(fd)
+        self._fds[1:] = self._fds[1::2]
+
+    def read(self) -> Remains:
+        """Returns what the kernel has left; call it when the kernel has died."""
+        file, *pipes = self._fds
+        messages: list[list[bytes]] = []
+        read = dict.fromkeys(STREAMS, b"")
+        for message in _messages(os.pread(file, _HEAD.size + 2 * HALF, 0)):
+            topic, second = message[0], message[1].decode(errors="replace")
+            if topic == _READ and second in read:
+                read[second] += message[2]
+            else:
+                messages.append(message)
+                read |= {name: b"" for name in STREAMS if topic == f"stream.{name}".encode()}
+        texts = {name: read[name] + _available(fd) for name, fd in zip(STREAMS, pipes, strict=True)}
+        return Remains(messages, {name: text.decode(errors="replace") for name, text in texts.items()})
+
+    def close(self) -> None:
+        """Closes the descriptors."""
+        while self._fds:
+            with suppress(OSError):
+                os.close(self._fds.pop())
+
+
+def _memory_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("ipybox-output")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _available(fd: int) -> bytes:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return os.read(fd, _PIPE_BYTES) if any(events & select.POLLIN for _, events in poll.poll(0)) else b""
+
+
+def _messages(data: bytes) -> Iterator[list[bytes]]:
+    if len(data) != _HEAD.size + 2 * HALF:
+        return
+    half, *used = _HEAD.unpack_from(data)
+    for each in (half & 1 ^ 1, half & 1):
+        start = _HEAD.size + each * HALF
+        yield from _parsed(memoryview(data)[start : start + min(used[each], HALF)])
+
+
+def _parsed(rest: memoryview) -> Iterator[list[bytes]]:
+    """Yields the messages, up to one that can't be read: code can write to the file."""
+    with suppress(struct.error):
+        while rest:
+            (count,) = _COUNT.unpack_from(rest)
+            if not PARTS <= count <= len(rest) // _COUNT.size:
+                return
+            lengths = struct.unpack_from(f"<{count}I", rest, _COUNT.size)
+            rest = rest[_COUNT.size * (1 + count) :]
+            if sum(lengths) > len(rest):
+                return
+            message: list[bytes] = []
+            for length in lengths:
+                message.append(bytes(rest[:length]))
+                rest = rest[length:]
+            yield message

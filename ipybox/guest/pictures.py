@@ -1,0 +1,94 @@
+"""Forms of displays that can be read without a browser: a PNG of a figure, and the final text of a widget."""
+
+import base64
+import html
+import importlib.util
+import io
+import logging
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+logger = logging.getLogger(__name__)
+
+PNG = "image/png"
+PLOTLY = "application/vnd.plotly.v1+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+#: The classes of charts of altair, whose displays do not contain their data.
+CHARTS = [(f"altair.vegalite.v{version}.api", "TopLevelMixin") for version in (5, 6)]
+
+#: Widgets of one cell whose text is updated.
+MAX_WIDGETS = 100
+
+
+def add_pictures(shell: Any) -> None:
+    """Adds a PNG to the charts of altair, if the package is installed that makes them."""
+    for module, name in CHARTS:
+        shell.display_formatter.formatters[PNG].for_type_by_name(module, name, chart_picture)
+
+
+def chart_picture(chart: Any) -> bytes | None:
+    """Returns a chart of altair as a PNG; None without vl-convert, or if it fails."""
+    file = io.BytesIO()
+    return file.getvalue() if _made("vl_convert", lambda: chart.save(file, format="png")) else None
+
+
+def with_picture(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns the forms of a display, of a figure of plotly with a PNG, if kaleido can make it."""
+    if PLOTLY not in data or PNG in data or "plotly" not in sys.modules:
+        return data
+    made: list[bytes] = []
+
+    def make() -> None:
+        made.append(importlib.import_module("plotly.io").to_image(data[PLOTLY], format="png", validate=False))
+
+    return data | {PNG: base64.b64encode(made[0]).decode()} if _made("kaleido", make) else data
+
+
+def _made(package: str, make: Callable[[], object]) -> bool:
+    if importlib.util.find_spec(package) is None:
+        return False
+    try:
+        make()
+    except Exception:  # of the package, which may need a browser: the display has its other forms
+        logger.debug("%s can't make a picture", package, exc_info=True)
+        return False
+    return True
+
+
+class ShownWidgets:
+    """The widgets that a cell displays. Their texts, such as that of a progress bar, are those at the end of the cell.
+
+    Nothing shows the widgets themselves.
+    """
+
+    def __init__(self) -> None:
+        #: By the id of a widget's model, that of its display.
+        self._shown: dict[str, str] = {}
+
+    def note(self, data: Mapping[str, Any], transient: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Notes a display, and returns its transient data."""
+        view: Any = data.get(WIDGET)
+        if not isinstance(view, dict) or len(self._shown) >= MAX_WIDGETS:
+            return transient
+        transient = {"display_id": uuid.uuid4().hex} | (transient or {})
+        self._shown[str(cast(dict[str, Any], view).get("model_id"))] = transient["display_id"]
+        return transient
+
+    def update(self, publish: Callable[..., object]) -> None:
+        """Updates the displays, and forgets them."""
+        shown, self._shown = self._shown, {}
+        instances: Any = getattr(sys.modules.get("ipywidgets.widgets.widget"), "_instances", {}) if shown else {}
+        for model, display in shown.items():
+            text = "" if (widget := instances.get(model)) is None else _widget_text(widget)
+            publish({"text/plain": text}, transient={"display_id": display}, update=True)
+
+
+def _widget_text(widget: Any) -> str:
+    try:
+        return widget._repr_mimebundle_()["text/plain"]
+    except Exception:  # a bar of tqdm does not outlive its loop, but its widgets do
+        values = (getattr(child, "value", "") for child in getattr(widget, "children", ()))
+        return "".join(html.unescape(value) for value in values if isinstance(value, str)).replace("\u2007", " ")

@@ -1,0 +1,59 @@
+"""Output that belongs to no running cell: of threads, tasks and servers that cells have left behind.
+
+While a cell runs, such output is part of that cell's. Between cells it is kept, within a limit, and the next result
+begins with it.
+"""
+
+from collections import deque
+
+from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.output_collector import OutputCollector
+from ipybox.support.sizes import format_bytes
+
+#: Bytes of messages that are kept; the oldest ones are dropped.
+MAX_LATE_BYTES = 1 << 18
+
+TYPES = ("stream", "display_data")
+
+LATE = "[output of earlier cells, after they had ended{}]\n"
+END = "[end of the output of earlier cells]\n"
+
+
+class LateOutput:
+    """Keeps output until the next cell, and passes it on while a cell runs."""
+
+    def __init__(self) -> None:
+        #: The outputs of the running cell, if any.
+        self.running: OutputCollector | None = None
+        self._messages: deque[Message] = deque()
+        self._bytes = 0
+        self._dropped = 0
+
+    def add(self, message: Message) -> None:
+        """Adds a message that belongs to no running cell."""
+        if message.type not in TYPES:
+            return
+        if self.running is not None:
+            self.running.add(message)
+            return
+        self._messages.append(message)
+        self._bytes += len(message.raw_content)
+        while self._bytes > MAX_LATE_BYTES:
+            size = len(self._messages.popleft().raw_content)
+            self._bytes -= size
+            self._dropped += size
+
+    def move_to(self, outputs: OutputCollector) -> None:
+        """Moves what was kept to the start of a cell's outputs, marked as such."""
+        if self._messages or self._dropped:
+            dropped = f"; the first {format_bytes(self._dropped)} were dropped" if self._dropped else ""
+            outputs.add_text(LATE.format(dropped))
+            for message in self._messages:
+                outputs.add(message)
+            outputs.add_text(END)
+        self.clear()
+
+    def clear(self) -> None:
+        """Discards what was kept."""
+        self._messages.clear()
+        self._bytes = self._dropped = 0

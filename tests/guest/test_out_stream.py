@@ -1,0 +1,67 @@
+"""What is written to the descriptors of stdout and stderr is output of the cell, and no output ends the kernel."""
+
+import pytest
+
+from ipybox import CodeExecutor
+from ipybox.guest.protocol import MAX_MESSAGE_BYTES
+from tests.code_exec.cells import text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+IMPORTS = "import faulthandler, logging, os, subprocess, sys, threading, time\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param(
+            "subprocess.run('echo 2; echo 3 >&2', shell=True, stdout=sys.stdout, stderr=sys.stderr)", "2\n3", id="run"
+        ),
+        pytest.param("subprocess.Popen(['echo', '2'], stdout=sys.stdout).wait()", "2", id="Popen"),
+        pytest.param("subprocess.run(['sh', '-c', 'echo 2 >&2'], stderr=sys.stdout)", "2", id="stderr_to_stdout"),
+        pytest.param(
+            "os.write(sys.stdout.fileno(), b'2\\n'); os.write(sys.stderr.fileno(), b'3\\n')", "2\n3", id="write"
+        ),
+        pytest.param("os.fdopen(sys.stdout.fileno(), 'w', closefd=False).write('2\\n')", "2", id="open"),
+        pytest.param("open('/dev/stdout', 'w').write('2\\n')", "2", id="dev"),
+        pytest.param(
+            "with open(os.devnull, 'w') as null, os.fdopen(os.dup(sys.stdout.fileno()), 'w') as saved:\n"
+            "    os.dup2(null.fileno(), sys.stdout.fileno()); os.system('echo hidden')\n"
+            "    os.dup2(saved.fileno(), sys.stdout.fileno())\n"
+            "os.system('echo 2')",
+            "2",
+            id="redirected",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_descriptor_of_a_stream_leads_to_the_cell_in_order(executor: CodeExecutor, code: str, expected: str):
+    assert await text(executor, f"{IMPORTS}print(1)\n{code};\nprint(4)") == f"1\n{expected}\n4"
+
+
+async def test_faulthandler_prints_to_the_cell(executor: CodeExecutor):
+    printed = await text(executor, f"{IMPORTS}def here():\n    faulthandler.dump_traceback(all_threads=False)\nhere()")
+
+    assert (printed or "").splitlines()[0] == "Stack (most recent call first):"
+    assert "in here" in (printed or "").splitlines()[1]
+
+
+@pytest.mark.parametrize("end", ["; print('end')", "; print('end', file=sys.stderr)"])
+async def test_output_in_a_message_that_would_be_too_large_is_sent_in_several(
+    executor: CodeExecutor, monkeypatch: pytest.MonkeyPatch, end: str
+):
+    monkeypatch.setattr("ipybox.kernel_mgr.remote_kernel.MAX_MESSAGE_BYTES", 1 << 24)
+    await executor.reset()  # the next connection has this limit
+    printed = await text(executor, f"{IMPORTS}keep = 1; print('\N{SNOWMAN}' * 6_000_000){end}")
+
+    assert (printed or "").count("\N{SNOWMAN}") == 6_000_000
+    assert (printed or "").endswith("\nend")
+    assert await text(executor, "keep") == "1"
+
+
+async def test_a_display_that_is_too_large_is_dropped_and_the_cell_says_so(executor: CodeExecutor):
+    printed = await text(
+        executor, f"print(1); display({{'text/plain': 'x' * {MAX_MESSAGE_BYTES}}}, raw=True); print(2)"
+    )
+
+    dropped = "what was displayed here was dropped: it has 256 MiB, more than one message can have"
+    assert printed == f"1\n{dropped}\n2"

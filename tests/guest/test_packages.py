@@ -1,0 +1,62 @@
+"""Python programs that a kernel starts find the packages of the workspace, as the kernel does."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from ipybox import CodeExecutor
+from ipybox.guest.packages import packages_dir
+from tests.code_exec.cells import text
+from tests.conftest import Mode
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Prints where two modules come from: one of a package, and one of the standard library that a package replaces.
+SCRIPT = "import installed, quopri; print(installed.NAME, 'packages' in quopri.__file__)"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def executor(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: None) -> AsyncIterator[CodeExecutor]:
+    workspace = tmp_path_factory.mktemp("workspace")
+    packages = packages_dir(workspace)
+    packages.mkdir(parents=True)
+    for module in ("installed", "quopri"):
+        (packages / f"{module}.py").write_text("NAME = 'a package'\n")
+    (workspace / "script.py").write_text(SCRIPT)
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox) as executor:
+        yield executor
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(SCRIPT, id="kernel"),
+        pytest.param("!python script.py", id="shell"),
+        pytest.param("%%bash\npython3 -P script.py", id="bash"),
+        pytest.param("import subprocess, sys; subprocess.run([sys.executable, 'script.py']);", id="subprocess"),
+        pytest.param("import os, sys; os.system(f'{sys.executable} -m script');", id="system"),
+    ],
+)
+async def test_a_python_program_imports_packages_after_the_standard_library(executor: CodeExecutor, code: str):
+    assert await text(executor, code) == "a package False"
+
+
+async def test_another_environment_does_not_have_them(executor: CodeExecutor):
+    code = """
+import subprocess, sys, venv
+venv.create("other", with_pip=False, symlinks=True)
+print(subprocess.run(["other/bin/python", "script.py"], capture_output=True, text=True).stderr.splitlines()[-1])
+"""
+    assert await text(executor, code) == "ModuleNotFoundError: No module named 'installed'"
+
+
+async def test_the_environment_keeps_its_own_start(executor: CodeExecutor):
+    code = """
+import os, subprocess, sys
+os.makedirs("own", exist_ok=True)
+open("own/sitecustomize.py", "w").write("print('own')")
+environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], "own"])}
+subprocess.run([sys.executable, "script.py"], env=environment);
+"""
+    assert await text(executor, code) == "own\na package False"
