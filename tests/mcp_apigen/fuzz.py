@@ -113,7 +113,7 @@ class Fuzz:
         self._packages += 1
         package = f"hostile_{self._packages}"
         files = render_package(package, {"command": "x"}, tools, "seal")
-        modules = module_names([tool.name for tool in tools])
+        modules = module_names([tool.name for tool in tools], {})
         _check_names(files, modules)
         checked = [
             Module(files[f"{module}.py"], tool.name, module) for tool, module in zip(tools, modules, strict=True)

@@ -81,7 +81,7 @@ def test_generated_code_holds_nothing_but_models_and_calls(seed: int) -> None:
     # 60 schemas of 60 places each, on top of tool names and descriptions.
     tools = infested_tools(seed, 60)
     files = render_package("hostile", {"command": "x"}, tools, "seal")
-    modules = module_names([tool.name for tool in tools])
+    modules = module_names([tool.name for tool in tools], {})
     schemas = {f".{module}.schema.json" for module in modules}
     assert {f"{module}.py" for module in modules} == files.keys() - {"__init__.py", ".ipybox.json"} - schemas
     assert len({name.casefold() for name in files}) == len(files)
