@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_client.connection import ClientConnection
+from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.params import parse_params
 from ipybox.workspace.writable import WritablePlaces
 
@@ -240,11 +241,15 @@ class MCPClient:
         try:
             return await request
         except MCPError as exc:
-            if connection.is_loss(exc):
+            failure = connection.failure_of(exc)
+            if failure is None:
+                raise ToolRunnerError(connection.redact(error_text(exc.error))) from exc
+            if connection.ended.is_set():
                 raise await self._loss() from exc
-            raise ToolRunnerError(connection.redact(exc.message) or f"MCP error {exc.code}") from exc
+            raise connection.error_for(failure) from exc
         except ValidationError as exc:
-            raise ToolRunnerError(connection.redact(f"the server's answer is not valid MCP: {exc}")) from exc
+            problem = f"the server's answer is not valid MCP: {validation_text(exc)}"
+            raise ToolRunnerError(connection.redact(problem)) from exc
         except RuntimeError as exc:  # the SDK's, for example for endless elicitation requests
             if connection.ended.is_set():
                 raise await self._loss() from exc
