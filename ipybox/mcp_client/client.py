@@ -14,6 +14,7 @@ import logging
 import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -21,9 +22,10 @@ import anyio
 import mcp_types
 from mcp.client import Client, ClientRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
+from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.params import parse_params
@@ -36,6 +38,11 @@ logger = logging.getLogger(__name__)
 
 #: Limit of the pages of `tools/list`; more count as endless.
 PAGE_LIMIT = 1000
+
+# How often tools are listed again because they have changed.
+_MAX_CHANGES = 10
+# How long a server without tools may take to announce some, and any server to answer a ping.
+_ANNOUNCEMENT_TIMEOUT = 5.0
 
 # The time that the SDK and the guard need at worst for a server that resists, and a margin.
 _STOP_TIMEOUT = 6.0
@@ -95,6 +102,7 @@ class MCPClient:
         self._error: Exception | None = None
         self._connection: ClientConnection | None = None
         self._client: Client | None = None
+        self._tools_changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         if self._owner is not None:
@@ -142,10 +150,40 @@ class MCPClient:
     async def list_tools(self) -> list[mcp_types.Tool]:
         """Returns all tools of the server, from all pages.
 
+        If the server announces meanwhile that they have changed, they are listed again. A server that says that it
+        announces changes, and has no tools yet, gets some time to do so.
+
         Raises:
             MCPServerError: If the server can't list them, takes longer than the connect timeout for a page,
                 or its pages don't end.
         """
+        self._tools_changed.clear()
+        tools = await self._list_tools()
+        for _ in range(_MAX_CHANGES):
+            await self._await_announcements(late=not tools)
+            if not self._tools_changed.is_set():
+                break
+            self._tools_changed.clear()
+            tools = await self._list_tools()
+        return tools
+
+    async def _await_announcements(self, *, late: bool) -> None:
+        """Returns when what the server has announced so far was read, or, for a while, when it announces something."""
+        client, connection = self._established()
+        capability = client.server_capabilities.tools
+        if capability is None or not capability.list_changed or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return  # servers of newer protocol versions announce nothing unless they are asked to
+        with suppress(TimeoutError), connection.limits.limit(_ANNOUNCEMENT_TIMEOUT):
+            with suppress(IpyboxError):
+                await self._request(client.session.send_ping())  # its answer follows earlier messages
+            if late and not connection.ended.is_set():
+                await self._tools_changed.wait()
+
+    async def _note_change(self, message: mcp_types.ServerNotification | Exception) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self._tools_changed.set()
+
+    async def _list_tools(self) -> list[mcp_types.Tool]:
         client, connection = self._established()
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
@@ -222,6 +260,7 @@ class MCPClient:
                     mode="auto" if probe or connection.sends_version_probe else "legacy",
                     cache=None,
                     elicitation_callback=self._elicit,
+                    message_handler=self._note_change,
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
                     connection.establish()
