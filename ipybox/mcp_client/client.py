@@ -150,8 +150,8 @@ class MCPClient:
     async def list_tools(self) -> list[mcp_types.Tool]:
         """Returns all tools of the server, from all pages.
 
-        If the server announces meanwhile that they have changed, they are listed again. A server that says that it
-        announces changes, and has no tools yet, gets some time to do so.
+        If the server announces that they have changed, they are listed again. A server that has no tools yet, and says
+        that it announces changes, gets some time to do so.
 
         Raises:
             MCPServerError: If the server can't list them, takes longer than the connect timeout for a page,

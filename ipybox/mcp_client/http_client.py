@@ -83,7 +83,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         hooks: Event hooks, which also limit responses.
         sse: Whether answers come in the response to a GET, and not to the POST.
         on_failure: Called with the id of a request that gets no answer from the SDK, and the reason. Messages that are
-            not requests are not reported, because nobody waits for an answer.
+            not requests are not reported, as they have no answer.
         on_useless: Called with the reason if the event stream is of no use.
         on_noise: Called with the data of an event that is not a message.
     """
@@ -137,7 +137,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
     async def _answer(
         self, request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response
     ) -> httpx2.Response | Failure:
-        """Returns the response as the SDK can read it, or why there is none."""
+        """Returns the response as the SDK can read it, or the failure."""
         if response.next_request is not None:
             return response  # the SDK follows redirects, or says why not
         if not response.is_success:
