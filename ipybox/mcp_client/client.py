@@ -24,6 +24,7 @@ from mcp.client import Client, ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_client.connection import ClientConnection
@@ -212,10 +213,15 @@ class MCPClient:
         """Calls a tool and returns the server's result unchanged, `is_error` or not.
 
         Raises:
-            ToolRunnerError: If the server rejects the call or its response isn't valid; contains the server's text.
+            ToolRunnerError: If the arguments are not JSON, the server rejects the call, or its response isn't valid;
+                contains the server's text.
             MCPConnectionLost: If the connection ends before the response.
         """
         client, _ = self._established()
+        try:
+            to_json(tool_args)  # the SDK would end the connection
+        except ValueError as exc:
+            raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from exc
         return await self._request(client.call_tool(tool_name, tool_args))
 
     async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:

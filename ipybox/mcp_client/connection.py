@@ -31,14 +31,14 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, RequestId
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 
 from ipybox.audit.redaction import Redactor
 from ipybox.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.mcp_client import launcher_log, process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
 from ipybox.mcp_client.http import Reach, bounded
-from ipybox.mcp_client.http_client import Failure, MCPHTTPClient, Outcome, PostFailure
+from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail
@@ -229,25 +229,24 @@ class ClientConnection:
         """Returns in plain words what an exception of the SDK or the HTTP library means."""
         return failure_text(exc, self._connect_timeout)
 
-    async def _post_failed(self, request_id: RequestId, failure: Failure) -> None:
+    async def _post_failed(self, request_id: RequestId, failure: PostFailure) -> None:
         """Answers a request to a remote server that gets no other answer."""
-        if isinstance(failure, JSONRPCError):
-            reply = failure
-        elif not self.established and failure.outcome is Outcome.UNSENT:
+        if not self.established and failure.outcome is Outcome.UNSENT:
             # A version probe that does not arrive says nothing about versions.
             self.mark_ended(self.plain(failure.reason))
             return
-        else:
-            # The failure is an object that no server can send.
-            error = ErrorData(code=INTERNAL_ERROR, message="the request failed", data=failure)
-            reply = JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        # No server can send such an object as data.
+        error = ErrorData(code=INTERNAL_ERROR, message="the request failed", data=failure)
+        await self._add_message(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+    async def _add_message(self, message: JSONRPCMessage) -> None:
         if self._received is not None:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self._received.send(SessionMessage(reply))
+                await self._received.send(SessionMessage(message))
 
     @asynccontextmanager
     async def _observed(self, messages: Any) -> AsyncGenerator[Any]:
-        """Yields the stream of a server's messages, to which `_post_failed` adds answers; notes when it ends."""
+        """Yields the stream of a server's messages, to which `_add_message` adds some; notes when it ends."""
         self._received, observed = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_on, messages, self._received)
@@ -329,6 +328,7 @@ class ClientConnection:
             self._auth,
             bounded(reach, is_server=True, on_excess=self._refuse),
             sse=server.kind == "sse",
+            on_message=self._add_message,
             on_failure=self._post_failed,
             on_useless=self.mark_ended,
             on_noise=self._note_noise,

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
-from mcp_types import METHOD_NOT_FOUND, JSONRPCError, RequestId
+from mcp_types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, RequestId
 from pydantic_core import from_json
 
 from ipybox.mcp_client.authorities import trusted_authorities
@@ -35,6 +35,15 @@ _DELETE_TIMEOUT = 1.0
 _REASON_TIMEOUT = 2.0
 # Bytes at the start of a body in which its reason is searched.
 _SEARCHED = 100_000
+
+_BEFORE_SENDING = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.LocalProtocolError,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
 
 _SESSION = "mcp-session-id"
 _LOOKS_LIKE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*+[\[{]")
@@ -69,10 +78,6 @@ class PostFailure:
     reason: str | Exception
 
 
-#: What the waiting caller gets: a failure to post its request, or an error of the server.
-Failure = PostFailure | JSONRPCError
-
-
 class MCPHTTPClient(httpx2.AsyncClient):
     """Sends the requests of the SDK's transports.
 
@@ -82,8 +87,9 @@ class MCPHTTPClient(httpx2.AsyncClient):
         auth: Signs requests.
         hooks: Event hooks, which also limit responses.
         sse: Whether answers come in the response to a GET, and not to the POST.
-        on_failure: Called with the id of a request that gets no answer from the SDK, and the reason. Messages that are
-            not requests are not reported, as they have no answer.
+        on_message: Called with each message that the SDK does not receive.
+        on_failure: Called with the id of a request that gets no answer, and the reason. Messages that are not requests
+            are not reported, as they have no answer.
         on_useless: Called with the reason if the event stream is of no use.
         on_noise: Called with the data of an event that is not a message.
     """
@@ -96,12 +102,14 @@ class MCPHTTPClient(httpx2.AsyncClient):
         hooks: dict[str, list[Callable[..., Any]]],
         *,
         sse: bool,
-        on_failure: Callable[[RequestId, Failure], Awaitable[None]],
+        on_message: Callable[[JSONRPCMessage], Awaitable[None]],
+        on_failure: Callable[[RequestId, PostFailure], Awaitable[None]],
         on_useless: Callable[[str], None],
         on_noise: Callable[[str], None],
     ):
         super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, verify=trusted_authorities())
         self._sse = sse
+        self._on_message = on_message
         self._on_failure = on_failure
         self._on_useless = on_useless
         self._on_noise = on_noise
@@ -124,19 +132,21 @@ class MCPHTTPClient(httpx2.AsyncClient):
         try:
             response = await super().send(request, **options)
             answer = await self._answer(request_id, request, response)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, SignInError) as exc:
+        except (*_BEFORE_SENDING, SignInError) as exc:
             answer = PostFailure(Outcome.UNSENT, exc)
-        except (httpx2.TransportError, OSError) as exc:
+        except (httpx2.RequestError, OSError) as exc:
             answer = PostFailure(Outcome.UNKNOWN, exc)
         if isinstance(answer, httpx2.Response):
             return answer
-        if request_id is not None:
+        if isinstance(answer, JSONRPCError):
+            await self._on_message(answer)
+        elif request_id is not None:
             await self._on_failure(request_id, answer)
         return httpx2.Response(202, request=request)
 
     async def _answer(
         self, request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response
-    ) -> httpx2.Response | Failure:
+    ) -> httpx2.Response | JSONRPCError | PostFailure:
         """Returns the response as the SDK can read it, or the failure."""
         if response.next_request is not None:
             return response  # the SDK follows redirects, or says why not
@@ -145,7 +155,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if request_id is None or self._sse or response.status_code == 202:
             return response
         if _media_type(response) == "text/event-stream":
-            response.stream = _EventStream(response.stream, lambda event: _with_answer(event, request_id))
+            response.stream = _EventStream(response.stream, partial(_with_answer, request_id))
             return response
         try:
             body = await response.aread()
@@ -163,7 +173,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
             headers[_SESSION] = session
         return httpx2.Response(200, headers=headers, content=encode(reply), request=request)
 
-    def _read_event(self, url: str, event: bytes) -> bytes:
+    async def _read_event(self, url: str, event: bytes) -> bytes:
         """Returns an event of a stream that all requests share, as the SDK can read it."""
         name, data = _fields(event)
         if name == b"endpoint" and self._sse:
@@ -174,11 +184,17 @@ class MCPHTTPClient(httpx2.AsyncClient):
                     "the public address in its settings, or register it with that URL's origin if it can be reached"
                 )
             return event
+        if not _holds_message(name, data):
+            return event
         try:
-            return _encoded(event, read_messages(data)) if _holds_message(name, data) else event
+            messages = read_messages(data)
+            if not self._sse:
+                return _encoded(event, messages)
+            for message in messages:  # the SDK can't read large ones over this transport
+                await self._on_message(validated(message))
         except ValueError:
             self._on_noise(data.decode(errors="replace"))
-            return b""
+        return b""
 
 
 def http_reason(response: httpx2.Response) -> str:
@@ -194,19 +210,19 @@ def http_reason(response: httpx2.Response) -> str:
 class _EventStream(httpx2.AsyncByteStream):
     """A body whose pieces are events, which are rewritten."""
 
-    def __init__(self, stream: Any, rewrite: Callable[[bytes], bytes]):
+    def __init__(self, stream: Any, rewrite: Callable[[bytes], Awaitable[bytes]]):
         self._stream = cast(httpx2.AsyncByteStream, stream)
         self._rewrite = rewrite
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         async for piece in self._stream:
-            yield self._rewrite(piece) if _EVENT_END.search(piece, max(len(piece) - 4, 0)) else piece
+            yield await self._rewrite(piece) if _EVENT_END.search(piece, max(len(piece) - 4, 0)) else piece
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
 
-def _with_answer(event: bytes, request_id: RequestId) -> bytes:
+async def _with_answer(request_id: RequestId, event: bytes) -> bytes:
     """Returns an event in the answer to a request, as the SDK can read it."""
     name, data = _fields(event)
     return _encoded(event, read_answer(data, request_id)) if _holds_message(name, data) else event
@@ -235,7 +251,9 @@ def _encoded(event: bytes, messages: list[Wire]) -> bytes:
     return b"".join([*(line + b"\n" for line in kept), *data])
 
 
-def _refusal(request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response, body: bytes) -> Failure:
+def _refusal(
+    request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response, body: bytes
+) -> JSONRPCError | PostFailure:
     """Returns what a response with an error status says."""
     reason = http_reason(response)
     error = None
@@ -256,7 +274,7 @@ async def _read_reason(response: httpx2.Response) -> bytes:
     try:
         with anyio.move_on_after(_REASON_TIMEOUT):
             return await response.aread()
-    except (httpx2.TransportError, OSError):
+    except (httpx2.RequestError, OSError):
         pass  # the status says enough
     finally:
         await response.aclose()

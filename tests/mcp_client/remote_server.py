@@ -45,6 +45,8 @@ class RemoteServer:
     tools: list[Message] = field(default_factory=lambda: [{"name": "echo", "inputSchema": {"type": "object"}}])
     #: The event that an SSE stream begins with.
     endpoint: str = "event: endpoint\ndata: /messages\n\n"
+    #: The events with which it answers a call of a tool; `ID` becomes the id of the request. By default the usual one.
+    event: str | None = None
     _stream: asyncio.StreamWriter | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
@@ -94,8 +96,11 @@ class RemoteServer:
         return self._respond(writer, Answer(body=reply, headers=headers))
 
     async def _reply_by_event(self, message: Message) -> None:
-        reply = json.dumps({"jsonrpc": "2.0", "id": message["id"], **await self._reply(message)})
         assert self._stream is not None
+        if self.event is not None and message["method"] == "tools/call":
+            self._stream.write(self.event.replace("ID", json.dumps(message["id"])).encode())
+            return
+        reply = json.dumps({"jsonrpc": "2.0", "id": message["id"], **await self._reply(message)})
         self._stream.write(f"data: {reply}\n\n".encode())
 
     async def _reply(self, message: Message) -> Message:

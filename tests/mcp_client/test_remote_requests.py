@@ -12,7 +12,7 @@ from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, ToolRu
 from ipybox.mcp_client.client import MCPClient
 from ipybox.tool_exec.server_connections import ServerConnections
 from tests.mcp_client.remote_server import NOTHING, Answer, Message, RemoteServer, remote_server, text_of
-from tests.servers import WAIT
+from tests.servers import WAIT, scripted
 
 HALF = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"cut \\ud83d"}]}}'
 
@@ -129,6 +129,42 @@ async def test_an_answer_whose_meaning_is_clear_is_read(remote: RemoteServer, an
     remote.script = answers_bad(answer)
     async with MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
         assert await client.run("echo", {"text": "bad"}) == result
+
+
+@pytest.mark.parametrize("transport", ["stdio", "mcp", "sse"])
+async def test_arguments_that_can_not_be_sent_fail_alone(remote: RemoteServer, transport: str):
+    remote.released.set()
+    params = scripted() if transport == "stdio" else {"url": f"{remote.url}/{transport}"}
+    unsendable: list[Any] = ["\ud83d", {"\ud83d": 1}, object()]
+    async with MCPClient(params, WAIT) as client:
+        for value in unsendable:
+            with pytest.raises(ToolRunnerError, match=r"^can't send the arguments of echo: "):
+                await client.run("echo", {"text": value})
+        assert await client.run("echo", {"text": "hi"}) == "hi"
+
+
+@pytest.mark.parametrize("size", [5, 3 << 20])
+async def test_events_may_be_as_large_as_other_messages(remote: RemoteServer, size: int):
+    remote.released.set()
+    async with MCPClient({"url": f"{remote.url}/sse"}, WAIT) as client:
+        others = [client.run("echo", {"text": str(number)}) for number in range(3)]
+        assert await asyncio.gather(client.run("echo", {"text": "x" * size}), *others) == ["x" * size, "0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param('data: {"id":ID,"result":{"content":[]}}\n\n', id="no_jsonrpc"),
+        pytest.param('event: message\r\ndata: {"id":ID,\r\ndata: "result":{"content":[]}}\r\n\r\n', id="two_lines"),
+        pytest.param(
+            'data: oops\n\n: ping\n\nevent: ping\ndata: {}\n\ndata: [{"id":ID,"result":{"content":[]}}]\n\n', id="noise"
+        ),
+    ],
+)
+async def test_an_event_whose_meaning_is_clear_is_read(remote: RemoteServer, event: str):
+    remote.event = event
+    async with MCPClient({"url": f"{remote.url}/sse"}, WAIT) as client:
+        assert await client.run("echo", {"text": "hi"}) is None
 
 
 @pytest.mark.parametrize(
