@@ -10,7 +10,8 @@
         ├── KernelDiedError        (ExecutionError) the kernel or its gateway is gone
         ├── GatewayError           the kernel gateway did not start or answered with an error
         ├── MCPServerError         an MCP server can't be started, reached or understood
-        │   └── MCPConnectionLost  the connection to it ended while a call was under way
+        │   └── MCPConnectionLost  the connection to it broke while a call was under way
+        │       └── MCPSessionExpired  the server no longer knows the session, and did not execute the call
         ├── MissingVariableError   a ${VAR} in server parameters has no value
         ├── PolicyError            an approval policy can't be read, or is wrong
         ├── SandboxError           the sandbox can't be set up; nothing ran without it
@@ -161,7 +162,11 @@ class MCPServerError(IpyboxError):
 
 
 class MCPConnectionLost(MCPServerError):
-    """The connection to an MCP server ended while a call was under way."""
+    """The connection to an MCP server broke while a call was under way; the message says whether it was sent."""
+
+
+class MCPSessionExpired(MCPConnectionLost):
+    """A remote MCP server no longer knows the session, and did not execute the call."""
 
 
 class MissingVariableError(IpyboxError):

@@ -1,7 +1,7 @@
 """Connections to MCP servers, from this process: the client, how servers start and end, secrets, and sign-ins.
 
-    client ──► connection ──► transport ──► process_guard ──► a stdio server     observers: its log, its tools
-                  │    └────► http ──────────────────────────► a remote server
+    client ──► connection ──► transport ──► process_guard ──► a stdio server     stderr_tail: what it logs
+                  │    └────► http_client, http ─────────────► a remote server    messages: what it sends
                   └─► params, secrets, oauth/
 
 `MCPClient` is resolved on first use (PEP 562): modules that need only the parameters don't load the MCP SDK.

@@ -14,6 +14,7 @@ import logging
 import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -21,11 +22,14 @@ import anyio
 import mcp_types
 from mcp.client import Client, ClientRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from pydantic_core import to_json
 
-from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
+from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_client.answers import repair_answers
 from ipybox.mcp_client.connection import ClientConnection
+from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.params import parse_params
 from ipybox.mcp_client.tool_list import ToolList
 from ipybox.mcp_client.tool_result import restored
@@ -38,6 +42,11 @@ logger = logging.getLogger(__name__)
 
 #: Limit of the pages of `tools/list`; more count as endless.
 PAGE_LIMIT = 1000
+
+# How often tools are listed again because they have changed.
+_MAX_CHANGES = 10
+# How long a server without tools may take to announce some, and any server to answer a ping.
+_ANNOUNCEMENT_TIMEOUT = 5.0
 
 # The time that the SDK and the guard need at worst for a server that resists, and a margin.
 _STOP_TIMEOUT = 6.0
@@ -98,6 +107,7 @@ class MCPClient:
         self._connection: ClientConnection | None = None
         self._client: Client | None = None
         self._listed = ToolList()
+        self._tools_changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         if self._owner is not None:
@@ -145,10 +155,40 @@ class MCPClient:
     async def list_tools(self) -> ToolList:
         """Returns all tools of the server, from all pages, with remarks on those that are malformed.
 
+        If the server announces that they have changed, they are listed again. A server that has no tools yet, and says
+        that it announces changes, gets some time to do so.
+
         Raises:
             MCPServerError: If the server can't list them, takes longer than the connect timeout for a page,
                 or its pages don't end.
         """
+        self._tools_changed.clear()
+        tools = await self._list_tools()
+        for _ in range(_MAX_CHANGES):
+            await self._await_announcements(late=not tools)
+            if not self._tools_changed.is_set():
+                break
+            self._tools_changed.clear()
+            tools = await self._list_tools()
+        return tools
+
+    async def _await_announcements(self, *, late: bool) -> None:
+        """Returns when what the server has announced so far was read, or, for a while, when it announces something."""
+        client, connection = self._established()
+        capability = client.server_capabilities.tools
+        if capability is None or not capability.list_changed or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return  # servers of newer protocol versions announce nothing unless they are asked to
+        with suppress(TimeoutError), connection.limits.limit(_ANNOUNCEMENT_TIMEOUT):
+            with suppress(IpyboxError):
+                await self._request(client.session.send_ping())  # its answer follows earlier messages
+            if late and not connection.ended.is_set():
+                await self._tools_changed.wait()
+
+    async def _note_change(self, message: mcp_types.ServerNotification | Exception) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self._tools_changed.set()
+
+    async def _list_tools(self) -> ToolList:
         client, connection = self._established()
         tools = self._listed = ToolList()
         cursor: str | None = None
@@ -178,10 +218,15 @@ class MCPClient:
         """Calls a tool and returns the server's result, `is_error` or not; only what is not MCP has changed its form.
 
         Raises:
-            ToolRunnerError: If the server rejects the call or its response isn't valid; contains the server's text.
+            ToolRunnerError: If the arguments are not JSON, the server rejects the call, or its response isn't valid;
+                contains the server's text.
             MCPConnectionLost: If the connection ends before the response.
         """
         client, _ = self._established()
+        try:
+            to_json(tool_args)  # the SDK would end the connection
+        except ValueError as exc:
+            raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from exc
         return restored(await self._request(client.call_tool(tool_name, tool_args)))
 
     async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
@@ -226,6 +271,7 @@ class MCPClient:
                     mode="auto" if probe or connection.sends_version_probe else "legacy",
                     cache=None,
                     elicitation_callback=self._elicit,
+                    message_handler=self._note_change,
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
                     repair_answers(client.session, lambda remark: self._listed.remarks.append(remark))
@@ -246,11 +292,15 @@ class MCPClient:
         try:
             return await request
         except MCPError as exc:
-            if connection.is_loss(exc):
+            failure = connection.failure_of(exc)
+            if failure is None:
+                raise ToolRunnerError(connection.redact(error_text(exc.error))) from exc
+            if connection.ended.is_set():
                 raise await self._loss() from exc
-            raise ToolRunnerError(connection.redact(exc.message) or f"MCP error {exc.code}") from exc
+            raise connection.error_for(failure) from exc
         except ValidationError as exc:
-            raise ToolRunnerError(connection.redact(f"the server's answer is not valid MCP: {exc}")) from exc
+            problem = f"the server's answer is not valid MCP: {validation_text(exc)}"
+            raise ToolRunnerError(connection.redact(problem)) from exc
         except RuntimeError as exc:  # the SDK's, for example for endless elicitation requests
             if connection.ended.is_set():
                 raise await self._loss() from exc

@@ -4,8 +4,10 @@
 to `ClientConnection.mark_ended`, where the first cause wins:
 
     stdio    the server's stdout ended; the guard's last line on stderr says how (`process_guard.py`)
-    http     a POST failed, or the server no longer knows the session: only the next call notices
-    sse      the event stream ended, or a POST failed
+    http     only this process ends it, because each request has a connection of its own
+    sse      the event stream ended
+
+A POST that fails is the end of its request only (`http_client.py`), unless the server can't be reached at the start.
 
 Messages name the server with its placeholders, and the values of placeholders are removed from all texts of servers
 and libraries.
@@ -16,28 +18,30 @@ import logging
 import math
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx2
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED
-from pydantic import ValidationError
+from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 
 from ipybox.audit.redaction import Redactor
-from ipybox.errors import MCPServerError
+from ipybox.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.mcp_client import launcher_log, process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
 from ipybox.mcp_client.http import Reach, bounded
-from ipybox.mcp_client.observers import LINE_LENGTH, ObservedHTTPClient, StderrTail, WatchedStream
+from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
+from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.mcp_client.transport import stdio_transport
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES
@@ -111,8 +115,7 @@ class ClientConnection:
         self._cause: str | None = None
         self._stream_error: str | None = None
         self._noise: str | None = None
-        self._http_status: int | None = None
-        self._session_denied = False
+        self._received: MemoryObjectSendStream[SessionMessage] | None = None
         self._stderr: StderrTail | None = None
 
     @property
@@ -163,21 +166,37 @@ class ClientConnection:
             if not self.server_exited:
                 answered = isinstance(self.failure, (MCPError, RuntimeError)) and not self.established
                 self.refused = answered and isinstance(self.server, StdioParams)
-                self._cause = self._cause or self._plain(self.failure)
+                self._cause = self._cause or self.plain(self.failure)
         self.mark_ended(self._cause)
 
-    def is_loss(self, exc: MCPError) -> bool:
-        """Returns whether an error of the SDK means that the connection has ended, and notes it if so.
+    def failure_of(self, exc: MCPError) -> PostFailure | None:
+        """Returns why a request got no answer; None if the error is the server's answer.
 
-        The code alone is not enough: servers also answer with the SDK's CONNECTION_CLOSED (-32000).
+        The SDK's code alone is not enough: servers also answer with its CONNECTION_CLOSED (-32000).
         """
-        if exc.code == CONNECTION_CLOSED and exc.message.startswith(("Connection closed", "SSE stream")):
-            self.mark_ended(None if exc.message == "Connection closed" else exc.message)
-        elif exc.message in ("Session terminated", "Server returned an error response"):
-            self.mark_ended(f"HTTP {self._http_status}")
-        else:
-            return self._session_denied
-        return True
+        if isinstance(exc.error.data, PostFailure):
+            return exc.error.data
+        if exc.code != CONNECTION_CLOSED:
+            return None
+        if exc.message == "Connection closed":
+            self.mark_ended()
+        elif not exc.message.startswith("SSE stream"):
+            return None
+        return PostFailure(Outcome.UNKNOWN, exc.message.replace("SSE stream", "its event stream"))
+
+    def error_for(self, failure: PostFailure) -> MCPServerError | ToolRunnerError:
+        """Returns the error for a request that failed, while the connection goes on."""
+        reason = self.plain(failure.reason)
+        match failure.outcome:
+            case Outcome.REFUSED:
+                return ToolRunnerError(self.error_text(reason))
+            case Outcome.UNSENT:
+                return MCPConnectionLost(self.redact(f"can't reach {self.label}: {reason}; the request was not sent"))
+            case Outcome.UNKNOWN:
+                sent = f"the request was sent to {self.label}, its answer is unknown: {reason}"
+                return MCPConnectionLost(self.redact(sent))
+            case Outcome.EXPIRED:
+                return MCPSessionExpired(self.error_text(f"it no longer knows the session: {reason}"))
 
     def explain(self, what: str) -> str:
         """Returns a message that says `what` happened to which server, why, and the server's last lines on stderr."""
@@ -198,13 +217,6 @@ class ClientConnection:
             self._redactor.hide(self._auth.secrets)
         return self._redactor.known(text)
 
-    def _stream_failed(self, item: Exception) -> None:
-        """Notes an error in the stream after which the transport went on."""
-        if isinstance(item, ValidationError):
-            self._note_noise(str(item.errors()[0]["input"]))
-        else:
-            self._stream_error = self._plain(item)
-
     def _note_noise(self, text: str) -> None:
         if self._noise is None:
             self._noise = text[:LINE_LENGTH]
@@ -213,26 +225,48 @@ class ClientConnection:
         """Ends the connection to a server that exceeded a limit."""
         self.mark_ended(why, deliberate=True)
 
-    def _plain(self, exc: BaseException) -> str:
-        return failure_text(exc, self._connect_timeout, self._http_status)
+    def plain(self, exc: BaseException | str) -> str:
+        """Returns in plain words what an exception of the SDK or the HTTP library means."""
+        return failure_text(exc, self._connect_timeout)
 
-    def _post_answered(self, response: httpx2.Response) -> None:
-        """Notes the HTTP status of the answer to a message, because the SDK may lose it."""
-        status = response.status_code
-        self._http_status = status if status >= 400 else None
-        if status < 400:
+    async def _post_failed(self, request_id: RequestId, failure: PostFailure) -> None:
+        """Answers a request to a remote server that gets no other answer."""
+        if not self.established and failure.outcome is Outcome.UNSENT:
+            # A version probe that does not arrive says nothing about versions.
+            self.mark_ended(self.plain(failure.reason))
             return
-        if isinstance(self.server, RemoteParams) and self.server.kind == "sse":
-            # The SDK only logs this, and the call would never get an answer.
-            self.mark_ended(f"HTTP {status}")
-        elif (
-            # 404 by the specification; 400 by the reference servers
-            status in (400, 404)
-            and "mcp-session-id" in response.request.headers
-            and b'"method":"notifications/' not in response.request.content
-        ):
-            self._session_denied = True
-            self.mark_ended(f"the server no longer knows the session (HTTP {status})")
+        # No server can send such an object as data.
+        error = ErrorData(code=INTERNAL_ERROR, message="the request failed", data=failure)
+        await self._add_message(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+    async def _add_message(self, message: JSONRPCMessage) -> None:
+        if self._received is not None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self._received.send(SessionMessage(message))
+
+    @asynccontextmanager
+    async def _observed(self, messages: Any) -> AsyncGenerator[Any]:
+        """Yields the stream of a server's messages, to which `_add_message` adds some; notes when it ends."""
+        self._received, observed = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pass_on, messages, self._received)
+            try:
+                yield observed
+            finally:
+                tasks.cancel_scope.cancel()
+                observed.close()
+
+    async def _pass_on(self, messages: Any, received: MemoryObjectSendStream[SessionMessage]) -> None:
+        async with received:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for item in messages:
+                    if isinstance(item, Exception):
+                        self._stream_error = self.plain(item)
+                    else:
+                        await received.send(item)
+            # If the SDK's client has left, the transport ends for that reason.
+            if received.statistics().open_receive_streams:
+                self.mark_ended()
 
     @asynccontextmanager
     async def _stdio(self, server: StdioParams) -> AsyncGenerator[tuple[Any, Any]]:
@@ -247,7 +281,8 @@ class ClientConnection:
             ) as (read, write):
                 self._stderr.writer.close()
                 try:
-                    yield self._watched(read), write
+                    async with self._observed(read) as messages:
+                        yield messages, write
                 finally:
                     if self.server_exited:
                         # Before stdin is closed, because the guard then ends the server.
@@ -263,16 +298,20 @@ class ClientConnection:
                 read,
                 write,
             ),
+            self._observed(read) as messages,
         ):
-            yield self._watched(read), write
+            yield messages, write
 
     @asynccontextmanager
     async def _sse(self, server: RemoteParams) -> AsyncGenerator[tuple[Any, Any]]:
         def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
             return self._http_client(server)
 
-        async with sse_client(server.url, httpx_client_factory=client) as (read, write):
-            yield self._watched(read), write
+        async with (
+            sse_client(server.url, httpx_client_factory=client) as (read, write),
+            self._observed(read) as messages,
+        ):
+            yield messages, write
 
     def _http_client(self, server: RemoteParams) -> httpx2.AsyncClient:
         reach = Reach(server.url, trusted=server.oauth.issuer if server.oauth is not None else None)
@@ -283,17 +322,17 @@ class ClientConnection:
             self._auth = Authenticator(server, self._sign_in, self.limits.paused, reach)
         # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
         timeout = httpx2.Timeout(None, connect=self._connect_timeout, write=_WRITE_TIMEOUT)
-        return ObservedHTTPClient(
+        return MCPHTTPClient(
             server.headers,
             timeout,
             self._auth,
             bounded(reach, is_server=True, on_excess=self._refuse),
-            on_answer=self._post_answered,
-            on_failure=lambda exc: self.mark_ended(self._plain(exc)),
+            sse=server.kind == "sse",
+            on_message=self._add_message,
+            on_failure=self._post_failed,
+            on_useless=self.mark_ended,
+            on_noise=self._note_noise,
         )
-
-    def _watched(self, stream: Any) -> WatchedStream:
-        return WatchedStream(stream, on_end=self.mark_ended, on_error=self._stream_failed)
 
     def _hardened(self, server: StdioParams) -> StdioParams:
         """Returns the server as it is started: with an existing program, and without anything that code can write."""

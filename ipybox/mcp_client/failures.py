@@ -3,17 +3,28 @@
 The exceptions of the MCP SDK and the HTTP library come in groups, and name what they are instead of what to look at.
 """
 
+import json
 import socket
 from typing import cast
 
 import httpx2
 from mcp.shared.exceptions import MCPError
+from mcp_types import ErrorData
 from pydantic import ValidationError
 
 from ipybox.audit.redaction import Redactor
+from ipybox.mcp_client.http_client import MAX_REASON, PostFailure, http_reason
 from ipybox.mcp_client.params import RemoteParams, StdioParams, public_url
 
 _LABEL_LENGTH = 200
+_NAMED_FIELDS = 3
+
+# Those without a text.
+_TRANSPORT_ERRORS: dict[type[Exception], str] = {
+    httpx2.ReadError: "the connection broke",
+    httpx2.WriteError: "the connection broke",
+    httpx2.WriteTimeout: "it does not read the request",
+}
 
 
 def server_label(server: StdioParams | RemoteParams, redactor: Redactor) -> str:
@@ -24,33 +35,52 @@ def server_label(server: StdioParams | RemoteParams, redactor: Redactor) -> str:
     return redactor.known(public_url(server.url))
 
 
-def failure_text(exc: BaseException, connect_timeout: float, http_status: int | None) -> str:
+def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
     """Returns in plain words what an exception of the SDK or the HTTP library means.
 
     Args:
-        exc: The exception, which is not a group.
+        exc: The exception, which is not a group; a text is returned unchanged.
         connect_timeout: Seconds until the server was given to accept a connection.
-        http_status: The status with which it refused the last message, if it did.
     """
     match exc:
+        case str():
+            return exc
         case httpx2.HTTPStatusError():
-            return f"HTTP {exc.response.status_code}"
+            return http_reason(exc.response)
         case httpx2.SSEError():
             return f"not an MCP server: {exc}"
         case httpx2.ConnectTimeout():
             return f"no connection within {connect_timeout:g} s"
         case httpx2.ConnectError():
             return _connect_error(exc)
-        case MCPError() if exc.message.startswith("Unexpected content type"):
-            return f"not an MCP server: {exc.message[0].lower()}{exc.message[1:]}"
-        case MCPError() if http_status is not None:
-            return f"HTTP {http_status}: {exc.message}"
+        case MCPError() if isinstance(exc.error.data, PostFailure):
+            return failure_text(exc.error.data.reason, connect_timeout)
         case MCPError():
-            return f"it answered: {exc.message}"
+            return f"it answered: {error_text(exc.error)}"
         case ValidationError():
-            return f"its answer is not valid MCP: {exc.errors()[0]['msg']}"
+            return f"its answer is not valid MCP: {validation_text(exc)}"
+        case httpx2.TransportError() if not str(exc):
+            return _TRANSPORT_ERRORS.get(type(exc), type(exc).__name__)
         case _:
             return str(exc) or type(exc).__name__
+
+
+def error_text(error: ErrorData) -> str:
+    """Returns the message of a server's error, with its data, which often has the reason."""
+    data = error.data
+    if data is not None and not isinstance(data, str):
+        data = json.dumps(data, ensure_ascii=False, default=str)
+    message = error.message or f"MCP error {error.code}"
+    if not data or data in ("{}", "[]", "null") or data in message:
+        return message
+    return f"{message}: {data if len(data) <= MAX_REASON else f'{data[:MAX_REASON]}…'}"
+
+
+def validation_text(exc: ValidationError) -> str:
+    """Returns which fields are wrong, and how."""
+    errors = exc.errors(include_url=False, include_context=False)
+    texts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in errors[:_NAMED_FIELDS]]
+    return "; ".join([*texts, *(["…"] if len(errors) > _NAMED_FIELDS else [])])
 
 
 def first_leaf(exc: BaseException) -> BaseException:

@@ -3,9 +3,13 @@
     {"command": "npx", "args"?: [...], "env"?: {...}, "cwd"?: "..."}       a stdio server, started by ipybox
     {"url": "https://…/mcp", "headers"?: {...}, "type"?: "…", "oauth"?: {...}}   a server that runs elsewhere
 
+Further keys from the configurations of other clients are accepted if their meaning is clear: `transport` is `type`, and
+`disabled`, `timeout` and the like have no effect.
+
 Pure and cheap to import, so that parameters can be checked before anything is started.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -15,15 +19,13 @@ from ipybox.vars import variables
 
 Kind = Literal["stdio", "http", "sse"]
 
-_KINDS: dict[str, Kind] = {
-    "stdio": "stdio",
-    "http": "http",
-    "streamable_http": "http",
-    "streamable-http": "http",
-    "sse": "sse",
-}
-_STDIO_KEYS = ("command", "args", "env", "cwd", "type")
-_REMOTE_KEYS = ("url", "headers", "type", "oauth")
+# Without regard to case, hyphens and underscores: configurations of other clients have `streamableHttp`, too.
+_KINDS: dict[str, Kind] = {"stdio": "stdio", "http": "http", "streamablehttp": "http", "sse": "sse"}
+_KIND_NAMES = ("http", "sse", "stdio", "streamable-http")
+_STDIO_KEYS = ("command", "args", "env", "cwd", "type", "transport")
+_REMOTE_KEYS = ("url", "headers", "type", "transport", "oauth")
+# What configurations of other clients say about when to start a server and whether to ask, which ipybox decides.
+_IGNORED_KEYS = ("alwaysAllow", "autoApprove", "description", "disabled", "enabled", "timeout", "trust")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +64,13 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
     """
     if not isinstance(server_params, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON from outside
         raise ValueError(f"server_params must be a dict, not {type(server_params).__name__}")
+    if "mcpServers" in server_params:
+        raise ValueError("server_params must be those of one server: pass the value of its name in 'mcpServers'")
     if ("command" in server_params) == ("url" in server_params):
         given = "not both" if "command" in server_params else f"got neither but {[str(key) for key in server_params]}"
         raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {given}")
     known = _STDIO_KEYS if "command" in server_params else _REMOTE_KEYS
-    if unknown := [str(key) for key in server_params if key not in known]:
+    if unknown := [str(key) for key in server_params if key not in (*known, *_IGNORED_KEYS)]:
         raise ValueError(f"server_params have unknown keys {unknown}; known here are {list(known)}")
     kind = _kind(server_params)
     if "command" in server_params:
@@ -102,12 +106,17 @@ def public_url(url: str) -> str:
 
 
 def _kind(params: dict[str, Any]) -> Kind | None:
-    name = params.get("type")
-    if name is None:
-        return None
-    if not isinstance(name, str) or name not in _KINDS:
-        raise ValueError(f"server_params['type'] must be one of {sorted(_KINDS)}")
-    return _KINDS[name]
+    kinds: dict[str, Kind] = {}
+    for key in ("type", "transport"):
+        if (name := params.get(key)) is None:
+            continue
+        kind = _KINDS.get(re.sub("[-_]", "", name.lower())) if isinstance(name, str) else None
+        if kind is None:
+            raise ValueError(f"server_params[{key!r}] must be one of {list(_KIND_NAMES)}")
+        kinds[key] = kind
+    if len(set(kinds.values())) > 1:
+        raise ValueError("server_params['type'] and server_params['transport'] contradict each other")
+    return next(iter(kinds.values()), None)
 
 
 def _url(params: dict[str, Any]) -> str:

@@ -25,10 +25,9 @@ from typing import IO, cast
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
-from pydantic_core import from_json
 
-from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, check_message
+from ipybox.mcp_client.messages import read_messages, validated
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError
 from ipybox.support.process_group import signal_group
 
 logger = logging.getLogger(__name__)
@@ -114,18 +113,6 @@ class LineBuffer:
         return lines
 
 
-def parse_line(line: bytes) -> JSONRPCMessage:
-    """Returns the message of a line; invalid UTF-8 is replaced.
-
-    Raises:
-        ExcessError: If it holds too many values.
-        ValueError: If it is not a message.
-    """
-    check_message(line)
-    # In two steps: the union of messages would parse JSON several times.
-    return jsonrpc_message_adapter.validate_python(from_json(line.decode(errors="replace")), by_name=False)
-
-
 class _Protocol(SubprocessStreamProtocol):
     """The streams of a process, and a notification of its exit, which does not wait for the pipes to close."""
 
@@ -182,11 +169,12 @@ async def _pass_on(
     while data := await stdout.read(_CHUNK):
         for line in buffer.feed(data):
             try:
-                message = parse_line(line)
+                messages = [validated(message) for message in read_messages(line)]
             except ValueError:
                 on_noise(line.decode(errors="replace"))
             else:
-                await received.send(SessionMessage(message))
+                for message in messages:
+                    await received.send(SessionMessage(message))
 
 
 async def _send(

@@ -9,6 +9,9 @@ A server connection starts with the first call, which other calls wait for, and 
 Calls in flight fail then. The next call starts a new connection after the old one's server is gone: two servers of one
 name never run at the same time. The owner task that enters and leaves a connection is `MCPClient`'s own.
 
+If a remote server no longer knows the session of a call, the call is repeated once in a new one, as the specification
+demands. The old connection stays until its other calls have ended, since they may still be answered.
+
 The MCP SDK takes a second to import, so this module doesn't: the first connection does, in a thread.
 """
 
@@ -19,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError
+from ipybox.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, MissingVariableError
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -45,6 +48,8 @@ class ServerConnections:
     ):
         self._connect = partial(_connect, connect_timeout=connect_timeout, variables=variables, places=places)
         self._sessions: dict[str, _ServerConnection] = {}
+        # Connections whose session expired, with calls that may still be answered.
+        self._expired: set[_ServerConnection] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -67,6 +72,18 @@ class ServerConnections:
             MissingVariableError: If a placeholder in the parameters has no value.
             ValueError: If the parameters have a wrong shape.
         """
+        session = self._current(server_name, server_params)
+        try:
+            return await session.call(tool_name, tool_args)
+        except MCPSessionExpired:
+            if self._sessions.get(server_name) is session:
+                del self._sessions[server_name]
+                self._expired.add(session)
+        finally:
+            self._end_expired()
+        return await self._current(server_name, server_params).call(tool_name, tool_args)
+
+    def _current(self, server_name: str, server_params: dict[str, Any]) -> "_ServerConnection":
         if self._closed:
             raise MCPConnectionLost(f"MCP server {server_name!r}: the tool server was stopped")
         key = json.dumps(server_params, sort_keys=True)
@@ -74,7 +91,14 @@ class ServerConnections:
         if session is None or session.key != key or session.ended:
             session = _ServerConnection(server_name, key, partial(self._connect, server_params), predecessor=session)
             self._sessions[server_name] = session
-        return await session.call(tool_name, tool_args)
+        return session
+
+    def _end_expired(self) -> None:
+        """Ends connections whose session expired, after their last call."""
+        self._expired = {session for session in self._expired if not session.gone}
+        for session in self._expired:
+            if not session.calls:
+                session.end("its session expired")
 
     def status(self) -> list[str]:
         """Returns the names of the servers that are running, sorted."""
@@ -91,7 +115,8 @@ class ServerConnections:
 
     async def _stop_all(self, reason: str) -> None:
         sessions = dict(self._sessions)
-        await asyncio.gather(*(session.stop(reason) for session in sessions.values()))
+        expired, self._expired = self._expired, set()
+        await asyncio.gather(*(session.stop(reason) for session in [*sessions.values(), *expired]))
         for name, session in sessions.items():
             if self._sessions.get(name) is session:
                 del self._sessions[name]
@@ -108,6 +133,8 @@ class _ServerConnection:
         predecessor: "_ServerConnection | None",
     ):
         self.key = key
+        #: The number of calls under way.
+        self.calls = 0
         self._name = name
         self._predecessor = predecessor
         self._stopping: asyncio.Task[None] | None = None
@@ -129,6 +156,7 @@ class _ServerConnection:
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "CallToolResult":
         """Waits for the start and calls a tool."""
+        self.calls += 1
         try:
             if not self._start.done():
                 # Unlike awaiting the task, this does not cancel it if the call is cancelled.
@@ -137,21 +165,28 @@ class _ServerConnection:
                 raise MCPConnectionLost(self._reason)
             return await self._start.result().call(tool_name, tool_args)
         # A new exception for each call: they all wait for the same start.
-        except MCPConnectionLost as exc:
-            raise MCPConnectionLost(self._named(exc)) from exc
-        except MCPServerError as exc:
-            raise MCPServerError(self._named(exc)) from exc
-        except MissingVariableError as exc:
-            raise MissingVariableError(self._named(exc)) from exc
+        except (MCPServerError, MissingVariableError) as exc:
+            raise type(exc)(f"MCP server {self._name!r}: {exc}") from exc
         except ValueError as exc:
-            raise ValueError(self._named(exc)) from exc
+            raise ValueError(f"MCP server {self._name!r}: {exc}") from exc
+        finally:
+            self.calls -= 1
 
-    async def stop(self, reason: str) -> None:
-        """Stops the server in any state. Returns when it is gone; bounded by `MCPClient.close`."""
+    @property
+    def gone(self) -> bool:
+        """Whether the server was stopped."""
+        return self._stopping is not None and self._stopping.done()
+
+    def end(self, reason: str) -> asyncio.Task[None]:
+        """Begins to stop the server in any state, and returns the task that ends when it is gone."""
         if self._stopping is None:
             self._reason = reason
             self._stopping = asyncio.create_task(self._close(reason), name=f"ipybox-mcp-stop-{self._name}")
-        await asyncio.shield(self._stopping)
+        return self._stopping
+
+    async def stop(self, reason: str) -> None:
+        """Stops the server in any state. Returns when it is gone; bounded by `MCPClient.close`."""
+        await asyncio.shield(self.end(reason))
 
     async def _run_start(self, connect: "Callable[[], Awaitable[MCPClient]]") -> "MCPClient":
         if self._predecessor is not None:
@@ -171,9 +206,6 @@ class _ServerConnection:
     def _client(self) -> "MCPClient | None":
         done = self._start.done() and not self._start.cancelled() and self._start.exception() is None
         return self._start.result() if done else None
-
-    def _named(self, exc: Exception) -> str:
-        return f"MCP server {self._name!r}: {exc}"
 
 
 async def _connect(params: dict[str, Any], connect_timeout: float, **options: Any) -> "MCPClient":

@@ -22,6 +22,11 @@ from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, pu
         pytest.param({"url": "https://example.org", "type": "http"}, "http", id="http"),
         pytest.param({"url": "https://example.org", "type": "streamable_http"}, "http", id="streamable_http"),
         pytest.param({"url": "https://example.org", "type": "streamable-http"}, "http", id="streamable-http"),
+        pytest.param({"url": "https://example.org", "type": "streamableHttp"}, "http", id="streamableHttp"),
+        pytest.param({"url": "https://example.org", "type": "HTTP"}, "http", id="upper_case"),
+        pytest.param({"url": "https://example.org", "transport": "StreamableHTTP"}, "http", id="transport"),
+        pytest.param({"url": "https://example.org/mcp", "transport": "sse"}, "sse", id="transport_overrides"),
+        pytest.param({"url": "https://example.org", "type": "http", "transport": "streamable-http"}, "http", id="both"),
     ],
 )
 def test_type_or_path_of_a_url_tell_its_transport(params: dict[str, Any], kind: Any):
@@ -33,6 +38,39 @@ def test_all_keys_of_a_stdio_server_are_taken_over():
 
     assert parse_params(params) == StdioParams(command="a", args=["b"], env={"C": "d"}, cwd="e")
     assert parse_params({"command": "a", "args": None, "env": None, "cwd": None}) == StdioParams(command="a")
+
+
+@pytest.mark.parametrize("server", [{"command": "a"}, {"url": "https://example.org/mcp"}], ids=["command", "url"])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"disabled": False, "autoApprove": ["x"], "timeout": 60},
+        {"disabled": True, "alwaysAllow": []},
+        {"enabled": True, "description": "A server", "timeout": "30s"},
+        {"trust": True, "type": None, "transport": None},
+    ],
+    ids=lambda keys: "+".join(keys),
+)
+def test_what_configurations_of_other_clients_have_beside_has_no_effect(server: dict[str, Any], beside: dict[str, Any]):
+    assert parse_params({**server, **beside}) == parse_params(server)
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"url": "https://example.org/mcp", "type": "http", "transport": "sse"}, "contradict each other"),
+        ({"command": "a", "type": "stdio", "transport": "http"}, "contradict each other"),
+        ({"command": "a", "transport": "http"}, "must be 'stdio'"),
+        ({"url": "https://example.org/mcp", "transport": "stdio"}, "can't be 'stdio'"),
+        ({"url": "https://example.org/mcp", "transport": "tcp"}, r"\['transport'\] must be one of"),
+        ({"command": "a", "transport": 1}, r"\['transport'\] must be one of"),
+        ({"mcpServers": {"a": {"command": "a"}}}, "must be those of one server"),
+        ({"command": "a", "disable": True}, r"unknown keys \['disable'\]"),
+    ],
+)
+def test_a_configuration_whose_meaning_is_unclear_is_an_error(params: dict[str, Any], problem: str):
+    with pytest.raises(ValueError, match=problem):
+        parse_params(params)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, JSONRPCResponse
+from mcp_types import JSONRPCNotification
 
-from ipybox.mcp_client.transport import LineBuffer, parse_line, stdio_transport
+from ipybox.mcp_client.transport import LineBuffer, stdio_transport
 from ipybox.support.bounded_json import ExcessError
 from tests import servers
 from tests.servers import WAIT
@@ -36,18 +36,6 @@ def test_a_line_that_is_too_long_is_refused_before_its_end_is_there():
 
     with pytest.raises(ExcessError, match="more than 7 bytes"):
         buffer.feed(b"8")
-
-
-def test_invalid_utf_8_in_a_message_is_replaced():
-    message = parse_line(b'{"jsonrpc": "2.0", "id": "1", "result": {"text": "\xff"}}')
-
-    assert message == JSONRPCResponse(jsonrpc="2.0", id="1", result={"text": "�"})
-
-
-@pytest.mark.parametrize("line", [b"", b"usage", b'{"jsonrpc": "2.0"}', b"[" * 100_000])
-def test_what_is_no_message_is_an_error(line: bytes):
-    with pytest.raises(ValueError):  # noqa: PT011 - of the parser
-        parse_line(line)
 
 
 @asynccontextmanager

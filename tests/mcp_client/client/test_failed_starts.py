@@ -180,7 +180,7 @@ async def test_credentials_of_a_url_are_not_shown():
         pytest.param({"command": "a", "env": {"X": 1}}, r"'env'\]\['X'", id="env_with_a_number"),
         pytest.param({"command": "a", "env": []}, "'env'", id="env_is_no_dict"),
         pytest.param({"command": "a", "cwd": 1}, "'cwd'", id="cwd_is_no_string"),
-        pytest.param({"command": "a", "timeout": 1}, "'timeout'", id="unknown_key"),
+        pytest.param({"command": "a", "tools": 1}, "'tools'", id="unknown_key"),
         pytest.param({"command": "a", "headers": {}}, "'headers'", id="headers_of_a_command"),
         pytest.param({"command": "a", "type": "http"}, "'type'", id="type_of_a_url"),
         pytest.param({"url": "http://a/mcp", "type": "stdio"}, "'type'", id="type_of_a_command"),

@@ -1,25 +1,14 @@
-"""Observes a server where the MCP SDK's transports report too little.
-
-StderrTail            its last output, and how its process ended
-WatchedStream         the end of its messages, which the SDK reports to calls in flight only
-ObservedHTTPClient    HTTP errors, of which the SDK drops the status or, with SSE, everything
-"""
+"""Reads what a stdio server writes to stderr."""
 
 import asyncio
 import os
 import re
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
-
-import anyio
-import httpx2
+from typing import Self
 
 from ipybox.mcp_client import process_guard
-from ipybox.mcp_client.authorities import trusted_authorities
 from ipybox.mcp_client.launcher_log import is_progress
-from ipybox.mcp_client.oauth.errors import SignInError
 
 #: Lines of stderr that are kept, and characters of each.
 STDERR_LINES = 10
@@ -34,8 +23,6 @@ _PYTHON_SOURCE = re.compile(r"(?:[ |]*\|)?+ {4}")
 
 # A line without an end is cut into pieces of this many bytes.
 _READ_SIZE = 65536
-# How long a server may take to acknowledge the end of an HTTP session.
-_DELETE_TIMEOUT = 1.0
 
 
 class StderrTail:
@@ -106,81 +93,3 @@ class StderrTail:
             asyncio.get_running_loop().remove_reader(self._fd)
             self._take(self._partial)
             self.ended.set()
-
-
-class WatchedStream:
-    """The stream of messages from a server, as the SDK's dispatcher reads it; tells when it ends."""
-
-    def __init__(self, stream: Any, on_end: Callable[[], None], on_error: Callable[[Exception], None]):
-        self._stream = stream
-        self._on_end = on_end
-        self._on_error = on_error
-
-    @property
-    def last_context(self) -> Any:
-        """The sender's context variables, if the transport passes them on."""
-        return getattr(self._stream, "last_context", None)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            item = await self._stream.__anext__()
-        except (StopAsyncIteration, anyio.ClosedResourceError):
-            self._on_end()
-            raise
-        if isinstance(item, Exception):
-            self._on_error(item)
-        return item
-
-    async def receive(self) -> Any:
-        """Return the next item."""
-        try:
-            return await anext(self)
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stream.__aexit__(exc_type, exc, traceback)
-
-
-class ObservedHTTPClient(httpx2.AsyncClient):
-    """Tells how the server takes the messages that are POSTed to it."""
-
-    def __init__(
-        self,
-        headers: dict[str, str],
-        timeout: httpx2.Timeout,
-        auth: httpx2.Auth | None,
-        hooks: dict[str, list[Callable[..., Any]]],
-        on_answer: Callable[[httpx2.Response], None],
-        on_failure: Callable[[Exception], None],
-    ):
-        super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, verify=trusted_authorities())
-        self._on_answer = on_answer
-        self._on_failure = on_failure
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request, as everything of the SDK does."""
-        if request.method == "DELETE":
-            request.extensions = {**request.extensions, "timeout": httpx2.Timeout(_DELETE_TIMEOUT).as_dict()}
-        if request.method != "POST":
-            return await super().send(request, **options)
-        try:
-            response = await super().send(request, **options)
-        except (httpx2.TransportError, SignInError, OSError) as exc:
-            self._on_failure(exc)
-            raise
-        self._on_answer(response)
-        return response

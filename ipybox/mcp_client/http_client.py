@@ -1,0 +1,309 @@
+"""The HTTP client for one remote MCP server. A request that fails, or whose answer can't be read, fails alone.
+
+The SDK ends the connection if a POST fails, or drops the reason. So it never learns of failures: they are reported to
+`on_failure`, and the SDK gets an empty response. It gets answers as messages that it can read (`messages.py`).
+"""
+
+import codecs
+import html
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import urljoin, urlsplit
+
+import anyio
+import httpx2
+from mcp_types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, RequestId
+from pydantic_core import from_json
+
+from ipybox.mcp_client.authorities import trusted_authorities
+from ipybox.mcp_client.messages import Wire, encode, error_reply, read_answer, read_messages, validated
+from ipybox.mcp_client.oauth.errors import SignInError
+from ipybox.mcp_client.params import public_url
+
+#: Characters of an HTTP response that an error contains.
+MAX_REASON = 1000
+
+# How long a server may take to acknowledge the end of an HTTP session.
+_DELETE_TIMEOUT = 1.0
+# How long the body of a response with an error status may take.
+_REASON_TIMEOUT = 2.0
+# Bytes at the start of a body in which its reason is searched.
+_SEARCHED = 100_000
+
+_BEFORE_SENDING = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.LocalProtocolError,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+
+_SESSION = "mcp-session-id"
+_LOOKS_LIKE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*+[\[{]")
+_EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)\Z")
+_TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,500})", re.IGNORECASE)
+_MARKUP = re.compile(r"<(?:script|style)\b[^<]*+|<[^<>]*+>?", re.IGNORECASE)
+
+
+class Outcome(Enum):
+    """What is known of a request that failed."""
+
+    #: It did not reach the server.
+    UNSENT = auto()
+    #: The server may or may not have executed it.
+    UNKNOWN = auto()
+    #: The server refused it.
+    REFUSED = auto()
+    #: The server did not execute it, because it no longer knows the session.
+    EXPIRED = auto()
+
+
+@dataclass(frozen=True)
+class PostFailure:
+    """Why a message could not be posted, or got no answer.
+
+    Attributes:
+        outcome: What is known of the request.
+        reason: The status and the reason that the server gives, or the exception of the HTTP library.
+    """
+
+    outcome: Outcome
+    reason: str | Exception
+
+
+class MCPHTTPClient(httpx2.AsyncClient):
+    """Sends the requests of the SDK's transports.
+
+    Args:
+        headers: Headers of each request.
+        timeout: Its time limits.
+        auth: Signs requests.
+        hooks: Event hooks, which also limit responses.
+        sse: Whether answers come in the response to a GET, and not to the POST.
+        on_message: Called with each message that the SDK does not receive.
+        on_failure: Called with the id of a request that gets no answer, and the reason. Messages that are not requests
+            are not reported, as they have no answer.
+        on_useless: Called with the reason if the event stream is of no use.
+        on_noise: Called with the data of an event that is not a message.
+    """
+
+    def __init__(
+        self,
+        headers: dict[str, str],
+        timeout: httpx2.Timeout,
+        auth: httpx2.Auth | None,
+        hooks: dict[str, list[Callable[..., Any]]],
+        *,
+        sse: bool,
+        on_message: Callable[[JSONRPCMessage], Awaitable[None]],
+        on_failure: Callable[[RequestId, PostFailure], Awaitable[None]],
+        on_useless: Callable[[str], None],
+        on_noise: Callable[[str], None],
+    ):
+        super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, verify=trusted_authorities())
+        self._sse = sse
+        self._on_message = on_message
+        self._on_failure = on_failure
+        self._on_useless = on_useless
+        self._on_noise = on_noise
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Sends a request, as everything of the SDK does."""
+        if request.method == "POST":
+            return await self._post(request, options)
+        if request.method == "DELETE":
+            request.extensions = {**request.extensions, "timeout": httpx2.Timeout(_DELETE_TIMEOUT).as_dict()}
+        response = await super().send(request, **options)
+        if response.is_error:
+            await _read_reason(response)
+        elif _media_type(response) == "text/event-stream":
+            response.stream = _EventStream(response.stream, partial(self._read_event, str(request.url)))
+        return response
+
+    async def _post(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        request_id = _request_id(await request.aread())
+        try:
+            response = await super().send(request, **options)
+            answer = await self._answer(request_id, request, response)
+        except (*_BEFORE_SENDING, SignInError) as exc:
+            answer = PostFailure(Outcome.UNSENT, exc)
+        except (httpx2.RequestError, OSError) as exc:
+            answer = PostFailure(Outcome.UNKNOWN, exc)
+        if isinstance(answer, httpx2.Response):
+            return answer
+        if isinstance(answer, JSONRPCError):
+            await self._on_message(answer)
+        elif request_id is not None:
+            await self._on_failure(request_id, answer)
+        return httpx2.Response(202, request=request)
+
+    async def _answer(
+        self, request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response
+    ) -> httpx2.Response | JSONRPCError | PostFailure:
+        """Returns the response as the SDK can read it, or the failure."""
+        if response.next_request is not None:
+            return response  # the SDK follows redirects, or says why not
+        if not response.is_success:
+            return _refusal(request_id, request, response, await _read_reason(response))
+        if request_id is None or self._sse or response.status_code == 202:
+            return response
+        if _media_type(response) == "text/event-stream":
+            response.stream = _EventStream(response.stream, partial(_with_answer, request_id))
+            return response
+        try:
+            body = await response.aread()
+        finally:
+            await response.aclose()
+        if _media_type(response) != "application/json" and not _LOOKS_LIKE_JSON.match(body):
+            answered = _media_type(response) or f"HTTP {response.status_code} without a content type"
+            text = _reason(body) or "nothing more"
+            return PostFailure(Outcome.REFUSED, f"not an MCP server: it answered with {answered}: {text}")
+        *_, reply = read_answer(body, request_id)
+        if "method" in reply:
+            reply = error_reply(request_id, "the server's answer has no reply")
+        headers = {"Content-Type": "application/json"}
+        if session := response.headers.get(_SESSION):
+            headers[_SESSION] = session
+        return httpx2.Response(200, headers=headers, content=encode(reply), request=request)
+
+    async def _read_event(self, url: str, event: bytes) -> bytes:
+        """Returns an event of a stream that all requests share, as the SDK can read it."""
+        name, data = _fields(event)
+        if name == b"endpoint" and self._sse:
+            endpoint = urljoin(url, data.decode(errors="replace"))
+            if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
+                self._on_useless(
+                    f"it asks for messages at {public_url(endpoint)}, which is not of the origin of its URL: correct "
+                    "the public address in its settings, or register it with that URL's origin if it can be reached"
+                )
+            return event
+        if not _holds_message(name, data):
+            return event
+        try:
+            messages = read_messages(data)
+            if not self._sse:
+                return _encoded(event, messages)
+            for message in messages:  # the SDK can't read large ones over this transport
+                await self._on_message(validated(message))
+        except ValueError:
+            self._on_noise(data.decode(errors="replace"))
+        return b""
+
+
+def http_reason(response: httpx2.Response) -> str:
+    """Returns the status of a response and the reason in its body, if that was read."""
+    try:
+        reason = _reason(response.content)
+    except httpx2.ResponseNotRead:
+        reason = ""
+    status = f"HTTP {response.status_code}"
+    return f"{status}: {reason}" if reason else f"{status} {response.reason_phrase}".rstrip()
+
+
+class _EventStream(httpx2.AsyncByteStream):
+    """A body whose pieces are events, which are rewritten."""
+
+    def __init__(self, stream: Any, rewrite: Callable[[bytes], Awaitable[bytes]]):
+        self._stream = cast(httpx2.AsyncByteStream, stream)
+        self._rewrite = rewrite
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        async for piece in self._stream:
+            yield await self._rewrite(piece) if _EVENT_END.search(piece, max(len(piece) - 4, 0)) else piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _with_answer(request_id: RequestId, event: bytes) -> bytes:
+    """Returns an event in the answer to a request, as the SDK can read it."""
+    name, data = _fields(event)
+    return _encoded(event, read_answer(data, request_id)) if _holds_message(name, data) else event
+
+
+def _fields(event: bytes) -> tuple[bytes, bytes]:
+    """Returns the name and the data of an event."""
+    fields = [_field(line) for line in event.splitlines()]
+    names = [value for field, value in fields if field == b"event"]
+    return names[-1] if names else b"", b"\n".join(value for field, value in fields if field == b"data")
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    field, _, value = line.removeprefix(codecs.BOM_UTF8).partition(b":")
+    return field, value.removeprefix(b" ")
+
+
+def _holds_message(name: bytes, data: bytes) -> bool:
+    return bool(data) and (name in (b"", b"message") or b'"jsonrpc"' in data)
+
+
+def _encoded(event: bytes, messages: list[Wire]) -> bytes:
+    """Returns an event with these messages as its data; more than one become events of their own."""
+    kept = [line for line in event.splitlines() if _field(line)[0] in (b"id", b"retry")]
+    data = [b"data: " + encode(message) + b"\n\n" for message in messages]
+    return b"".join([*(line + b"\n" for line in kept), *data])
+
+
+def _refusal(
+    request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response, body: bytes
+) -> JSONRPCError | PostFailure:
+    """Returns what a response with an error status says."""
+    reason = http_reason(response)
+    error = None
+    if request_id is not None and _LOOKS_LIKE_JSON.match(body) and b'"jsonrpc"' in body:
+        message = validated(read_answer(body, request_id)[-1])
+        error = message if isinstance(message, JSONRPCError) else None
+    if _SESSION in request.headers and (
+        # The first by the specification; the second as the reference servers do.
+        (response.status_code == HTTPStatus.NOT_FOUND and (error is None or error.error.code != METHOD_NOT_FOUND))
+        or (response.status_code == HTTPStatus.BAD_REQUEST and "session" in reason.lower())
+    ):
+        return PostFailure(Outcome.EXPIRED, reason)
+    return error or PostFailure(Outcome.REFUSED, reason)
+
+
+async def _read_reason(response: httpx2.Response) -> bytes:
+    """Returns the body of a response with an error status, as far as it comes in time."""
+    try:
+        with anyio.move_on_after(_REASON_TIMEOUT):
+            return await response.aread()
+    except (httpx2.RequestError, OSError):
+        pass  # the status says enough
+    finally:
+        await response.aclose()
+    return b""
+
+
+def _reason(body: bytes) -> str:
+    """Returns what a body says to a person: the only text in JSON, or else all of it; the title or text of a page."""
+    text = body[:_SEARCHED].decode(errors="replace").strip()
+    if _LOOKS_LIKE_JSON.match(body):
+        try:
+            value: Any = from_json(text)
+            while isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
+                (value,) = cast("dict[str, Any]", value).values()
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        except ValueError:
+            pass
+    elif text.startswith("<"):
+        title = _TITLE.search(text)
+        text = html.unescape(title[1] if title else _MARKUP.sub(" ", text))
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
+
+
+def _media_type(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _request_id(body: bytes) -> RequestId | None:
+    """Returns the id of a request that is posted; None for a notification or a reply."""
+    message = from_json(body)
+    return message.get("id") if "method" in message else None

@@ -1,0 +1,194 @@
+"""Reads messages of MCP servers, including those that break the rules of JSON-RPC, over every transport.
+
+The SDK drops a reply that it can't read, and its call would wait forever. So a reply whose request is known always ends
+that request: it is repaired if its meaning is clear, or else replaced by an error that quotes the server. Reading takes
+linear time.
+"""
+
+import json
+import re
+from typing import Any, cast
+
+from mcp_types import INTERNAL_ERROR, PARSE_ERROR, JSONRPCMessage, RequestId, jsonrpc_message_adapter
+from pydantic_core import from_json, to_json
+
+from ipybox.support.bounded_json import check_message
+
+#: A message as it is on the wire.
+Wire = dict[str, Any]
+
+#: Characters of a malformed reply that its error contains.
+EXCERPT = 500
+
+# Characters at the start of text that is not JSON in which the id of its request is searched; or at its end.
+_SEARCHED = 1 << 20
+_TAIL = 1000
+
+# A string, which may lack its end, or a bracket. The repetitions are possessive: they never go back.
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+_ID = r'(?P<id>-?\d{1,18}(?![\d.eE])|"[^"\\]{0,200}")'
+_ID_VALUE = re.compile(rf"\s*+:\s*+{_ID}")
+# JavaScript servers write both last.
+_LAST_ID = re.compile(rf'"jsonrpc"\s*+:\s*+"2\.0"\s*+,\s*+"id"\s*+:\s*+{_ID}\s*+\}}\s*+\Z')
+
+
+def read_messages(data: bytes) -> list[Wire]:
+    """Returns the messages in a line or an event: usually one, or a batch.
+
+    Raises:
+        ExcessError: If it holds too many values.
+        ValueError: If it is not a message, or a reply whose id can't be read.
+    """
+    return _read(data, None)
+
+
+def read_answer(data: bytes, request_id: RequestId) -> list[Wire]:
+    """Returns the messages in the body of a POST, or in an event there, which belongs to the request that was posted.
+
+    Raises:
+        ExcessError: If it holds too many values.
+    """
+    if not data.strip():
+        return [error_reply(request_id, "the server's answer is empty")]
+    try:
+        messages = _read(data, request_id)
+    except ValueError as exc:
+        return [error_reply(request_id, f"the server's answer is not an MCP message, {exc}: {_excerpt(data)}")]
+    replies = [message for message in messages if _is_reply(message)]
+    own = next((reply for reply in replies if str(reply["id"]) == str(request_id)), replies[0] if replies else None)
+    others = [message for message in messages if not _is_reply(message)]
+    return others if own is None else [*others, {**own, "id": request_id}]
+
+
+def error_reply(request_id: RequestId, text: str, code: int = PARSE_ERROR) -> Wire:
+    """Returns a reply that is an error."""
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
+
+
+def encode(message: Wire) -> bytes:
+    """Returns a message as JSON."""
+    return to_json(message, inf_nan_mode="constants")
+
+
+def validated(message: Wire) -> JSONRPCMessage:
+    """Returns the SDK's form of a message.
+
+    Raises:
+        ValueError: If it is not a message.
+    """
+    return jsonrpc_message_adapter.validate_python(message, by_name=False)
+
+
+def _read(data: bytes, default_id: RequestId | None) -> list[Wire]:
+    check_message(data)
+    text = data.decode(errors="replace").removeprefix("\ufeff")
+    try:
+        value = _parsed(text)
+    except (ValueError, RecursionError) as exc:
+        return [_salvaged(text, exc)]
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    messages = [_repaired(cast(Wire, item), default_id) for item in items if isinstance(item, dict)]
+    found = [message for message in messages if message is not None]
+    if not found:
+        raise ValueError("it is not JSON-RPC")
+    return found
+
+
+def _salvaged(text: str, exc: Exception) -> Wire:
+    """Returns the reply in text that is not JSON, or an error for its request.
+
+    Raises:
+        ValueError: If it is no reply, or has no readable id.
+    """
+    start = max(text.find("{"), 0)
+    if start:  # a server may have printed something without a line end before its reply
+        try:
+            value = _parsed(text[start:])
+        except (ValueError, RecursionError):
+            pass
+        else:
+            reply = _repaired(cast(Wire, value), None) if isinstance(value, dict) else None
+            if reply is None or not _is_reply(reply):
+                raise ValueError("it is no reply")
+            return reply
+    request_id = _request_id(text[start:])
+    if request_id is None:
+        raise ValueError(f"it is not JSON: {exc}") from None
+    return error_reply(request_id, f"the server's answer is not valid JSON ({exc}): {_excerpt(text.encode())}")
+
+
+def _parsed(text: str) -> Any:
+    """Returns the value of JSON text; halves of surrogate pairs are replaced, control characters may be unescaped."""
+    try:
+        return from_json(text)
+    except ValueError:
+        lenient = json.dumps(json.loads(text, strict=False), ensure_ascii=False)
+        # It has the limits of the faster parser, which are also those of the SDK.
+        return from_json(lenient.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+
+
+def _repaired(message: Wire, default_id: RequestId | None) -> Wire | None:
+    """Returns a message that keeps the rules of JSON-RPC, or None if it is not a message."""
+    if isinstance(message.get("method"), str) and not _is_reply(message):
+        return {**message, "jsonrpc": "2.0"}
+    if not (_is_reply(message) or "jsonrpc" in message):
+        return None
+    request_id = _id(message.get("id"))
+    if request_id is None:
+        request_id = default_id
+    if request_id is None:
+        return None
+    error, result = message.get("error"), message.get("result")
+    if error is not None:
+        return {"jsonrpc": "2.0", "id": request_id, "error": _error(error)}
+    if isinstance(result, dict):
+        return {"jsonrpc": "2.0", "id": request_id, "result": result}
+    return error_reply(request_id, f"the server's answer has no result: {_excerpt(encode(message))}", INTERNAL_ERROR)
+
+
+def _is_reply(message: Wire) -> bool:
+    return "result" in message or "error" in message
+
+
+def _id(value: Any) -> RequestId | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
+
+
+def _error(error: Any) -> Wire:
+    """Returns an error object with a number as its code and a text as its message."""
+    if not isinstance(error, dict):
+        return {"code": INTERNAL_ERROR, "message": error if isinstance(error, str) else _excerpt(to_json(error))}
+    fields = cast(Wire, error)
+    code, message = fields.get("code"), fields.get("message")
+    if not isinstance(message, str):
+        message = _excerpt(to_json(fields))
+    elif isinstance(code, str):
+        message = f"{code}: {message}"
+    if not isinstance(code, int) or isinstance(code, bool):
+        code = INTERNAL_ERROR
+    return {"code": code, "message": message, **({"data": fields["data"]} if "data" in fields else {})}
+
+
+def _request_id(text: str) -> RequestId | None:
+    """Returns the id of a reply that can't be parsed: that of the outermost object, or at the end of the text."""
+    if '"jsonrpc"' not in text:
+        return None
+    depth, request_id = 0, None
+    for token in _TOKEN.finditer(text, 0, _SEARCHED):
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth -= 1
+        elif depth == 1 and token[0] == '"id"' and (found := _ID_VALUE.match(text, token.end())):
+            request_id = _id(from_json(found["id"]))
+        elif depth == 1 and token[0] == '"method"' and text.startswith(":", token.end()):
+            return None  # it is a request, perhaps one that the server has logged
+    found = _LAST_ID.search(text, max(len(text) - _TAIL, 0))
+    return request_id if found is None else _id(from_json(found["id"]))
+
+
+def _excerpt(data: bytes) -> str:
+    text = data[: 4 * EXCERPT].decode(errors="replace")
+    return text if len(text) <= EXCERPT and len(data) <= 4 * EXCERPT else f"{text[:EXCERPT]}…"

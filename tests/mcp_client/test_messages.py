@@ -1,0 +1,191 @@
+"""Malformed messages of servers: every reply whose request is known ends it."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from ipybox.mcp_client.messages import encode, read_answer, read_messages, validated
+from ipybox.support.bounded_json import MAX_VALUES, ExcessError
+
+RESULT: dict[str, Any] = {"content": []}
+
+
+def reply(**fields: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 7, **fields}
+
+
+def raw(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def deep(levels: int) -> bytes:
+    return b'{"jsonrpc":"2.0","id":7,"result":{"a":' + b"[" * levels + b"]" * levels + b"}}"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(raw(**reply(result=RESULT)), reply(result=RESULT), id="result"),
+        pytest.param(raw(id=7, result=RESULT), reply(result=RESULT), id="no_jsonrpc"),
+        pytest.param(raw(**reply(result=RESULT), error=None), reply(result=RESULT), id="null_error_beside_a_result"),
+        pytest.param(raw(**reply(result=RESULT), method="tools/call"), reply(result=RESULT), id="method_repeated"),
+        pytest.param(raw(jsonrpc="2.0", id=7.0, result=RESULT), reply(result=RESULT), id="id_with_a_fraction"),
+        pytest.param(b"\xef\xbb\xbf" + raw(**reply(result=RESULT)), reply(result=RESULT), id="byte_order_mark"),
+        pytest.param(b"Ready. " + raw(**reply(result=RESULT)), reply(result=RESULT), id="text_before_it"),
+        pytest.param(rb'{"jsonrpc":"2.0","id":7,"result":{"a":"\ud83d"}}', reply(result={"a": "�"}), id="half_emoji"),
+        pytest.param(
+            rb'{"jsonrpc":"2.0","id":7,"result":{"\udc00":"\ud83d\ude00\ud83dx\\ud83d"}}',
+            reply(result={"�": "😀�x\\ud83d"}),
+            id="halves_and_a_whole",
+        ),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xff"}}', reply(result={"a": "�"}), id="invalid_utf_8"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":"x\ty"}}', reply(result={"a": "x\ty"}), id="raw_tab"),
+        pytest.param(b'[{"jsonrpc":"2.0","id":7,"result":{}}]', reply(result={}), id="batch_of_one"),
+        pytest.param(
+            raw(**reply(error={"code": -1, "message": "no", "data": [1]})),
+            reply(error={"code": -1, "message": "no", "data": [1]}),
+            id="error",
+        ),
+        pytest.param(
+            raw(**reply(error="no quota")), reply(error={"code": -32603, "message": "no quota"}), id="error_is_text"
+        ),
+        pytest.param(
+            raw(**reply(error={"code": "E_QUOTA", "message": "no quota"})),
+            reply(error={"code": -32603, "message": "E_QUOTA: no quota"}),
+            id="code_is_text",
+        ),
+        pytest.param(
+            raw(**reply(error={"reason": "no quota"})),
+            reply(error={"code": -32603, "message": '{"reason":"no quota"}'}),
+            id="error_without_a_message",
+        ),
+        pytest.param(raw(**reply(error=[1])), reply(error={"code": -32603, "message": "[1]"}), id="error_is_a_list"),
+    ],
+)
+def test_a_reply_whose_meaning_is_clear_is_repaired(data: bytes, message: dict[str, Any]):
+    (read,) = read_messages(data)
+
+    assert read == message
+    assert json.loads(encode(read)) == message
+    validated(read)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        pytest.param(raw(**reply(result=None)), 'has no result: {"jsonrpc":"2.0","id":7,"result":null}', id="null"),
+        pytest.param(raw(**reply(result="done")), 'has no result: .*"done"', id="text"),
+        pytest.param(raw(**reply(result=[1])), "has no result", id="list"),
+        pytest.param(raw(**reply()), "has no result", id="nothing"),
+        pytest.param(deep(200), "not valid JSON .*recursion limit", id="200_levels"),
+        pytest.param(deep(100_000), "not valid JSON .*recursion", id="100000_levels"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":1,}}', "not valid JSON", id="trailing_comma"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":"cut', 'not valid JSON .*"cut', id="truncated"),
+        pytest.param(b'{"result":{"id":1,"a":undefined},"jsonrpc":"2.0","id":7}', "not valid JSON", id="id_at_the_end"),
+        pytest.param(
+            b'{"jsonrpc":"2.0","a":"\\"}{","b":{"id":1},"id" : "7","result":{"method":oops}}',
+            "not valid JSON",
+            id="brackets_in_text",
+        ),
+        pytest.param(
+            b'{"result":{"a":[' + b'"x",' * 400_000 + b'oops]},"jsonrpc":"2.0","id":7}', "not valid JSON", id="far_end"
+        ),
+    ],
+)
+def test_a_reply_that_can_not_be_repaired_is_an_error_of_its_request(data: bytes, text: str):
+    (read,) = read_messages(data)
+
+    error = validated(read).model_dump()
+    assert str(error["id"]) == "7"
+    assert len(error["error"]["message"]) < 800
+    with pytest.raises(AssertionError, match=text):
+        raise AssertionError(error["error"]["message"].replace("\n", " "))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"usage",
+        b'{"jsonrpc": "2.0"}',
+        b'{"level": 30, "id": 7, "msg": "listening"}',
+        b'{"jsonrpc": "2.0", "id": null, "result": {}}',
+        b'{"jsonrpc": "2.0", "id": true, "result": {}}',
+        b'sent {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}',
+        b'{"jsonrpc": "2.0", "a": [{"id": 7}',
+        b'<- {"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name": ...',
+        b"[]",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_message_or_has_no_id_is_noise(data: bytes):
+    with pytest.raises(ValueError):  # noqa: PT011 - of the parser
+        read_messages(data)
+
+
+def test_requests_and_notifications_stay_what_they_are():
+    batch = [{"method": "notifications/x"}, reply(method="ping", params={"a": 1}), reply(result={})]
+
+    read = read_messages(json.dumps(batch).encode())
+
+    assert read == [{"jsonrpc": "2.0", "method": "notifications/x"}, *batch[1:]]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(raw(jsonrpc="2.0", id=None, result=RESULT), reply(result=RESULT), id="null"),
+        pytest.param(raw(jsonrpc="2.0", result=RESULT), reply(result=RESULT), id="none"),
+        pytest.param(raw(jsonrpc="2.0", id=8, result=RESULT), reply(result=RESULT), id="another"),
+        pytest.param(raw(jsonrpc="2.0", id="7", result=RESULT), reply(result=RESULT), id="text"),
+        pytest.param(raw(jsonrpc="2.0", id={}, error="no"), reply(error={"code": -32603, "message": "no"}), id="wrong"),
+        pytest.param(
+            b'[{"jsonrpc":"2.0","id":8,"result":{}},{"jsonrpc":"2.0","id":7,"result":{"own":1}}]',
+            reply(result={"own": 1}),
+            id="batch",
+        ),
+    ],
+)
+def test_a_reply_in_the_answer_to_a_request_is_its_own(data: bytes, message: dict[str, Any]):
+    assert read_answer(data, 7) == [message]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        pytest.param(b" \n", "is empty", id="empty"),
+        pytest.param(b'{"message": "no quota"}', 'not an MCP message, .*: {"message": "no quota"}', id="other_json"),
+        pytest.param(b"<html>", "not an MCP message, .*: <html>", id="html"),
+        pytest.param(b'{"jsonrpc":"2.0","result":{"a":"cut', "not an MCP message", id="truncated"),
+        pytest.param(deep(300), "recursion limit", id="deep"),
+    ],
+)
+def test_an_answer_that_is_no_reply_is_an_error_of_its_request(data: bytes, text: str):
+    (read,) = read_answer(data, 7)
+
+    assert read["id"] == 7
+    with pytest.raises(AssertionError, match=text):
+        raise AssertionError(read["error"]["message"])
+
+
+def test_messages_are_bounded():
+    with pytest.raises(ExcessError):
+        read_messages(b'{"jsonrpc":"2.0","id":7,"result":{"a":[' + b"0," * MAX_VALUES + b"0]}}")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b'"', b'\\"', b"\\", b"{", b"}", b'"id"', b'"id":', b'"id":1', b"[]", rb"\ud83d", b'{"', b'"id":"'],
+    ids=repr,
+)
+def test_reading_takes_linear_time(piece: bytes):
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        with pytest.raises((ValueError, ExcessError)):
+            read_messages(b'{{"jsonrpc"' + piece * count)
+        return time.process_time() - start
+
+    seconds(1000)
+    assert seconds(300_000) < 100 * max(seconds(30_000), 0.005)
