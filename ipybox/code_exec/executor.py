@@ -3,6 +3,7 @@
 It only connects `SharedRuntime`, `KernelLifecycle` and `CellRunner`. Applications and the MCP server use it.
 """
 
+import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -118,6 +119,16 @@ class CodeExecutor:
     def default_approver(self) -> "ApprovalCallback":
         """The approver of executions without an approver of their own, see `ExecutorConfig.approver`."""
         return approver_of(self._config)
+
+    def __del__(self) -> None:
+        kernel = getattr(self, "_kernel", None)  # missing if the constructor failed
+        if kernel is not None and kernel.running:
+            warnings.warn(
+                f"{self!r} was not stopped: use `async with`, or call stop()",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -117,7 +117,7 @@ class KernelLifecycle:
 
     async def start(self) -> None:
         """Starts kernel gateway, tool server and kernel. If the caller is cancelled, they are stopped again."""
-        await self._tasks.undo(self._start())
+        await self._tasks.undo(self._start(), self._stop)
 
     async def stop(self) -> None:
         """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing.

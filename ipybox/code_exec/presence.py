@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.support.tasks import TaskSet
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
@@ -29,6 +30,7 @@ class Presence:
         self._recorder = recorder
         self._confined = confined
         self._relays = 0
+        self._tasks = TaskSet()
 
     @asynccontextmanager
     async def attached(self, name: str) -> AsyncGenerator["KernelRelay"]:
@@ -44,11 +46,11 @@ class Presence:
             confined=self._confined,
             on_presence=self._note,
         )
-        await relay.start()
+        await self._tasks.undo(relay.start(), relay.close)
         try:
             yield relay
         finally:
-            await relay.close()
+            await self._tasks.finish(relay.close())
 
     def _note(self, present: bool) -> None:
         """Notes that the first client of a relay has come, or its last one has gone."""

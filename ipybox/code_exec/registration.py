@@ -22,9 +22,11 @@ from ipybox.mcp_client.params import StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.sandbox.settings import PROFILES
 from ipybox.support.lazy_exports import import_installed
+from ipybox.support.state import had_confined_code, state_dir
 from ipybox.tool_exec.functions import APP_SERVER
+from ipybox.vars import variables as placeholders
 from ipybox.workspace.env_file import read_env_file
-from ipybox.workspace.stdio_servers import risk
+from ipybox.workspace.stdio_servers import named_paths, risk
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -72,7 +74,8 @@ async def generate_mcp_sources(
         connect_timeout: Seconds in which the server must answer; this may include its download.
         places: The places that code can write: no link is followed in their workspace, and a stdio server takes no
             program, module or configuration from them. By default the working directory if `root_dir` lies there, or
-            else the parent of `root_dir`.
+            else the parent of `root_dir`; programs and scripts there that the parameters name may run until code has
+            run confined to the directory that they are in.
         variables: Values of placeholders that the environment does not set; by default from the `.env` file of the
             workspace.
         sign_in: Shows a person where to sign in, if a remote server requires it; by default in the user's browser. None
@@ -109,7 +112,7 @@ async def generate_mcp_sources(
                 f"server name {server_name!r} is that of the application's functions in {place.parent}: use another "
                 f"one, or delete {place} if the application has no functions any more"
             )
-        places = places or WritablePlaces(_workspace_of(place.parent), PROFILES["default"])
+        places = places or _default_places(place.parent, server_params)
         await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
         options = {
             "sign_in": sign_in,
@@ -188,6 +191,26 @@ def _recorded_changes(modules: ToolModules) -> dict[str, Any]:
         "new": modules.new,
         **{name: list(names) for name, names in changes.items() if names},
     }
+
+
+def _default_places(root_dir: Path, server_params: dict[str, Any]) -> WritablePlaces:
+    """Returns the places that code can write, unless the application says; it has not confined any code yet.
+
+    Scripts of the project are the author's own, until code has run confined to their directory.
+    """
+    workspace = _workspace_of(root_dir)
+    trusting = WritablePlaces(workspace)
+    server = parse_params(server_params)
+    if (
+        isinstance(server, StdioParams)
+        and not placeholders(
+            [server.command, *server.args, server.env.get("PATH")]
+        )  # it is not known yet what they name
+        and not trusting.covers(state_dir())  # where code could remove what is recorded
+        and not any(map(had_confined_code, named_paths(server)))
+    ):
+        return trusting
+    return WritablePlaces(workspace, PROFILES["default"])
 
 
 def _workspace_of(root_dir: Path) -> Path:

@@ -54,7 +54,7 @@ class SharedRuntime:
                     if self._config.functions is not None:
                         await asyncio.to_thread(_write_package, self._config.functions, self._config.workspace)
                 except BaseException:
-                    await asyncio.wait([self._components])
+                    await _settled(self._components)
                     raise
             self._users += 1
         return self
@@ -65,7 +65,7 @@ class SharedRuntime:
             if self._users == 0:
                 self._tool_server = None
                 assert self._components is not None
-                await asyncio.wait([self._components])
+                await _settled(self._components)
                 await self._resources.aclose()
 
     def gateways(self, caller: ToolCaller) -> GatewayOwner:
@@ -130,6 +130,13 @@ class SharedRuntime:
             connection.close()
         else:
             self._tool_server.accept_kernel_connection(connection)
+
+
+async def _settled(task: asyncio.Task[None]) -> None:
+    """Waits until a task has ended, whose failure was raised before or does not matter anymore."""
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # else asyncio logs it
 
 
 def _write_package(functions: "FunctionTools", workspace: Path) -> None:

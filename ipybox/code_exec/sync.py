@@ -6,7 +6,9 @@ It has no execution path of its own: an event loop in a thread runs the `CodeExe
 import asyncio
 import atexit
 import inspect
+import os
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +20,7 @@ from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
 from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
-from ipybox.support.daemon_thread import in_daemon_thread
+from ipybox.support.daemon_thread import in_daemon_thread, start_daemon_thread
 from ipybox.tool_exec.approval.request import ask
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from ipybox.workspace.transfer.file_transfer import TransferReport
 
 _Result = TypeVar("_Result")
+
+_STOPPED = "the executor was stopped"
+
+_FORKED = "the executor belongs to the process that started it, and this is a forked child: create an executor here"
 
 _NOT_PLAIN = "the approver of an Executor is a plain function: use CodeExecutor for an async one"
 
@@ -60,28 +66,31 @@ class Executor:
         self.stop()
 
     def start(self) -> None:
-        """Starts kernel gateway, tool server and kernel. They stop with `stop`, or when Python exits.
+        """Starts kernel gateway, tool server and kernel. They stop with `stop`, or, with a warning, when Python exits.
 
         Raises:
             RuntimeError: If the executor is running.
             OSError, AuditError, GatewayError, SandboxError, ValueError: As `CodeExecutor.start`.
         """
         if self._portal is not None:
-            raise RuntimeError("the executor is already running")
-        portal = Portal()
+            raise RuntimeError(_FORKED if self._portal.forked else "the executor is already running")
+        self._portal = portal = Portal()
+        atexit.register(self._stop_at_exit)
         try:
             portal.call(self._executor.start)
         except BaseException:
-            portal.close()
+            self.stop()
             raise
-        self._portal = portal
-        atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Stops everything that was started; code that is being executed fails. Stopping twice does nothing."""
-        portal, self._portal = self._portal, None
-        if portal is not None:
-            atexit.unregister(self.stop)
+        """Stops everything that was started; code that is being executed fails. Stopping twice does nothing.
+
+        In a forked child of the process that started it, it does nothing: that process stops it.
+        """
+        portal = self._portal
+        if portal is not None and not portal.forked:
+            self._portal = None
+            atexit.unregister(self._stop_at_exit)
             try:
                 portal.call(self._executor.stop)
             finally:
@@ -199,6 +208,16 @@ class Executor:
         """Copies a file or directory of the working directory to the host, as `CodeExecutor.download_file`."""
         return self._running().call(lambda: self._executor.download_file(source, destination))
 
+    def _stop_at_exit(self) -> None:
+        if self._portal is not None and not self._portal.forked:
+            warnings.warn(
+                f"{self!r} was not stopped: use it in a `with` block, or call stop()",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+        self.stop()
+
     def _running(self) -> "Portal":
         if self._portal is None:
             raise RuntimeError("the executor is not running: use `with Executor() as executor`, or call start()")
@@ -215,38 +234,75 @@ class Portal:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = asyncio.Event()
+        self._process = os.getpid()
+        self._failure: OSError | None = None
+        #: Calls whose work has not started.
+        self._waiting: set[_Call[Any]] = set()
         ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="ipybox", daemon=True)
-        self._thread.start()
+        self._thread = start_daemon_thread(partial(self._run, ready), "ipybox")
         ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child, in which the thread does not exist."""
+        return os.getpid() != self._process
 
     def call(self, work: Callable[[], Awaitable[_Result]]) -> _Result:
         """Returns the result of work in the loop, or raises its error. An interrupted wait cancels the work first.
 
         Raises:
-            RuntimeError: If the executor is stopped while the work runs.
+            RuntimeError: If the executor was stopped, or is while the work runs, or this is a forked child.
         """
         assert self._loop is not None
+        if self.forked:
+            raise RuntimeError(_FORKED)
         call = _Call(work)
+        self._waiting.add(call)
         try:
-            self._loop.call_soon_threadsafe(call.start)
+            self._call_soon(self._start, call)
             call.ended.wait()
         except BaseException:  # such as Ctrl-C, at any place
-            self._loop.call_soon_threadsafe(call.cancel)
+            self._call_soon(call.cancel)
             call.ended.wait()
             raise
+        finally:
+            self._waiting.discard(call)
         return call.result()
 
     def close(self) -> None:
         """Ends the loop; work in it is cancelled."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._closed.set)
+        self._call_soon(self._closed.set)
         self._thread.join()
 
-    async def _serve(self, ready: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        ready.set()
-        await self._closed.wait()
+    def _call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop is closed
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Ends the calls whose work can't start anymore, because the loop is closed."""
+        for call in tuple(self._waiting):
+            call.abandon()
+
+    def _start(self, call: "_Call[Any]") -> None:
+        self._waiting.discard(call)
+        call.start()
+
+    def _run(self, ready: threading.Event) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                ready.set()
+                runner.run(self._closed.wait())
+        except OSError as exc:  # there is no free descriptor
+            self._failure = exc
+        finally:
+            ready.set()
+            self._abandon()
 
 
 class _Call(Generic[_Result]):
@@ -280,6 +336,11 @@ class _Call(Generic[_Result]):
         else:
             self._task.cancel()
 
+    def abandon(self) -> None:
+        """Ends the call without its work. Any thread may call this."""
+        self._error = RuntimeError(_STOPPED)
+        self.ended.set()
+
     def result(self) -> _Result:
         """Returns the result of the work, which has ended, or raises its error."""
         try:
@@ -295,7 +356,7 @@ class _Call(Generic[_Result]):
     def _finish(self, task: "asyncio.Task[_Result]") -> None:
         self._task = None
         if task.cancelled():
-            self._error = RuntimeError("the executor was stopped")
+            self._error = RuntimeError(_STOPPED)
         elif (error := task.exception()) is not None:
             self._error = error
         else:

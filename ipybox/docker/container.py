@@ -15,7 +15,7 @@ from pathlib import Path
 from ipybox.docker.engine import Engine
 from ipybox.docker.errors import DockerError
 from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, Options
-from ipybox.support.state import workspace_state_dir
+from ipybox.support.state import record_confined_code, workspace_state_dir
 
 #: Home of the container's user; it ends with the container, like /tmp.
 HOME = "/home/ipybox"
@@ -115,6 +115,7 @@ def _user(options: Options, engine: Engine) -> tuple[int, int]:
 def _state(options: Options, uid: int, gid: int) -> Path:
     """Returns the host's directory for the state of the workspace's containers, owned by their user."""
     try:
+        record_confined_code(options.workspace)
         directory = workspace_state_dir(options.workspace) / ("docker-sandbox" if options.sandbox else "docker")
         directory.mkdir(mode=0o700, exist_ok=True)
         if os.geteuid() == 0:

@@ -1,5 +1,6 @@
 """The messages between the gateway and the template process, over a socket pair (`SOCK_SEQPACKET`).
 
+- template → gateway: `READY`, when it has imported its modules.
 - gateway → template: a `ForkRequest` as JSON, with one end of a stream socket pair.
 - template → gateway, for each: a `ForkAnswer` as JSON, when the forked process is a child of the gateway.
 - gateway → forked process, over the stream: the descriptors of `LastOutput`, then a `KernelRequest` as a line of JSON.

@@ -65,9 +65,9 @@ SHELL_VARIABLE = "IPYBOX_SHELL_COMMANDS"
 APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
 
 #: A field of the gateway's answer with a new kernel: the modules that are not preloaded, each with one of these
-#: reasons: it can't be imported, or the import starts threads or opens descriptors.
+#: reasons: it can't be imported, its import starts threads or opens descriptors, or had not ended yet.
 NOT_PRELOADED = "ipybox_not_preloaded"
-FAILS, STARTS_THREADS, OPENS_DESCRIPTORS = "fails", "threads", "descriptors"
+FAILS, STARTS_THREADS, OPENS_DESCRIPTORS, IMPORTING = "fails", "threads", "descriptors", "importing"
 
 #: Limit of the descriptors that one message can carry; the platform closes the others.
 MAX_FDS = 8

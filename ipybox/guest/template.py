@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ipybox.guest.confine import protect_process
-from ipybox.guest.fork_protocol import MAX_BYTES, ForkAnswer, ForkRequest
+from ipybox.guest.fork_protocol import MAX_BYTES, READY, ForkAnswer, ForkRequest
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.preload import preload
 from ipybox.guest.process import die_with_parent
@@ -119,12 +119,15 @@ def start_again(
 
 
 def serve(control: socket.socket, problems: dict[str, str]) -> tuple[socket.socket, list[str]]:
-    """Forks a process for each request. Returns in forked processes only, with the socket and the command line.
+    """Says that it is ready, and forks a process for each request.
+
+    Returns in forked processes only, with the socket and the command line.
 
     Args:
         control: The socket to the gateway.
         problems: The modules that are not preloaded, with the reason.
     """
+    control.send(READY)
     while True:
         message, fds, _, _ = socket.recv_fds(control, MAX_BYTES, 1)
         if not message:

@@ -29,14 +29,18 @@ from ipybox.guest.fork_protocol import (
 from ipybox.guest.last_output import LastOutput
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
+from ipybox.guest.protocol import IMPORTING
 from ipybox.guest.strays import KERNEL_ID
 from ipybox.guest.template_fork import ForkedTemplate
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait for an answer of the template, which may still import its modules. Clients wait twice as long.
+#: Seconds to wait for an answer of the template. Clients wait twice as long.
 FORK_TIMEOUT = 10.0
+
+#: Seconds that the first kernel waits until the template has imported its modules.
+IMPORT_TIMEOUT = 10.0
 
 
 class ForkedProcess:
@@ -147,8 +151,10 @@ class KernelTemplate:
         self._forked = forked
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._control: socket.socket | None = None
-        #: Whether the current process has answered.
-        self._works = False
+        #: Whether the current process has imported its modules, and whether it has answered.
+        self._ready = self._works = False
+        #: Seconds that a kernel waits for that: only the first one does.
+        self._patience = IMPORT_TIMEOUT
         self._given_up = False
         #: The modules that were to be preloaded and are not, with the reason (`ipybox.guest.protocol`).
         self.not_preloaded: dict[str, str] = {}
@@ -184,7 +190,7 @@ class KernelTemplate:
         return [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
 
     async def fork(self, command: list[str]) -> ForkedProcess | None:
-        """Returns a new process, which waits for its request; None if it can't be forked.
+        """Returns a new process, which waits for its request; None if it can't be forked, or the template imports yet.
 
         Register the process before you await anything, because other children of the gateway are reaped.
 
@@ -198,16 +204,34 @@ class KernelTemplate:
                         self._end()
                     if self._control is None:
                         self.start()
-                    return await self._fork(cast(socket.socket, self._control), command)
+                    control = cast(socket.socket, self._control)
+                    if not self._ready and not await self._until_ready(control):
+                        return None
+                    return await self._fork(control, command)
                 except (OSError, EOFError, TimeoutError) as error:
                     self._end()
                     self._given_up, self._works = not self._works, False
                     if self._given_up:
                         logger.warning("there is no template, so that each kernel takes longer to start: %s", error)
-                except BaseException:
-                    self._end()  # its answer is still on its way
-                    raise
             return None
+
+    async def _until_ready(self, control: socket.socket) -> bool:
+        """Returns whether the process has imported its modules, and lets the first kernel wait for that.
+
+        Raises:
+            EOFError: If it has ended.
+        """
+        patience, self._patience = self._patience, 0
+        try:
+            async with asyncio.timeout(patience):
+                if await asyncio.get_running_loop().sock_recv(control, len(READY)) != READY:
+                    raise EOFError("its process has ended")
+        except TimeoutError:
+            self.not_preloaded = dict.fromkeys(self._preload, IMPORTING)
+            logger.info("the template still imports its modules: until then, kernels are started as programs")
+            return False
+        self._ready, self.not_preloaded = True, {}
+        return True
 
     async def _fork(self, control: socket.socket, command: list[str]) -> ForkedProcess | None:
         request = json.dumps(ForkRequest(command=command)).encode()
@@ -221,6 +245,10 @@ class KernelTemplate:
             if not message:
                 raise EOFError("its process has ended")
             answer: ForkAnswer = json.loads(message)
+        except asyncio.CancelledError:
+            ours.close()
+            self._end()  # its answer is still on its way
+            raise
         except BaseException:
             ours.close()
             raise
@@ -251,3 +279,5 @@ class KernelTemplate:
             self._process.kill()
             self._process.wait()
         self._control = self._process = None
+        self._ready = False
+        self._patience = IMPORT_TIMEOUT

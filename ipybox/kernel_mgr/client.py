@@ -36,6 +36,8 @@ __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
 logger = logging.getLogger(__name__)
 
+_SILENT = "the kernel gateway does not answer: unless it does soon, its kernel is lost"
+
 
 class KernelClient:
     """Executes code in an IPython kernel of a gateway, which it creates and deletes.
@@ -263,25 +265,37 @@ class KernelClient:
     async def _execute(
         self, execution: Execution, request: dict[str, Any], deadline: Deadline, buffers: Sequence[bytes] = ()
     ) -> None:
-        """Sends a request and waits until its execution has ended; interrupts it at the deadline."""
+        """Sends a request and waits until its execution has ended; interrupts it at the deadline.
+
+        Sending goes on if the caller is cancelled: a part of the request may have left already.
+        """
         try:
             async with deadline.limit():
                 await self.recovered()
         except TimeoutError:
             raise deadline.not_begun("an earlier one that was given up is still running") from None
-        execution.msg_id = await self._kernel.request("execute_request", request, execution, buffers)
-        execution.gaps = self._channels.gaps
+        sending = asyncio.create_task(self._send(execution, request, buffers))
+        sending.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio may log it
         try:
             async with deadline.limit():
+                await asyncio.shield(sending)
                 await execution.ended.wait()
         except TimeoutError:
-            fate = await self._recover(execution)
+            fate = await self._recover(execution, sending)
             reason = deadline.reason or f"the execution exceeded {deadline.seconds:g} s"
             raise ExecutionTimeoutError(f"{reason}: {fate}", await self._output(execution)) from None
         except asyncio.CancelledError:
-            await self._recover(execution)
+            await self._recover(execution, sending)
             raise
         self._channels.forget(execution.msg_id)
+
+    async def _send(self, execution: Execution, request: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        try:
+            execution.msg_id = await self._kernel.request("execute_request", request, execution, buffers)
+        except BaseException:
+            execution.lose()
+            raise
+        execution.gaps = self._channels.gaps
 
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
@@ -292,15 +306,24 @@ class KernelClient:
             collected.text(saved.of), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
         )
 
-    async def _recover(self, execution: Execution) -> str:
-        """Interrupts an execution or restarts its kernel, also if this task is cancelled; returns the outcome."""
-        self._recovery = asyncio.create_task(self._interrupt(execution))
-        return await asyncio.shield(self._recovery)
+    async def _recover(self, execution: Execution, sending: "asyncio.Task[None]") -> str:
+        """Interrupts an execution or restarts its kernel, also if this task is cancelled; returns the outcome.
 
-    async def _interrupt(self, execution: Execution) -> str:
+        It does not wait until it is clear whether a gateway that does not answer is lost.
+        """
+        self._recovery = recovery = asyncio.create_task(self._interrupt(execution, sending))
+        silent = asyncio.create_task(self._gateway.silent.wait())
+        try:
+            await asyncio.wait([recovery, silent], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            silent.cancel()
+        return recovery.result() if recovery.done() else _SILENT
+
+    async def _interrupt(self, execution: Execution, sending: "asyncio.Task[None]") -> str:
         deadline = Deadline(timeouts.INTERRUPT_GRACE)
         try:
             async with deadline.limit():
+                await asyncio.wait([sending])
                 await execution.begun.wait()
             if not execution.ended.is_set() or execution.over:
                 await self._kernel.interrupt()

@@ -4,10 +4,12 @@
 lost, because it runs the kernels of other executors, too.
 """
 
+import asyncio
 import errno
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, cast
 
 import aiohttp
@@ -33,6 +35,8 @@ class GatewayClient:
         self._session: aiohttp.ClientSession | None = None
         #: Whether the gateway did not answer: no request can succeed anymore.
         self.lost = False
+        #: Set while a gateway that did not answer is probed, and when it is lost.
+        self.silent = asyncio.Event()
 
     @property
     def opened(self) -> bool:
@@ -42,6 +46,7 @@ class GatewayClient:
     def open(self) -> None:
         """Starts an HTTP session. The session looks up the token later, because the gateway may not exist yet."""
         self.lost = False
+        self.silent.clear()
         self._session = self.endpoint.session()
 
     async def close(self) -> None:
@@ -51,7 +56,13 @@ class GatewayClient:
             await session.close()
 
     async def call(
-        self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        may_be_absent: bool = False,
     ) -> dict[str, Any]:
         """Sends a request and returns the JSON object in its answer; empty if the answer has no body.
 
@@ -60,6 +71,7 @@ class GatewayClient:
             path: The path of the URL.
             body: A JSON object.
             timeout: In seconds, by default `GATEWAY_TIMEOUT`.
+            may_be_absent: Whether the answer that there is no such thing is no error.
 
         Raises:
             GatewayError: If the answer is an error, is not that of a gateway, or does not arrive.
@@ -79,6 +91,8 @@ class GatewayClient:
         except GatewayError:  # there is no connection
             await self.probe()
             raise
+        if may_be_absent and response.status == HTTPStatus.NOT_FOUND:
+            return {}
         if response.status >= 300:
             raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {_detail(content)}")
         try:
@@ -106,6 +120,7 @@ class GatewayClient:
         """Finds out whether a gateway that did not answer is lost, or only slow and still runs other kernels."""
         if self.lost or self._session is None:
             return
+        self.silent.set()
         try:
             async with (
                 Deadline(timeouts.PROBE_TIMEOUT).limit(),
@@ -116,6 +131,8 @@ class GatewayClient:
             if not is_shortage(exc):
                 self.lost = True
                 self._on_lost()
+                return
+        self.silent.clear()
 
     def _path(self, path: str) -> str:
         return f"{self.endpoint.base_path}{path}"

@@ -80,6 +80,8 @@ class GatewayProcess:
         with suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT):
                 await self.link.settled()
+        if self.link.failure is not None:
+            raise GatewayError(f"the kernel gateway can't be used: {self.link.failure}")
         if self.ended:
             raise GatewayError(f"the kernel gateway ended at its start{await self._last_words()}")
         if not self.link.ready.is_set():

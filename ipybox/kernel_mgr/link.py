@@ -21,6 +21,7 @@ from functools import partial
 from ipybox.errors import GatewayError
 from ipybox.guest.protocol import CONNECTION, LISTENER, MAX_FDS, READY
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
+from ipybox.support.daemon_thread import start_daemon_thread
 
 logger = logging.getLogger(__name__)
 
@@ -52,17 +53,24 @@ class Link:
         self._using = threading.Lock()
         self._waiting = threading.Semaphore(MAX_WAITING)
         self._refused = False
+        #: Why this end closed the link by itself, if it did.
+        self.failure: str | None = None
         #: Set when the gateway answers requests.
         self.ready = asyncio.Event()
         #: Set when the gateway has closed its end, or this end was closed.
         self.closed = asyncio.Event()
 
     def open(self, on_tool_connection: AcceptedSocket | None) -> None:
-        """Starts to read from the gateway; passes each connection of code in a kernel to `on_tool_connection`."""
+        """Starts to read from the gateway; passes each connection of code in a kernel to `on_tool_connection`.
+
+        Raises:
+            OSError: If the thread that reads can't start.
+        """
         self.guest_end.close()
         self._on_tool_connection = on_tool_connection
-        self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._receive_forever, args=(self._loop,), name="ipybox-link", daemon=True).start()
+        loop = asyncio.get_running_loop()
+        start_daemon_thread(partial(self._receive_forever, loop), "ipybox-link")
+        self._loop = loop
 
     async def settled(self) -> None:
         """Waits until the gateway answers requests or the link is closed."""
@@ -160,8 +168,9 @@ class Link:
         try:
             self._acceptor = Acceptor(received, partial(self._pass_on, loop), name="ipybox-accept")
         except OSError as exc:
-            logger.warning("code in kernels can't call tools: %s", exc)
             received.close()
+            self.failure = f"code could not call tools: {exc}"
+            loop.call_soon_threadsafe(self.close)
             return
         if self._stopped.is_set():  # `close` ran before the acceptor existed
             self._acceptor.stop()

@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from ipybox.guest.protocol import FAILS, NOT_PRELOADED, OPENS_DESCRIPTORS, STARTS_THREADS
+from ipybox.guest.protocol import FAILS, IMPORTING, NOT_PRELOADED, OPENS_DESCRIPTORS, STARTS_THREADS
+
+_LATER = "each kernel imports it when code does"
 
 _REASONS = {
-    FAILS: "it can't be imported",
-    STARTS_THREADS: "its import starts threads",
-    OPENS_DESCRIPTORS: "its import opens descriptors",
+    FAILS: f"it can't be imported: {_LATER}",
+    STARTS_THREADS: f"its import starts threads: {_LATER}",
+    OPENS_DESCRIPTORS: f"its import opens descriptors: {_LATER}",
+    IMPORTING: "its import had not ended when this kernel started: this kernel imports it when code does",
 }
 
 
@@ -24,7 +27,7 @@ def preload_notices(preload: Sequence[str], kernel: Mapping[str, object]) -> lis
         return []
     reasons = {module: cast(dict[object, object], problems).get(module) for module in preload}
     return [
-        f"{module} is not preloaded, because {_REASONS[reason]}: each kernel imports it when code does."
+        f"{module} is not preloaded, because {_REASONS[reason]}."
         for module, reason in reasons.items()
         if isinstance(reason, str) and reason in _REASONS
     ]

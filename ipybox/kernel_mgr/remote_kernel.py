@@ -59,7 +59,7 @@ class RemoteKernel:
         self._creation_timeout: float | None = None
         self._heartbeat = heartbeat
         self._init_timeout = init_timeout
-        #: Kernels that could not be deleted, because this process could open no connection.
+        #: Kernels that must be ended, because another one is used, or none.
         self._to_delete: list[str] = []
         #: Ends the kernel before the one that is being created; None at other times.
         self._ending: asyncio.Task[None] | None = None
@@ -139,18 +139,22 @@ class RemoteKernel:
     async def delete(self, reason: str) -> None:
         """Ends the kernel, if there is one; requests that wait for it fail with `reason`."""
         await self._leave(reason)
-        await self._end_left()
+        try:
+            await self._end_left()
+        except (GatewayError, aiohttp.ClientError, OSError) as exc:
+            logger.warning("a kernel may still run: %s", exc)
 
     async def replace(self, reason: str) -> None:
         """Ends the kernel and creates another one; requests that wait for the old one fail with `reason`.
 
         Raises:
-            GatewayError: If the new kernel does not start, or the gateway does not answer.
+            GatewayError: If the new kernel does not start, the old one may still run, or the gateway does not answer.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
         await self._leave(reason)
         self._check_gateway()
         self._ending = asyncio.create_task(self._end_left())
+        self._ending.add_done_callback(lambda task: task.cancelled() or task.exception())  # raised below
         try:
             await self.create()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
@@ -160,8 +164,8 @@ class RemoteKernel:
             self._check_gateway()
             await self.create()
         finally:
-            await self._ending
-            self._ending = None
+            ending, self._ending = self._ending, None
+            await ending
 
     def _check_gateway(self) -> None:
         if self.gateway.lost:
@@ -178,16 +182,24 @@ class RemoteKernel:
                 await self.gateway.probe()
 
     async def _end_left(self) -> None:
-        """Ends the kernels that were left; returns when their processes have ended."""
+        """Ends the kernels that were left; returns when their processes have ended.
+
+        Raises:
+            GatewayError, aiohttp.ClientError, OSError: If one may still run. It stays among those that were left.
+        """
         while self._to_delete and not self.gateway.lost:
-            kernel_id = self._to_delete.pop()
+            path = f"/api/kernels/{self._to_delete[-1]}"
             try:
-                await self.gateway.call("DELETE", f"/api/kernels/{kernel_id}")
+                await self.gateway.call("DELETE", path, may_be_absent=True)
             except (GatewayError, aiohttp.ClientError, OSError) as exc:
                 if is_shortage(exc):
-                    self._to_delete.append(kernel_id)
+                    raise
+                await self.gateway.probe()
+                if self.gateway.lost:
                     return
-                logger.debug("can't delete kernel %s: %s", kernel_id, exc)
+                logger.warning("trying again to end a kernel: %s", exc)
+                await self.gateway.call("DELETE", path, may_be_absent=True)
+            self._to_delete.pop()
 
     async def _obtain(self) -> str:
         """Returns the id of the kernel to use, a new one.

@@ -171,7 +171,7 @@ class KernelGateway:
 
         Raises:
             RuntimeError: If the gateway is already running.
-            OSError: If the port is taken.
+            OSError: If the port is taken, or a process or thread can't be started.
             GatewayError: If the process ends or does not answer; the message contains its last lines of stderr.
             SandboxError: If a requirement of the sandbox is missing, or it can't start. Nothing ran without it.
         """
@@ -345,8 +345,9 @@ class KernelGateway:
 
         assert self._process is not None
         pid, spare = self._process.pid, self._config.spare_kernel
-        self._watch = LimitMonitor(pid, self._limits, self._limit_exceeded, self._cpu_exceeded, spare=spare)
-        self._watch.start()
+        watch = LimitMonitor(pid, self._limits, self._limit_exceeded, self._cpu_exceeded, spare=spare)
+        watch.start()
+        self._watch = watch
 
     def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:
         logger.warning("%s", message)

@@ -26,7 +26,13 @@ from ipybox.sandbox.preflight import require_sandbox, srt_programs
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable
 from ipybox.support.private_file import create_private
-from ipybox.support.state import make_directory, make_ipybox_dir, scratch_root, workspace_state_dir
+from ipybox.support.state import (
+    make_directory,
+    make_ipybox_dir,
+    record_confined_code,
+    scratch_root,
+    workspace_state_dir,
+)
 from ipybox.workspace.names import HOME_FILES, OPENABLE, PLACEHOLDERS, STATE_DIR, expand, literal
 from ipybox.workspace.private_directories import private_directories
 from ipybox.workspace.programs import dropped_directories, host_path, interpreter
@@ -128,6 +134,8 @@ class Sandbox:
             deny_write=[STATE_DIR, *absent, *sorted(self.found.read_only), *self._read_only()],
             one_namespace=one_namespace,
         )
+        for place in (self.workspace, *self.writable()):
+            record_confined_code(place)
         state_dir = workspace_state_dir(self.workspace)
         watched = [placeholders.__file__, str(self.workspace), str(state_dir), str(private_dir)]
         taken = [f"{name}/" if content is None else f"{name}={content}" for name, content in absent.items()]

@@ -8,6 +8,8 @@ import socket
 import threading
 from collections.abc import Callable
 
+from ipybox.support.daemon_thread import start_daemon_thread
+
 logger = logging.getLogger(__name__)
 
 AcceptedSocket = Callable[[socket.socket], None]
@@ -27,7 +29,7 @@ class Acceptor:
         name: The thread's name.
 
     Raises:
-        OSError, RuntimeError: If the system lacks descriptors or threads. `listener` stays open.
+        OSError: If the system lacks descriptors or threads. `listener` stays open.
     """
 
     def __init__(self, listener: socket.socket, on_connection: AcceptedSocket, *, name: str):
@@ -36,9 +38,8 @@ class Acceptor:
         self._stopped = threading.Event()
         self._closing = threading.Lock()
         self._woken, self._waker = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
-            self._thread.start()
+            self._thread = start_daemon_thread(self._run, name)
         except BaseException:
             self._woken.close()
             self._waker.close()

@@ -1,4 +1,4 @@
-"""Runs a blocking function for an event loop, in a thread that does not keep the program from ending."""
+"""Threads that do not keep the program from ending."""
 
 import asyncio
 import threading
@@ -10,6 +10,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def start_daemon_thread(function: Callable[[], object], name: str) -> threading.Thread:
+    """Starts a thread, and returns it.
+
+    Raises:
+        OSError: If the system has no thread left, for which Python raises a RuntimeError, as for errors of the caller.
+    """
+    thread = threading.Thread(target=function, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        raise OSError(f"{exc}: the system, or a limit of this user, allows no more") from exc
+    return thread
+
+
 async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
     """Returns the result of a function in a thread of its own, with the caller's context variables.
 
@@ -19,6 +33,9 @@ async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
     Args:
         function: The function.
         name: The name of the thread.
+
+    Raises:
+        OSError: If the thread can't be started.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
@@ -38,5 +55,5 @@ async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
         else:
             finish(outcome.set_result, result)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    start_daemon_thread(run, name)
     return await outcome

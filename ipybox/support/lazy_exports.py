@@ -2,8 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -42,11 +45,41 @@ def import_installed(name: str) -> ModuleType:
     own = {os.path.dirname(os.path.realpath(script)), os.getcwd()}
     if sys.flags.safe_path or os.path.realpath(sys.path[0]) not in own:
         return import_module(name)
-    first = sys.path.pop(0)
     try:
-        return import_module(name)
+        with _without(sys.path[0]):
+            return import_module(name)
     except ModuleNotFoundError:
-        pass
+        return import_module(name)
+
+
+class _Hidden(threading.local):
+    """The directory that this thread does not import from, if any."""
+
+    directory: str | None = None
+
+
+_hidden = _Hidden()
+
+
+class _PathFinder(PathFinder):
+    """Finds modules in `sys.path`, as its base does, but for one thread not in the directory that is hidden from it."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if path is None and _hidden.directory is not None and sys.path[:1] == [_hidden.directory]:
+            path = sys.path[1:]
+        return super().find_spec(fullname, path, target)
+
+
+@contextmanager
+def _without(directory: str) -> Generator[None]:
+    """Hides a directory at the front of `sys.path` from this thread, while others still import from it."""
+    if _PathFinder not in sys.meta_path:
+        sys.meta_path[:] = [_PathFinder if finder is PathFinder else finder for finder in sys.meta_path]
+    before, _hidden.directory = _hidden.directory, directory
+    try:
+        yield
     finally:
-        sys.path.insert(0, first)
-    return import_module(name)
+        _hidden.directory = before

@@ -7,6 +7,9 @@ from pathlib import Path
 from ipybox.support.safe_directory import open_directory
 from ipybox.workspace.names import STATE_DIR, account_home
 
+#: The file in a workspace's state that records that code ran confined to it.
+_CONFINED = "confined"
+
 
 def state_dir() -> Path:
     """Returns ipybox's directory in the user's state directory (XDG); it may not exist yet."""
@@ -94,10 +97,28 @@ def scratch_root() -> Path:
 
 def workspace_state_dir(workspace: Path) -> Path:
     """Returns the directory for the state of one workspace; creates it if it does not exist."""
-    name = hashlib.sha256(os.fsencode(workspace.resolve())).hexdigest()[:32]
-    directory = state_dir() / "workspaces" / name
+    directory = _place_of(workspace.resolve())
     make_directory(directory)
     return directory
+
+
+def _place_of(workspace: Path) -> Path:
+    return state_dir() / "workspaces" / hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]
+
+
+def record_confined_code(directory: Path) -> None:
+    """Records that code runs confined to a directory: what lies there from now on may be its work.
+
+    Raises:
+        OSError: If it can't be recorded.
+    """
+    (workspace_state_dir(directory) / _CONFINED).touch()
+
+
+def had_confined_code(path: Path) -> bool:
+    """Returns whether code ever ran confined to a directory that a path lies in, or leads to."""
+    paths = Path(os.path.abspath(path)), path.resolve()
+    return any((_place_of(each) / _CONFINED).exists() for spelled in paths for each in (spelled, *spelled.parents))
 
 
 def make_ipybox_dir(workspace: Path) -> None:

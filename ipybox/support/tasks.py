@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ipybox.errors import IpyboxError
@@ -38,14 +38,17 @@ class TaskSet:
                 task.add_done_callback(_log_failure)
             raise
 
-    async def undo(self, work: Coroutine[Any, Any, T]) -> T:
-        """Awaits work that is cancelled with the caller, but only once, so that it can undo its effects completely."""
+    async def undo(self, work: Coroutine[Any, Any, T], revert: Callable[[], Coroutine[Any, Any, object]]) -> T:
+        """Awaits work that is cancelled with the caller, but only once, so that it can undo its effects completely.
+
+        If the work completes in the moment in which the caller is cancelled, `revert` undoes its effects.
+        """
         task = self._own(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.cancel()
-            await asyncio.wait([task])
+            await self.finish(_undone(task, revert))
             raise
 
     async def cancel(self) -> None:
@@ -66,6 +69,12 @@ class TaskSet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _undone(task: asyncio.Task[Any], revert: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is None:
+        await revert()
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

@@ -119,6 +119,13 @@ def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
             )
 
 
+def named_paths(server: StdioParams) -> list[Path]:
+    """Returns the existing files and directories that a command may name."""
+    words = [_resolved(server.command, server.env.get("PATH", ""), server.cwd), *map(_value, server.args)]
+    paths = (Path(server.cwd or "", word) for word in words)
+    return [path for path in paths if os.path.lexists(path)]
+
+
 def risk(server: StdioParams, places: WritablePlaces) -> str | None:
     """Returns a warning about a registration with a `cwd`; None if code can't exploit it."""
     if server.cwd is None or not places.covers(server.cwd):

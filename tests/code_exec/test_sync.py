@@ -283,6 +283,78 @@ async def test_it_works_where_an_event_loop_runs_as_in_a_notebook(executor: Exec
     assert executor.run("1 + 1").text == "2"
 
 
+IN_A_CHILD = {
+    "nothing": "sys.exit(0)",
+    "run": "executor.run('1')",
+    "stream": "list(executor.stream('1'))",
+    "start": "executor.start()",
+    "attach": "executor.attach().__enter__()",
+    "stop": "executor.stop(); executor.run('1')",
+    "exit": "executor.__exit__(None, None, None); sys.exit(0)",
+    "own": "with Executor() as own: print(own.run('1 + 1').text, flush=True)\n    sys.exit(0)",
+}
+FORKED = "RuntimeError: the executor belongs to the process that started it, and this is a forked child: create an "
+
+
+@pytest.mark.kernel
+def test_a_forked_child_neither_hangs_nor_disturbs_the_executor_of_its_parent(tmp_path: Path):
+    code = f"""
+import os, signal, sys
+from ipybox import Executor
+executor = Executor()
+executor.start()
+executor.run("x = 1")
+for name, work in {IN_A_CHILD!r}.items():
+    if os.fork() == 0:
+        signal.alarm({int(WAIT)})  # ends a child that hangs
+        try:
+            exec("if True:\\n    " + work)
+        except RuntimeError as exc:
+            print(type(exc).__name__, exc, sep=": ", flush=True)
+        sys.exit(5)
+    print(name, os.waitstatus_to_exitcode(os.wait()[1]), executor.run("x").text, flush=True)
+executor.stop()
+"""
+    with program(code, tmp_path) as process:
+        assert process.stdout is not None
+        lines = process.stdout.read().splitlines()
+    refused = [name for name, work in IN_A_CHILD.items() if "sys.exit" not in work]
+    expected: list[str] = []
+    for name in IN_A_CHILD:
+        expected += [f"{FORKED}executor here"] if name in refused else ["2"] if name == "own" else []
+        expected.append(f"{name} {5 if name in refused else 0} 1")
+    assert lines == expected
+
+
+UNSTOPPED = {
+    "async": "import asyncio\nasync def main(): await CodeExecutor().start()\nasyncio.run(main())",
+    "sync": "Executor().start()",
+    "stopped": "with Executor() as executor: pass",
+    "failed": "try: Executor(memory_limit=1)\nexcept ValueError: pass",
+}
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("how", UNSTOPPED)
+def test_an_executor_that_nobody_stopped_is_a_resource_warning(how: str, tmp_path: Path):
+    code = f"from ipybox import CodeExecutor, Executor\n{UNSTOPPED[how]}"
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT, check=True)
+    warned = [line for line in done.stderr.splitlines() if "Executor object" in line and "was not stopped" in line]
+    assert len(warned) == (1 if how in ("async", "sync") else 0)
+
+
+def test_a_call_of_a_closed_portal_ends():
+    portal = Portal()
+
+    async def work() -> None:
+        pass
+
+    portal.close()
+    with pytest.raises(RuntimeError, match="the executor was stopped"):
+        portal.call(work)
+
+
 def test_it_starts_and_stops_more_than_once(tmp_path: Path):
     executor = Executor(working_dir=tmp_path)
     for _ in range(2):
@@ -323,7 +395,18 @@ def test_code_that_runs_when_the_executor_stops_fails(tmp_path: Path):
     executor.stop()
     thread.join(WAIT)
     assert not thread.is_alive()
-    assert len(failures) == 1
+    assert [str(failure) for failure in failures] == ["the code executor has been stopped"]
+
+
+def test_a_stream_that_is_continued_after_the_stop_says_so(tmp_path: Path):
+    with Executor(working_dir=tmp_path) as executor:
+        begun = executor.stream("print('runs', flush=True)\nimport time\ntime.sleep(60)", timeout=WAIT)
+        next(begun)
+        new = executor.stream("1")
+    with pytest.raises(RuntimeError, match="the executor was stopped"):
+        list(begun)
+    with pytest.raises(RuntimeError, match="the executor is not running"):
+        list(new)
 
 
 def program(code: str, cwd: Path) -> "subprocess.Popen[str]":

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,9 +16,11 @@ from ipybox import CodeExecutor
 from ipybox.code_exec.executor import STATE_LOST
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError, GatewayError
 from ipybox.kernel_mgr import timeouts
+from ipybox.kernel_mgr.gateway_client import GatewayClient
+from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from tests import servers
 from tests.code_exec.cells import begun, process_of, text
-from tests.faults.conftest import Family
+from tests.faults.conftest import Family, keeps_its_state
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -114,6 +117,106 @@ async def test_a_gateway_that_answers_late_costs_no_kernel_of_others(family: Fam
         await execution
     assert await text(family.sibling, "kept") == "'kept'"
     assert await process_of(family.executor, "gateway") == gateway
+
+
+@pytest.mark.usefixtures("short_graces")
+async def test_a_gateway_that_does_not_answer_does_not_hold_up_a_timeout(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+):
+    """Whether it is lost shows much later, and the next cell waits for that."""
+    monkeypatch.setattr(timeouts, "PROBE_TIMEOUT", 3600.0)
+    gateway = await process_of(family.executor, "gateway")
+    execution = await begun(family.executor, SLEEPS, timeout=0.5)
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(WAIT):
+            with pytest.raises(ExecutionTimeoutError, match="gateway does not answer: unless it does soon, its kernel"):
+                await execution
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    assert (await family.executor.execute("1", timeout=WAIT)).text == "1"
+    await keeps_its_state(family.sibling)
+
+
+# Requests that are cancelled, or time out, while they are being sent
+
+
+@pytest.mark.parametrize("how", ["task", "executor", "timeout"])
+async def test_code_whose_request_was_being_sent_is_interrupted(
+    family: Family, how: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The request has left in part: it fills the connection, as the gateway is stopped meanwhile."""
+    monkeypatch.setattr(timeouts, "INTERRUPT_GRACE", WAIT)
+    send, leaves = KernelChannels._send, asyncio.Event()  # pyright: ignore[reportPrivateUsage] - it is only watched
+
+    async def watched(channels: KernelChannels, data: bytes) -> None:
+        leaves.set()
+        await send(channels, data)
+
+    monkeypatch.setattr(KernelChannels, "_send", watched)
+    gateway = await process_of(family.executor, "gateway")
+    leaves.clear()
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        timeout = 0.5 if how == "timeout" else WAIT
+        variables = {"large": "a" * (32 << 20)}
+        execution = asyncio.create_task(family.executor.execute(SLEEPS, timeout, variables=variables))
+        async with asyncio.timeout(WAIT):
+            await leaves.wait()
+        if how == "task":
+            execution.cancel()
+        elif how == "executor":
+            family.executor.cancel()
+        else:
+            await asyncio.wait([execution], timeout=1)
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    with pytest.raises((asyncio.CancelledError, ExecutionCancelledError, ExecutionTimeoutError)):
+        await execution
+    await family.check()
+
+
+# Kernels whose end the gateway does not confirm
+
+
+@pytest.mark.parametrize("failures", [1, 2, 1000])
+async def test_no_code_runs_in_a_new_kernel_while_the_old_one_may_still_run(
+    family: Family, failures: int, monkeypatch: pytest.MonkeyPatch
+):
+    call, left = GatewayClient.call, failures
+
+    async def fail(client: GatewayClient, method: str, path: str, *args: Any, **options: Any) -> dict[str, Any]:
+        nonlocal left
+        if method == "DELETE" and left:
+            left -= 1
+            raise GatewayError("no answer within 20 s")
+        return await call(client, method, path, *args, **options)
+
+    monkeypatch.setattr(GatewayClient, "call", fail)
+    old = await process_of(family.executor, "kernel")
+    if failures == 1:
+        await family.executor.reset()
+    else:
+        with pytest.raises(GatewayError, match="no answer within 20 s"):
+            await family.executor.reset()
+        if failures == 1000:
+            with pytest.raises(CodeExecutionError, match="a new one can't be started"):
+                await family.executor.execute("1", timeout=WAIT)
+            assert servers.is_alive(old)
+    left = 0
+    assert await text(family.executor, "'kept' in globals()") == "False"
+    assert not servers.is_alive(old)
+    await keeps_its_state(family.sibling)
+    gateway = await process_of(family.executor, "gateway")
+    await until_two_kernels(gateway)
+
+
+async def test_a_kernel_that_is_gone_already_does_not_hold_up_a_reset(family: Family):
+    client = family.executor._kernel.client  # pyright: ignore[reportPrivateUsage] - only others end a kernel like this
+    assert client is not None
+    await client.remote_kernel.gateway.call("DELETE", f"/api/kernels/{client.kernel_id}")
+    await family.executor.reset()
+    assert await text(family.executor, "'kept' in globals()") == "False"
 
 
 # An application that cancels more than once

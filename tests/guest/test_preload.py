@@ -1,5 +1,6 @@
 """Modules that the template imports, which its kernels then have from their start."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import pytest
 
 from ipybox import CodeExecutor
 from ipybox.guest.packages import packages_dir
-from tests.conftest import Mode
+from ipybox.kernel_mgr import gateway_launch
+from tests.conftest import Fifo, Mode
 from tests.guest.spares import until_spare
+from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,6 +52,36 @@ async def test_kernels_have_modules_that_a_fork_does_not_break(tmp_path: Path, m
             result = await kernel.execute(FOUND)
             assert (result.text, result.notices) == ("['quiet', 'last']\nTrue", NOTICES)
             assert (await kernel.execute("1")).notices == []
+
+
+#: A gateway whose first kernel does not wait for the template.
+IMPATIENT = "from ipybox.guest import gateway, template_client; template_client.IMPORT_TIMEOUT = 0; gateway.main()"
+
+
+async def test_an_import_that_takes_long_delays_forks_and_does_not_end_them(
+    tmp_path: Path, mode: Mode, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
+):
+    command = gateway_launch.GatewayConfig._command  # pyright: ignore[reportPrivateUsage] - no option is that short
+
+    def impatient(config: gateway_launch.GatewayConfig) -> list[str]:
+        python, _, _, _, *arguments = command(config)  # python -P -m MODULE
+        return [python, "-P", "-c", IMPATIENT, *arguments]
+
+    monkeypatch.setattr(gateway_launch.GatewayConfig, "_command", impatient)
+    (tmp_path / "slow.py").write_text(f"with open({str(fifo.path)!r}) as file: file.readline()")
+    options: dict[str, Any] = {"working_dir": tmp_path, "kernel_env": {"PYTHONPATH": str(tmp_path)}}
+    found = "import sys; 'slow' in sys.modules"
+    notice = "slow is not preloaded, because its import had not ended when this kernel started: this kernel imports it "
+    async with CodeExecutor(**options, sandbox=mode.sandbox, preload=["slow"]) as executor:
+        async with executor.sibling() as sibling:
+            for kernel in (executor, sibling):
+                result = await kernel.execute(found)
+                assert (result.text, result.notices) == ("False", [f"{notice}when code does."])
+        fifo.send("go")
+        async with asyncio.timeout(WAIT):
+            while (await executor.execute(found)).text != "True":
+                await executor.reset()
+        assert (await executor.execute("1")).notices == []
 
 
 async def test_kernels_draw_other_numbers_from_a_preloaded_numpy(tmp_path: Path, mode: Mode):

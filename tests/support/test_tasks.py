@@ -42,7 +42,10 @@ async def test_what_is_undone_is_cancelled_once():
             await go.wait()
             events.append("ends")
 
-    caller = asyncio.create_task(tasks.undo(work()))
+    async def revert() -> None:
+        events.append("is reverted")
+
+    caller = asyncio.create_task(tasks.undo(work(), revert))
     await asyncio.sleep(0)
     await cancel_often(caller)
     assert caller.cancelled()
@@ -53,16 +56,50 @@ async def test_what_is_undone_is_cancelled_once():
     assert events == ["begins", "ends"]
 
 
+@pytest.mark.parametrize("cancellations", [1, 5])
+@pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
+async def test_what_completes_in_the_moment_of_the_cancellation_is_reverted(cancellations: int, fails: bool):
+    tasks, go, events = TaskSet(), asyncio.Event(), list[str]()
+
+    async def work() -> None:
+        await go.wait()
+        events.append("done")
+        caller.cancel()
+        if fails:
+            raise ZeroDivisionError
+
+    async def revert() -> None:
+        await asyncio.sleep(0)
+        events.append("reverted")
+
+    caller = asyncio.create_task(tasks.undo(work(), revert))
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.sleep(0)
+    for _ in range(cancellations - 1):
+        caller.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await tasks.wait(WAIT)
+    assert events == (["done"] if fails else ["done", "reverted"])
+
+
 @pytest.mark.parametrize("how", ["finish", "undo"])
 async def test_results_and_errors_come_back(how: str, caplog: pytest.LogCaptureFixture):
     tasks = TaskSet()
 
+    async def revert() -> None:
+        raise AssertionError("nothing was cancelled")
+
+    more = [revert] if how == "undo" else []
+
     async def work(divisor: int) -> float:
         return 1 / divisor
 
-    assert await getattr(tasks, how)(work(1)) == 1
+    assert await getattr(tasks, how)(work(1), *more) == 1
     with pytest.raises(ZeroDivisionError):
-        await getattr(tasks, how)(work(0))
+        await getattr(tasks, how)(work(0), *more)
     assert caplog.text == ""
 
 

@@ -6,8 +6,10 @@ Tests of what is really imported have a Python of their own; those of the rules 
 import os
 import subprocess
 import sys
+import threading
 import venv
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -307,3 +309,40 @@ def test_an_error_of_an_installed_module_is_not_hidden(workspace: Path, tmp_path
         import_installed("planted_wrong")
 
     assert sys.path == before
+
+
+def test_other_threads_import_from_the_directory_of_the_script_meanwhile(workspace: Path, tmp_path: Path):
+    """As an application does with its own modules, while a module of ipybox is imported in a thread."""
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    (installed / "planted_slow.py").write_text(
+        "import importlib.util, sys\n"
+        "sys.modules['__main__'].importing()\n"
+        "hidden = importlib.util.find_spec('planted_own_too') is None\n"
+        "try:\n    import planted_own_too\nexcept ModuleNotFoundError:\n    hidden_too = True\n"
+    )
+    for name in ("planted_own", "planted_own_too"):
+        (workspace / f"{name}.py").write_text("")
+    sys.path[:0] = [os.getcwd(), str(installed)]
+    before = sys.path[:]
+    importing, go, imported = threading.Event(), threading.Event(), list[ModuleType]()
+
+    def wait() -> None:
+        importing.set()
+        assert go.wait(WAIT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["__main__"], "importing", wait, raising=False)
+        thread = threading.Thread(target=lambda: imported.append(import_installed("planted_slow")))
+        thread.start()
+        try:
+            assert importing.wait(WAIT)
+            assert sys.path == before
+            import_module("planted_own")
+            sys.path.append(str(tmp_path))  # stays
+        finally:
+            go.set()
+            thread.join(WAIT)
+    assert (imported[0].hidden, imported[0].hidden_too) == (True, True)
+    assert sys.path == [*before, str(tmp_path)]
+    assert "planted_own_too" not in sys.modules

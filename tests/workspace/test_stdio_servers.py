@@ -1,5 +1,6 @@
 """Stdio MCP servers take no program, module or configuration from what code can write."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from ipybox import CodeExecutor, generate_mcp_sources
 from ipybox.errors import CodeExecutionError, MCPServerError
 from ipybox.mcp_client.params import StdioParams
 from ipybox.sandbox.settings import load_settings
-from ipybox.support.state import state_dir
+from ipybox.support.state import had_confined_code, record_confined_code, state_dir
 from ipybox.workspace import stdio_servers
 from ipybox.workspace.stdio_servers import harden_stdio_params, risk
 from ipybox.workspace.writable import WritablePlaces
@@ -266,6 +267,76 @@ def test_without_a_sandbox_a_program_of_the_workspace_runs_in_an_empty_directory
     server = started(WritablePlaces(workspace), "./server.sh")
 
     assert (server.command, server.cwd) == (str(workspace / "server.sh"), str(state_dir() / "empty"))
+
+
+@pytest.fixture
+def project(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An author's project, the working directory, with the script of a server in it, below and above."""
+    for script in ("own.py", "src/own.py", "../own.py"):
+        (workspace / script).parent.mkdir(exist_ok=True)
+        shutil.copy(servers.SCRIPTED_SERVER, workspace / script)
+    return workspace
+
+
+NAMED = {
+    "relative": ["own.py"],
+    "absolute": ["{project}/own.py"],
+    "below": ["-u", "src/own.py"],
+    "outside": ["../own.py"],
+    "placeholder": ["${{PLACE}}/own.py"],
+    "link": ["link.py"],
+    "cwd": ["own.py"],
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "ran_in", "allowed"),
+    [
+        *((case, None, case != "placeholder") for case in NAMED),
+        *((case, "{project}", case in ("outside", "cwd")) for case in NAMED),
+        ("relative", "{project}/src", True),
+        ("below", "{project}/src", False),
+        ("link", "{project}/src", False),
+        ("absolute", "{project}/..", False),
+    ],
+)
+async def test_the_author_of_a_server_may_run_it_until_code_was_confined_to_its_directory(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, ran_in: str | None, allowed: bool
+):
+    (project / "link.py").symlink_to("src/own.py")
+    monkeypatch.setenv("PLACE", str(project))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    if ran_in is not None:
+        record_confined_code(Path(ran_in.format(project=project)))
+    params: dict[str, Any] = {"command": sys.executable, "args": [arg.format(project=project) for arg in NAMED[case]]}
+    params |= {"cwd": str(project)} if case == "cwd" else {}
+    if allowed:
+        assert "echo" in await generate_mcp_sources("own", params, project / "mcptools")
+    else:
+        with pytest.raises(MCPServerError, match="lies where code in the kernel can write"):
+            await generate_mcp_sources("own", params, project / "mcptools")
+
+
+async def test_a_record_that_code_could_remove_does_not_count(project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(project))
+    with pytest.raises(MCPServerError, match="lies where code in the kernel can write"):
+        await generate_mcp_sources("own", {"command": sys.executable, "args": ["own.py"]}, project / "mcptools")
+
+
+@pytest.mark.kernel
+@pytest.mark.sandbox
+async def test_a_sandboxed_session_ends_that_for_all_places_that_it_could_write(tmp_path: Path):
+    project, shared, settings = tmp_path / "project", tmp_path / "shared", tmp_path / "settings.json"
+    shared.mkdir()
+    (project / "src").mkdir(parents=True)
+    settings.write_text(json.dumps({"filesystem": {"allowWrite": [".", str(shared)]}}))
+    async with CodeExecutor(working_dir=project / "src"):
+        assert not had_confined_code(project / "src/own.py")
+    async with CodeExecutor(working_dir=project / "src", sandbox=True, sandbox_config=settings):
+        pass
+    assert had_confined_code(project / "src/own.py")
+    assert had_confined_code(shared / "own.py")
+    assert not had_confined_code(project / "own.py")
 
 
 def test_programs_come_from_no_place_that_code_can_write(

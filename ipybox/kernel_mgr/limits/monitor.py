@@ -18,11 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Self
 
 from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
 from ipybox.kernel_mgr.limits.process_tree import process_tree
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
+from ipybox.support.daemon_thread import start_daemon_thread
 from ipybox.support.sizes import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -111,6 +113,7 @@ class LimitMonitor:
         """Starts monitoring.
 
         Raises:
+            OSError: If its thread can't start.
             RuntimeError: If the monitor was started before.
         """
         if self._thread is not None:
@@ -118,10 +121,11 @@ class LimitMonitor:
         pids = self._look_around()
         self._memory_before = {pid: self._tree.resident(pid).private for pid in self._trees.helpers}
         self._tree.open_private_files(pids)
-        self._thread = threading.Thread(
-            target=self._run, args=(asyncio.get_running_loop(),), name="ipybox-limits", daemon=True
-        )
-        self._thread.start()
+        try:
+            self._thread = start_daemon_thread(partial(self._run, asyncio.get_running_loop()), "ipybox-limits")
+        except OSError:
+            self._tree.close()
+            raise
 
     async def stop(self) -> None:
         """Stops monitoring. No callback is called afterwards."""

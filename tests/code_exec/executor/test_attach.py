@@ -10,6 +10,7 @@ from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.code_exec.presence import CAME, LEFT
 from ipybox.errors import ExecutionCancelledError
 from ipybox.kernel_mgr.attach.relay import KernelRelay
+from ipybox.support.tokens import find_token
 from tests.code_exec.cells import begun, text
 from tests.code_exec.person import person_at, requests
 from tests.conftest import Mode
@@ -189,3 +190,30 @@ async def expect_refused(relay: KernelRelay) -> None:
     async with requests(relay) as http:
         with pytest.raises(aiohttp.ClientConnectionError):
             await http.get("/api")
+
+
+async def test_no_number_of_cancellations_keeps_the_port_open(executor: CodeExecutor):
+    relays: list[KernelRelay] = []
+
+    async def join() -> None:
+        async with executor.attach() as relay:
+            relays.append(relay)
+            joined.set()
+            await asyncio.Event().wait()
+
+    for turns in range(6):
+        joined = asyncio.Event()
+        task = asyncio.create_task(join())
+        async with asyncio.timeout(WAIT):
+            await joined.wait()
+        task.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await executor.execute("1")
+    for relay in relays:
+        assert find_token("attach", relay.port) is None
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", relay.port)
