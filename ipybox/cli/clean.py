@@ -16,12 +16,12 @@ from typing import Literal
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.sandbox import placeholders
+from ipybox.sandbox.launch import free_names
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.sizes import format_bytes
-from ipybox.support.state import data_dir, scratch_root, state_dir, workspace_state_dir
-from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
+from ipybox.support.state import data_dir, scratch_root, state_dir
+from ipybox.workspace.names import STATE_DIR
 
 #: The plugins, by the names that their directories in Claude Code's begin with.
 _PLUGINS = "codeact-*"
@@ -102,9 +102,7 @@ def clean(workspace: Path, saved: Sequence[str], *, yes: bool) -> int:
 def _remove(place: RemovablePlace, workspace: Path) -> bool:
     """Removes a place, and returns whether nothing of it is left."""
     if place.kind == "workspace":
-        # What a killed sandbox has left is known only as long as there is the state.
-        state = workspace_state_dir(workspace)
-        placeholders.clean_up(str(workspace), str(state), {name: _encoded(text) for name, text in PLACEHOLDERS.items()})
+        free_names(workspace)  # they are known only as long as there is the state
         with open_directory(workspace) as directory:  # in which code may have made links
             directory.remove(place.path.name)
     elif place.path.is_dir() and not place.path.is_symlink():
@@ -177,10 +175,6 @@ def _size(path: Path) -> int:
         for directory, _, files in os.walk(path):
             add(os.path.join(directory, name) for name in files)
     return sum(seen.values())
-
-
-def _encoded(content: str | None) -> bytes | None:
-    return None if content is None else content.encode()
 
 
 def _agrees() -> bool:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shlex
-import stat
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -23,7 +22,8 @@ from ipybox.support.private_file import replace_private
 from ipybox.support.safe_directory import names_below, open_directory
 from ipybox.support.state import make_directory, state_dir
 
-#: Settings of the sandbox that a workspace may contain; code in the sandbox can't write a file of this name.
+#: Settings of the sandbox that a workspace may contain. Code in the sandbox can't change the file, but it can create a
+#: missing one.
 SANDBOX_CONFIG: Final = "sandbox-config.json"
 
 #: Maximum bytes of a file of the workspace that the host may trust.
@@ -137,15 +137,6 @@ class TrustStore:
         path = Path(os.path.abspath(file))
         names = names_below(path, self.workspace)
         return str(path) if names is None else "/".join(names)
-
-
-def is_brought(file: Path) -> bool:
-    """Returns whether a workspace has this file, and it is not a placeholder of a running sandbox (`placeholders`)."""
-    try:
-        found = file.lstat()
-    except OSError:
-        return False
-    return not stat.S_ISDIR(found.st_mode) and (found.st_size > 0 or not stat.S_ISREG(found.st_mode))
 
 
 def read_untrusted(file: Path, workspace: Path) -> bytes:

@@ -61,7 +61,7 @@ def test_only_a_person_who_says_yes_trusts(
     assert all(line.startswith("  ") for line in lines[1:-2])
     assert max(map(len, lines[1:-2])) in range(90, 101)
     assert lines[-2:] == [
-        f"Trust {file} with this content? [y/N] ",
+        f"Code in a session may have created {file}. Trust it with this content? [y/N] ",
         f"{file} is trusted until it changes; restart ipybox to apply it" if trusted else "not trusted",
     ]
     assert [each.file for each in TrustStore(workspace).agreements()] == [file.name] * trusted
