@@ -112,7 +112,7 @@ def kill_marked(entry: str) -> None:
 
 
 def _end_of(process: int) -> int | None:
-    """Returns a descriptor that becomes readable when a process has ended; None where there are none."""
+    """Returns a descriptor that becomes readable when a process has ended; None if the system can't make one."""
     pid = _id_here(process)
     if sys.platform == "linux" and pid is not None:
         with suppress(OSError):  # it has ended, or the kernel is older than 5.3

@@ -1,7 +1,7 @@
 """Lists placeholders in `info/exclude` of the git repository that contains a workspace, while they exist.
 
 A `.git` that is itself a placeholder gets that file, too: `git init` keeps it, so it also holds for a repository that
-people create meanwhile.
+people create while the sandbox runs.
 
 Each workspace has its own lines in that file, between two comments; everything else stays the same, byte for byte.
 `git status` does not show excluded names, and `git add -A`, `git stash -u` and `git clean -fd` ignore them.

@@ -81,6 +81,14 @@ async def test_git_sees_nothing_of_ipybox(layout: Callable[[Path], Path], tmp_pa
     async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox, audit="full") as executor:
         assert (await executor.execute("from IPython.display import HTML; HTML('<b>kept</b>')")).files
         await executor.execute("from ipybox.guest.tools import files; files.save(b'data', 'tool', '.txt')")
+        for module in ("own.py", "mcptools/server/tool.py", "gentools/action/api.py"):
+            (workspace / module).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / module).write_text("value = 1\n")
+        git(workspace, "add", "-A")
+        git(workspace, "commit", "-qm", "modules")
+        git(superproject, "commit", "-qam", "modules", "--allow-empty")
+        await executor.execute("import own, mcptools.server.tool, gentools.action.api")
+        assert len([*workspace.rglob("__pycache__/*.pyc")]) == 3
         result = await executor.execute("!git status --porcelain")
         assert result.text is None
         for place in (workspace, superproject):
