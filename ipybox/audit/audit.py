@@ -18,7 +18,7 @@ from ipybox.audit.redaction import Redactor, secrets_among
 from ipybox.errors import AuditError
 from ipybox.support.keys import load_or_create_key
 from ipybox.vars import variables
-from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.env_file import EnvFile
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,8 @@ class AuditLog:
         self._full = detail == "full"
         #: Removes secrets from everything that is written.
         self.redactor = Redactor()
-        self.know({**os.environ, **read_env_file(workspace)})
+        self.know(os.environ)
+        self.redactor.follow(EnvFile(workspace))
         self.redactor.know(secrets or {})
         #: Lines that could not be written, and the reason, if it still holds.
         self._missing = 0

@@ -9,7 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from ipybox.workspace.env_file import EnvFile
 
 REDACTED = "[redacted]"
 
@@ -145,6 +148,12 @@ class Redactor:
         #: Those of cells only, the newest last.
         self._of_cells: dict[str, None] = {}
         self._longest = 0
+        #: Files of variables, each with what it contained at the last look.
+        self._followed: list[tuple[EnvFile, Mapping[str, str]]] = []
+
+    def follow(self, env_file: "EnvFile") -> None:
+        """Replaces the secrets in a file by `${NAME}` from now on, also those that people add to it later."""
+        self._followed.append((env_file, {}))
 
     def know(self, variables: Mapping[str, str]) -> None:
         """Replaces these values with `${NAME}` from now on."""
@@ -180,10 +189,17 @@ class Redactor:
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """Returns a text without secrets, truncated to a number of characters, with a note about that."""
+        self._look()
         kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]), self.show)
         if len(kept) <= limit and len(text) <= limit:
             return kept
         return f"{kept[:limit]}[... cut, {len(text):,} characters in all ...]"
+
+    def _look(self) -> None:
+        for place, (env_file, seen) in enumerate(self._followed):
+            if (current := env_file.read()) is not seen:
+                self._followed[place] = env_file, current
+                self.know(secrets_among(current))
 
     def known(self, text: str) -> str:
         """Returns a text without the known values."""

@@ -16,12 +16,12 @@ from typing import Literal
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.sandbox import placeholders
+from ipybox.sandbox.launch import free_names
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.sizes import format_bytes
-from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir, workspace_state_dir
-from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
+from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir
+from ipybox.workspace.names import STATE_DIR
 
 #: The plugins, by the names that their directories in Claude Code's begin with.
 _PLUGINS = "codeact-*"
@@ -61,6 +61,7 @@ def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
         *(RemovablePlace(workspace / name, "saved by code and people", "workspace") for name in saved),
         *(RemovablePlace(path, "what a session needs while it runs", "running") for path in _scratch()),
         *(RemovablePlace(path, "token of a port", "state") for path in sorted(tokens)),
+        RemovablePlace(data_dir() / "environments" / "ipybox", "command of the plugins", "state"),
         RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations of all workspaces", "state"),
         *(RemovablePlace(path, "environment of the plugins", "environment") for path in environments if path.is_dir()),
     ]
@@ -125,9 +126,7 @@ def _sessions_held_off() -> Generator[bool]:
 def _remove(place: RemovablePlace, workspace: Path) -> bool:
     """Removes a place, and returns whether nothing of it is left."""
     if place.kind == "workspace":
-        # What a killed sandbox has left is known only as long as there is the state.
-        state = workspace_state_dir(workspace)
-        placeholders.clean_up(str(workspace), str(state), {name: _encoded(text) for name, text in PLACEHOLDERS.items()})
+        free_names(workspace)  # they are known only as long as there is the state
         with open_directory(workspace) as directory:  # in which code may have made links
             directory.remove(place.path.name)
     elif place.path.is_dir() and not place.path.is_symlink():
@@ -206,10 +205,6 @@ def _size(path: Path) -> int:
         for directory, _, files in os.walk(path):
             add(os.path.join(directory, name) for name in files)
     return sum(seen.values())
-
-
-def _encoded(content: str | None) -> bytes | None:
-    return None if content is None else content.encode()
 
 
 def _agrees() -> bool:

@@ -94,13 +94,12 @@ async def serve(
     mark_own_process()
     if arguments.max_sessions is not None:
         allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * arguments.max_sessions)
-    variables = read_env_file(workspace)
+    from_file = harmless(kernel_env(read_env_file(workspace)))
     elsewhere = "engine" in options or "gateway_url" in options
     try:
         config = ExecutorConfig(
             working_dir=workspace,
-            kernel_env=({} if elsewhere else {"PATH": path}) | harmless(kernel_env(variables)) | kernel_env(os.environ),
-            variables=variables,
+            kernel_env=({} if elsewhere else {"PATH": path}) | from_file | kernel_env(os.environ),
             **options,
         )
         server = MCPServer(

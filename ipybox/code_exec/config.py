@@ -16,7 +16,7 @@ from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_mem
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
 from ipybox.support.deadline import check_seconds
-from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.env_file import EnvFile, read_env_file
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class ExecutorConfig:
             (`full`), or only their hashes (`hash`). No log is written with `off`, the default. Or the log itself, which
             can be shared.
         variables: Values of `${VAR}` placeholders in the parameters of MCP servers, for variables that the environment
-            of this process does not set. The `.env` file of the working directory, as it is now, provides the values
-            of all others.
+            of this process does not set. The `.env` file of the working directory provides the values of all others;
+            it is read again whenever a server starts.
         tools: Functions of the application, sync or async, that code calls as tools of a server named `app`:
             `mcptools/app/` in the working directory has a module for each. All parameters and results have types.
         preload: Modules that kernels have imported from their start, such as `["pandas"]`, which all kernels of the
@@ -257,9 +257,8 @@ class ExecutorConfig:
             processes=self.process_limit,
         )
 
-    @cached_property
-    def placeholder_values(self) -> Mapping[str, str]:
-        """Values of `${VAR}` placeholders for variables that this process's environment does not set."""
+    def placeholder_values(self) -> dict[str, str]:
+        """Returns the current values of `${VAR}` placeholders that this process's environment does not set."""
         return {**read_env_file(self.workspace), **(self.variables or {})}
 
     @property
@@ -309,7 +308,8 @@ class ExecutorConfig:
         from ipybox.audit.redaction import Redactor, secrets_among
 
         redactor = Redactor()
-        redactor.know(secrets_among({**os.environ, **self.placeholder_values, **self._given_secrets}))
+        redactor.know(secrets_among({**os.environ, **(self.variables or {}), **self._given_secrets}))
+        redactor.follow(EnvFile(self.workspace))
         return redactor
 
     def opened_audit_log(self) -> "AuditLog | None":

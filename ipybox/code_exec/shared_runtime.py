@@ -111,7 +111,7 @@ class SharedRuntime:
             caller=self._first,
             install=None if config.server is not None or unconfined_node else self._install_package,
             places=config.writable_places,
-            variables=config.placeholder_values,
+            read_variables=config.placeholder_values,
             functions=config.functions,
             shell_commands=config.approve_shell_cmds,
         )

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
+from ipybox.guest.bytecode import keep_bytecode_out_of_git
 from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import import_from, let_children_import, packages_dir
 from ipybox.guest.pictures import add_pictures
@@ -29,6 +30,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
     If the application approves shell commands, code asks before it starts a program from here on.
     """
+    keep_bytecode_out_of_git(Path.cwd())
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
     let_children_import(packages_dir(Path.cwd()))

@@ -9,8 +9,9 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,7 @@ class GatewayLaunch:
         scratch: The private directory of the gateway, which the owner of the launch removes.
         policy: Explains denials of the sandbox; None without a sandbox.
         notices: Sentences about files of the workspace that the sandbox hides or can't protect.
+        clean_up: Removes what the process leaves in the workspace if it is killed.
     """
 
     command: Sequence[str]
@@ -65,6 +67,7 @@ class GatewayLaunch:
     scratch: ScratchDirectory
     policy: "SandboxPolicy | None" = None
     notices: Sequence[str] = field(default_factory=list[str])
+    clean_up: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +129,7 @@ class GatewayConfig:
         self, sandbox: "Sandbox", command: list[str], env: dict[str, str], guest_dir: Path, scratch: ScratchDirectory
     ) -> GatewayLaunch:
         """Returns the launch of a gateway in the sandbox."""
-        from ipybox.sandbox.launch import srt_temporary
+        from ipybox.sandbox.launch import free_names, srt_temporary
         from ipybox.sandbox.preflight import require_sandbox
 
         require_sandbox(sandbox.path)  # reports a missing program before the workspace is searched
@@ -158,6 +161,7 @@ class GatewayConfig:
             scratch=scratch,
             policy=policy,
             notices=notices,
+            clean_up=partial(free_names, sandbox.workspace),
         )
 
     def _sandbox(self) -> "Sandbox | None":

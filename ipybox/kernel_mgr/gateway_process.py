@@ -1,7 +1,8 @@
 """One gateway process, from `spawn` to `end`. `KernelGateway` owns it, and starts a new one when needed.
 
 `end` closes the link, which ends the gateway and its kernels. A process that still runs after a bounded wait gets
-SIGTERM, then SIGKILL, with its whole group. Then `end` removes the private directory.
+SIGTERM, then SIGKILL, with its whole group. Then `end` removes the private directory, and what a killed sandbox has
+left in the workspace.
 """
 
 import asyncio
@@ -103,7 +104,10 @@ class GatewayProcess:
             await self._end_group(self._process, timeout)
             if self._process.returncode != 0:
                 # The gateway has not ended the processes that its kernels started.
-                await asyncio.to_thread(kill_marked, f"{GATEWAY_ID}={self.launch.scratch.path}")
+                await asyncio.to_thread(self._kill_marked)
+            if self._was_killed(self._process) and self.launch.clean_up is not None:
+                with suppress(OSError):  # the workspace is gone
+                    await asyncio.to_thread(self.launch.clean_up)
         await self._tasks.cancel()
         await self._stderr.close()
         self.launch.scratch.remove()
@@ -115,8 +119,17 @@ class GatewayProcess:
     async def _end_with_process(self, process: asyncio.subprocess.Process) -> None:
         """Kills the rest of an ended process's group, because a sandbox outlives the process that set it up."""
         await process.wait()
+        if self._was_killed(process):
+            # First, as this also waits for the end of a sandbox: code there could write names that are freed too early.
+            await asyncio.to_thread(self._kill_marked)
         signal_group(process.pid, signal.SIGKILL)
         self.link.close()
+
+    def _kill_marked(self) -> None:
+        kill_marked(f"{GATEWAY_ID}={self.launch.scratch.path}")
+
+    def _was_killed(self, process: asyncio.subprocess.Process) -> bool:
+        return process.returncode is not None and process.returncode < 0
 
     async def _end_group(self, process: asyncio.subprocess.Process, timeout: float) -> None:
         for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):

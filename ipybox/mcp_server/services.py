@@ -203,7 +203,9 @@ class WorkspaceServices:
         from ipybox.audit.redaction import secrets_among
         from ipybox.mcp_server.approver import ElicitationApprover
         from ipybox.mcp_server.elicitation import ElicitingRunner
+        from ipybox.workspace.env_file import EnvFile
 
         approver = ElicitationApprover(policy)
         approver.redactor.know(secrets_among({**os.environ, **(self.config.variables or {})}))
+        approver.redactor.follow(EnvFile(self.config.workspace))
         return ElicitingRunner(approver)

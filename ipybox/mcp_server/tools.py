@@ -220,7 +220,7 @@ class ToolHandlers:
             server_params,
             self._services.config.workspace / TOOLS_DIR,
             places=self._services.places(),
-            variables=self._services.config.variables,
+            variables=self._services.config.placeholder_values(),
             sign_in=sign_in,
             audit=self._services.opened_audit(),
             connect_timeout=self._services.register_timeout,

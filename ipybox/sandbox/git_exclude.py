@@ -1,5 +1,8 @@
 """Lists placeholders in `info/exclude` of the git repository that contains a workspace, while they exist.
 
+A `.git` that is itself a placeholder gets that file, too: `git init` keeps it, so it also holds for a repository that
+people create while the sandbox runs.
+
 Each workspace has its own lines in that file, between two comments; everything else stays the same, byte for byte.
 `git status` does not show excluded names, and `git add -A`, `git stash -u` and `git clean -fd` ignore them.
 
@@ -16,8 +19,9 @@ import re
 import stat
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 
-_INFO, _EXCLUDE = "info", "exclude"
+DOT_GIT, INFO, _EXCLUDE = ".git", "info", "exclude"
 
 #: Maximum bytes of a file of a repository that is read.
 _LARGEST = 1 << 20
@@ -32,7 +36,9 @@ class ExcludeError(Exception):
 
 
 def add(workspace: str, names: Collection[str], known: Collection[str], key: str) -> None:
-    """Lists names of a workspace, and removes those listed before. Does nothing without a repository.
+    """Lists names of a workspace, and removes those listed before.
+
+    Without a repository, it does so only if `.git` is one of the names.
 
     Args:
         workspace: The workspace.
@@ -43,9 +49,11 @@ def add(workspace: str, names: Collection[str], known: Collection[str], key: str
     Raises:
         ExcludeError: If they can't be listed; the file is unchanged.
     """
+    places = [] if DOT_GIT not in names else [(os.path.join(workspace, DOT_GIT), ".")]
     if (found := _repository(workspace)) is not None:
-        git_dir, prefix = found
-        _change(git_dir, lambda content: _with_block(_without_block(content, key, known), key, names, prefix))
+        places.append(found)
+    for git_dir, prefix in places:
+        _change(git_dir, partial(_listed, key=key, names=names, known=known, prefix=prefix))
 
 
 def remove(workspace: str, known: Collection[str], key: str) -> None:
@@ -59,8 +67,12 @@ def remove(workspace: str, known: Collection[str], key: str) -> None:
     Raises:
         ExcludeError: If the lines can't be removed.
     """
+    own = os.path.join(workspace, DOT_GIT)
+    places = {own} if os.path.isdir(own) and not os.path.islink(own) else set[str]()
     if (found := _repository(workspace)) is not None:
-        _change(found[0], lambda content: _without_block(content, key, known))
+        places.add(found[0])
+    for git_dir in places:
+        _change(git_dir, lambda content: _without_block(content, key, known))
 
 
 def obstacle(workspace: str) -> str | None:
@@ -71,7 +83,7 @@ def obstacle(workspace: str) -> str | None:
         with _opened(found[0]) as git_dir, _info(git_dir) as info:
             _read_exclude(info)
             if not os.access(".", os.W_OK | os.X_OK, dir_fd=git_dir if info is None else info):
-                raise ExcludeError(f"{os.path.join(found[0], _INFO)} is not writable")
+                raise ExcludeError(f"{os.path.join(found[0], INFO)} is not writable")
     except (ExcludeError, OSError) as exc:
         return str(exc)
     return None
@@ -95,7 +107,7 @@ def _repository(workspace: str) -> tuple[str, str] | None:
 
 def _git_dir(directory: str) -> str | None:
     """Returns the directory of a `.git`, which worktrees share; `None` if there is no repository."""
-    dot_git = os.path.join(directory, ".git")
+    dot_git = os.path.join(directory, DOT_GIT)
     try:
         mode = os.lstat(dot_git).st_mode
     except OSError:
@@ -124,6 +136,10 @@ def _is_repository(git_dir: str) -> bool:
     """Whether git considers a directory a repository, approximately."""
     is_one = os.path.isdir(os.path.join(git_dir, "objects")) and os.path.isdir(os.path.join(git_dir, "refs"))
     return is_one and os.path.lexists(os.path.join(git_dir, "HEAD"))
+
+
+def _listed(content: bytes, *, key: str, names: Collection[str], known: Collection[str], prefix: str) -> bytes:
+    return _with_block(_without_block(content, key, known), key, names, prefix)
 
 
 def _with_block(content: bytes, key: str, names: Collection[str], prefix: str) -> bytes:
@@ -174,7 +190,7 @@ def _change(path: str, change: Callable[[bytes], bytes]) -> None:
             if after == before:
                 return
             if info is None:
-                os.mkdir(_INFO, dir_fd=git_dir)
+                os.mkdir(INFO, dir_fd=git_dir)
             with _info(git_dir) as info:
                 assert info is not None
                 if after:
@@ -183,9 +199,9 @@ def _change(path: str, change: Callable[[bytes], bytes]) -> None:
                     os.unlink(_EXCLUDE, dir_fd=info)
             if not after:
                 with suppress(OSError):
-                    os.rmdir(_INFO, dir_fd=git_dir)
+                    os.rmdir(INFO, dir_fd=git_dir)
     except OSError as exc:
-        raise ExcludeError(f"{os.path.join(path, _INFO, _EXCLUDE)}: {exc.strerror}") from exc
+        raise ExcludeError(f"{os.path.join(path, INFO, _EXCLUDE)}: {exc.strerror}") from exc
 
 
 @contextmanager
@@ -201,7 +217,7 @@ def _opened(path: str) -> Generator[int]:
 def _info(git_dir: int) -> Generator[int | None]:
     """Opens `info`; yields `None` if it does not exist."""
     try:
-        info = os.open(_INFO, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=git_dir)
+        info = os.open(INFO, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=git_dir)
     except FileNotFoundError:
         yield None
         return

@@ -120,9 +120,9 @@ class Sandbox:
             raise SandboxError(f"the sandbox needs a directory {directory}: {exc}") from exc
         settings_file = private_dir / "srt.json"
         patterns = [entry for entry in self.settings.deny_read if is_name_pattern(entry)]
-        absent = {name: content for name, content in PLACEHOLDERS.items() if name not in self._opened()}
-        if self.workspace == Path.home().resolve():
-            absent |= dict.fromkeys(HOME_FILES, "")
+        absent = {
+            name: content for name, content in _placeholders(self.workspace).items() if name not in self._opened()
+        }
         write_settings(
             settings_file,
             replace(self.settings, deny_read=tuple(it for it in self.settings.deny_read if it not in patterns)),
@@ -180,6 +180,21 @@ class Sandbox:
         paths = {path.resolve() for path in found if path.is_absolute()}
         programs = _existing(sorted(str(path) for path in paths if not self.workspace.is_relative_to(path)))
         return programs if self.settings.file is None else [*programs, str(self.settings.file)]
+
+
+def free_names(workspace: Path) -> None:
+    """Removes the placeholders that a killed sandbox has left in a workspace, if no other sandbox runs there.
+
+    Raises:
+        OSError: If the workspace is gone, for example.
+    """
+    names = {name: None if content is None else content.encode() for name, content in _placeholders(workspace).items()}
+    placeholders.clean_up(str(workspace), str(workspace_state_dir(workspace)), names)
+
+
+def _placeholders(workspace: Path) -> dict[str, str | None]:
+    """Returns all placeholders that a workspace may contain, by their names."""
+    return PLACEHOLDERS | (dict.fromkeys(HOME_FILES, "") if workspace == Path.home().resolve() else {})
 
 
 def srt_temporary(private_dir: Path) -> Path:

@@ -85,6 +85,7 @@ class _Taken:
         # A file that people put in place of a placeholder is no longer a placeholder, and git shows it from now on.
         names = {name for name in _read(self._mutex, placeholders) if _is_unchanged(root, name, placeholders[name])}
         names |= {name for name in placeholders if not _is_there(root, name)}
+        _make_missing(root, {name: None for name in names if placeholders[name] is None})  # of which git shows none
         with _locked(self._excludes):
             git_exclude.add(self._workspace, names, placeholders, self._key)
         _make_missing(root, {name: placeholders[name] for name in names})
@@ -99,10 +100,12 @@ class _Taken:
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return  # other sandboxes run, and the last one frees the names
-        _remove(self._root, self._placeholders, _read(self._mutex, self._placeholders))
-        _write(self._mutex, set())
+        names = _read(self._mutex, self._placeholders)
+        _remove(self._root, self._placeholders, names)
         with _locked(self._excludes):
             git_exclude.remove(self._workspace, self._placeholders, self._key)
+        _remove(self._root, self._placeholders, names & {git_exclude.DOT_GIT})  # which contained the list
+        _write(self._mutex, set())
 
     def close(self) -> None:
         """Closes the open descriptors."""
@@ -218,7 +221,8 @@ def _is_unchanged(root: int, name: str, content: bytes | None) -> bool:
     try:
         mode = os.fstat(entry).st_mode
         if content is None:
-            return stat.S_ISDIR(mode) and not os.listdir(entry)
+            own = {git_exclude.INFO} if name == git_exclude.DOT_GIT else set[str]()
+            return stat.S_ISDIR(mode) and own.issuperset(os.listdir(entry))
         return stat.S_ISREG(mode) and os.read(entry, len(content) + 1) in (b"", content)
     finally:
         os.close(entry)

@@ -75,7 +75,8 @@ class ToolServer:
         caller: The caller over both APIs; by default a kernel with a new token, whose calls an `ApprovalClient` decides
             on. `serving` adds more callers.
         places: The places that code can write, from which no server takes anything; by default the working directory.
-        variables: Values of placeholders in servers' parameters that the environment does not set.
+        read_variables: Returns values of placeholders in servers' parameters that the environment does not set. Called
+            whenever a server starts.
         install: Installs a package for code in a kernel, after approval as a call of the tool `ipybox.install_package`,
             and returns what was installed. If None, code can't install packages.
         functions: The functions of the application, as tools of a server named `app`.
@@ -95,7 +96,7 @@ class ToolServer:
         sealed_workspace: Path | None = None,
         caller: ToolCaller | None = None,
         places: WritablePlaces | None = None,
-        variables: Mapping[str, str] | None = None,
+        read_variables: Callable[[], Mapping[str, str]] = dict,
         install: Callable[[str], Awaitable[str]] | None = None,
         functions: "FunctionTools | None" = None,
         shell_commands: bool = False,
@@ -105,7 +106,7 @@ class ToolServer:
         self.kernel_token = new_token() if caller is None else caller.token
         self._token = new_token()
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
-        self._new_connections = partial(ServerConnections, connect_timeout, variables, places)
+        self._new_connections = partial(ServerConnections, connect_timeout, read_variables, places)
         self._connections = self._new_connections()
         self._first = caller
         self._functions = functions

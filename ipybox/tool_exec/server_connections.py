@@ -36,17 +36,17 @@ class ServerConnections:
 
     Args:
         connect_timeout: Seconds until a server must have answered, its start included.
-        variables: Values of placeholders that the environment lacks.
+        read_variables: Returns values of placeholders that the environment lacks. Called whenever a server starts.
         places: The places that code can write, from which servers load nothing; by default the working directory.
     """
 
     def __init__(
         self,
         connect_timeout: float,
-        variables: Mapping[str, str] | None = None,
+        read_variables: Callable[[], Mapping[str, str]] = dict,
         places: "WritablePlaces | None" = None,
     ):
-        self._connect = partial(_connect, connect_timeout=connect_timeout, variables=variables, places=places)
+        self._connect = partial(_connect, read_variables, connect_timeout=connect_timeout, places=places)
         self._sessions: dict[str, _ServerConnection] = {}
         # Connections whose session expired, with calls that may still be answered.
         self._expired: set[_ServerConnection] = set()
@@ -208,7 +208,10 @@ class _ServerConnection:
         return self._start.result() if done else None
 
 
-async def _connect(params: dict[str, Any], connect_timeout: float, **options: Any) -> "MCPClient":
+async def _connect(
+    read_variables: Callable[[], Mapping[str, str]], params: dict[str, Any], connect_timeout: float, **options: Any
+) -> "MCPClient":
     module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client.client")
-    client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, **options)
+    variables = await asyncio.to_thread(read_variables)
+    client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, variables=variables, **options)
     return await client.__aenter__()

@@ -20,7 +20,7 @@ from ipybox.sandbox.settings import (
 )
 from ipybox.support.safe_directory import names_below
 from ipybox.workspace.narrowing import narrowed, opened
-from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, is_brought, read_untrusted
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def sandbox_settings(
         profile: The user's profile. The keys of a trusted file replace those of the profile.
         allowed_domains: Hosts that the user allows in addition to those of the profile or the file.
         file: A file of settings.
-        discover: Whether to look for `sandbox-config.json` in the workspace instead. A placeholder changes nothing.
+        discover: Whether to look for `sandbox-config.json` in the workspace instead.
         program: The program that trusts files, for messages; by default the current one.
 
     Raises:
@@ -53,7 +53,7 @@ def sandbox_settings(
     own = load_settings(base, allowed_domains)
     workspace = store.workspace
     if discover:
-        file = workspace / SANDBOX_CONFIG if is_brought(workspace / SANDBOX_CONFIG) else None
+        file = workspace / SANDBOX_CONFIG if os.path.lexists(workspace / SANDBOX_CONFIG) else None
     if file is None:
         return own
     place = untrusted_path(file, own, workspace)

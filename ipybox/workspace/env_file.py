@@ -2,16 +2,15 @@
 
 A cloned repository may contain it, and code may have written it. Therefore, it does not become part of the host's
 environment, which chooses the state directory, the browser, proxies and certificates; and it can't read that
-environment.
+environment. Its syntax is that of python-dotenv, but reading takes linear time and bounded memory.
 """
 
+import errno
 import logging
-from collections.abc import Mapping
-from io import StringIO
+import os
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-from dotenv import dotenv_values
-from dotenv.variables import parse_variables
 
 from ipybox.support.safe_directory import open_directory
 
@@ -19,8 +18,51 @@ logger = logging.getLogger(__name__)
 
 NAME = ".env"
 
-#: Bytes of the largest file that is read.
+#: Bytes of the largest file that is read, and characters of all its values together.
 MAX_BYTES = 1 << 20
+
+# Quantifiers are possessive (`*+`), because backtracking would take quadratic time.
+_BLANKS = r"[^\S\r\n]"
+_TO_NEXT = re.compile(r"\s*+")
+_REST_OF_LINE = re.compile(r"[^\r\n]*+")
+_KEY = re.compile(rf"(?:export{_BLANKS}++)?+(?:'([^']++)'|(?!')([^=\#\s]++)){_BLANKS}*+")
+_VALUE = re.compile(
+    rf"""=(?:{_BLANKS}++(?=\#)|{_BLANKS}*+(?:'((?:\\.|[^'\\])*+)'|"((?:\\.|[^"\\])*+)"|(?!['"])([^\r\n]*+)))""",
+    re.DOTALL,
+)
+_END_OF_LINE = re.compile(rf"(?:{_BLANKS}*+\#[^\r\n]*+)?{_BLANKS}*+(?=[\r\n]|\Z)")
+_COMMENT = re.compile(r"\s\#")
+_SINGLE_QUOTED_ESCAPES = re.compile(r"\\([\\'])")
+_DOUBLE_QUOTED_ESCAPES = re.compile(r"""\\([\\'"abfnrtv])""")
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class EnvFile:
+    """The `.env` file of a workspace, which people may change at any time.
+
+    Args:
+        workspace: The workspace.
+    """
+
+    def __init__(self, workspace: Path):
+        self._workspace = workspace
+        self._status: tuple[int, ...] | None = None
+        self._values: Mapping[str, str] = {}
+
+    def read(self) -> Mapping[str, str]:
+        """Returns its variables, the same object as long as the file does not change."""
+        status = self._current_status()
+        if status != self._status:
+            self._values = read_env_file(self._workspace)
+            self._status = status
+        return self._values
+
+    def _current_status(self) -> tuple[int, ...] | None:
+        try:
+            status = os.lstat(self._workspace / NAME)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def read_env_file(workspace: Path) -> dict[str, str]:
@@ -31,18 +73,75 @@ def read_env_file(workspace: Path) -> dict[str, str]:
     try:
         with open_directory(workspace, create=False) as directory:
             content = directory.read(NAME, MAX_BYTES)
+        return _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
     except FileNotFoundError:
         return {}
     except OSError as exc:
         logger.warning("%s is not read: %s", workspace / NAME, exc.strerror or exc)
         return {}
-    values = dotenv_values(stream=StringIO(content.decode(errors="replace")), interpolate=False)
-    return _expanded({name: value for name, value in values.items() if value is not None and "\0" not in value})
 
 
-def _expanded(values: Mapping[str, str]) -> dict[str, str]:
-    # python-dotenv itself would also use values of the host's environment.
+def _bindings(text: str) -> Iterator[tuple[str, str]]:
+    """Yields names and values, without lines that set none."""
+    position = 0
+    while (position := _skip(_TO_NEXT, text, position)) < len(text):
+        key = _KEY.match(text, position)
+        value = None if key is None else _VALUE.match(text, key.end())
+        if key is not None and value is not None:
+            position = value.end()
+            if (end := _END_OF_LINE.match(text, position)) is not None:
+                position = end.end()
+                yield key[1] or key[2], _value(value)
+        position = _skip(_REST_OF_LINE, text, position)
+
+
+def _skip(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    return position if match is None else match.end()
+
+
+def _value(match: re.Match[str]) -> str:
+    single_quoted, double_quoted, unquoted = match.groups()
+    if single_quoted is not None:
+        return _SINGLE_QUOTED_ESCAPES.sub(r"\1", single_quoted)
+    if double_quoted is not None:
+        return _DOUBLE_QUOTED_ESCAPES.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), double_quoted)
+    return "" if unquoted is None else _COMMENT.split(unquoted, 1)[0].rstrip()
+
+
+def _expanded(bindings: Iterator[tuple[str, str]]) -> dict[str, str]:
+    """Returns the values with those of earlier variables filled in.
+
+    Raises:
+        OSError: If they become too large.
+    """
     expanded: dict[str, str] = {}
-    for name, value in values.items():
-        expanded[name] = "".join(atom.resolve(expanded) for atom in parse_variables(value))
+    size = 0
+    for name, value in bindings:
+        parts: list[str] = []
+        for part in _parts(value, expanded):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_BYTES:
+                raise OSError(errno.EFBIG, f"its values have more than {MAX_BYTES} characters")
+        if "\0" not in value:
+            expanded[name] = "".join(parts)
     return expanded
+
+
+def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:
+    """Yields the parts of a value, with `${NAME}` and `${NAME:-default}` replaced."""
+    position, colon, closing = 0, -1, -1
+    while (start := value.find("${", position)) >= 0:
+        if closing < start and (closing := value.find("}", start)) < 0:
+            break
+        if colon < start and (colon := value.find(":", start)) < 0:
+            colon = len(value)
+        if colon < closing and value[colon + 1] != "-":  # not a variable
+            yield value[position : start + 2]
+            position = start + 2
+            continue
+        yield value[position:start]
+        yield known.get(value[start + 2 : min(colon, closing)], value[colon + 2 : closing])
+        position = closing + 1
+    yield value[position:]

@@ -62,13 +62,17 @@ PROTECTED_FILES: Final = (
 #: Directories of such files.
 PROTECTED_DIRS: Final = (".git", ".claude", ".idea", ".vscode", *_TOOLS)
 
+#: Protected names that may appear during a session: agents on the host create instructions (`/init`), and ipybox asks
+#: before a new file of its own opens anything (`trust`).
+_CREATABLE: Final = (*_INSTRUCTIONS, "sandbox-config.json", "ipybox.yaml")
+
 #: Placeholders in the workspace's own directory while a sandbox runs there: a file with this content, or an empty
-#: directory if it is None. `git status` shows no empty directories, and `git pull` replaces them. The two files are
-#: those that people and Claude Code write during a session; a `.mcp.json` must be JSON. Instructions have no
-#: placeholder, because agents on the host create them (`/init`).
+#: directory if it is None. All of them are hidden names. `git status` shows no empty directories, and `git pull`
+#: replaces them. The files are those that people, git and Claude Code write during a session; a `.mcp.json` must be
+#: JSON.
 PLACEHOLDERS: Final[dict[str, str | None]] = {
-    **dict.fromkeys(name for name in (*PROTECTED_FILES, *PROTECTED_DIRS) if name not in _INSTRUCTIONS),
-    **{".env": "", ".mcp.json": '{"mcpServers": {}}\n'},
+    **dict.fromkeys(name for name in (*PROTECTED_FILES, *PROTECTED_DIRS) if name not in _CREATABLE),
+    **{".env": "", ".gitmodules": "", ".mcp.json": '{"mcpServers": {}}\n'},
 }
 
 #: The placeholders that programs of the host read in a home, where git fails on a directory.

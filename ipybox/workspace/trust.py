@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shlex
-import stat
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -21,9 +20,11 @@ from typing import Final
 from ipybox.support.printable import printable
 from ipybox.support.private_file import replace_private
 from ipybox.support.safe_directory import names_below, open_directory
-from ipybox.support.state import make_directory, state_dir
+from ipybox.support.state import data_dir, make_directory, state_dir
+from ipybox.support.way_in import restart
 
-#: Settings of the sandbox that a workspace may contain; code in the sandbox can't write a file of this name.
+#: Settings of the sandbox that a workspace may contain. Code in the sandbox can't change the file, but it can create a
+#: missing one.
 SANDBOX_CONFIG: Final = "sandbox-config.json"
 
 #: Maximum bytes of a file of the workspace that the host may trust.
@@ -139,15 +140,6 @@ class TrustStore:
         return str(path) if names is None else "/".join(names)
 
 
-def is_brought(file: Path) -> bool:
-    """Returns whether a workspace has this file, and it is not a placeholder of a running sandbox (`placeholders`)."""
-    try:
-        found = file.lstat()
-    except OSError:
-        return False
-    return not stat.S_ISDIR(found.st_mode) and (found.st_size > 0 or not stat.S_ISREG(found.st_mode))
-
-
 def read_untrusted(file: Path, workspace: Path) -> bytes:
     """Returns the content of a file that code may have written, read once, without following links of the workspace.
 
@@ -162,8 +154,7 @@ def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) ->
     """Returns a sentence on a policy of the workspace that is not trusted."""
     return (
         f"{file.name} of the workspace is not trusted: it can only deny tool calls, and ipybox asks about all others. "
-        f"To see and allow what it allows, run `{store.command(program=program)}` in a terminal, then "
-        "restart ipybox."
+        f"To see and allow what it allows, run `{store.command(program=program)}` in a terminal, then {restart()}."
     )
 
 
@@ -171,7 +162,9 @@ def _program() -> list[str]:
     installed, own = which("ipybox"), Path(sys.executable).with_name("ipybox")
     if installed is not None and os.path.realpath(installed) == os.path.realpath(own):
         return ["ipybox"]
-    # In the environment of a plugin.
+    of_plugin = data_dir() / "environments" / "ipybox"
+    if own.is_relative_to(of_plugin.parent) and of_plugin.exists():
+        return [str(of_plugin)]
     return [str(own)] if own.exists() else [sys.executable, "-I", "-m", "ipybox"]
 
 

@@ -1,6 +1,7 @@
 """`ipybox trust`: shows a person what the files of a workspace open, and stores the agreement."""
 
 import hashlib
+import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
 from ipybox.workspace.narrowing import opened
-from ipybox.workspace.trust import SANDBOX_CONFIG, Agreement, TrustStore, is_brought, read_untrusted
+from ipybox.workspace.trust import SANDBOX_CONFIG, Agreement, TrustStore, read_untrusted
 
 #: Files of a workspace that ipybox would trust.
 _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
@@ -30,7 +31,7 @@ def trust(workspace: Path, files: Sequence[Path], *, profile: str, yes: bool) ->
     """
     store = TrustStore(workspace)
     asked = [Path(file).absolute() for file in files] or [
-        workspace / name for name in _KNOWN if is_brought(workspace / name)
+        workspace / name for name in _KNOWN if os.path.lexists(workspace / name)
     ]
     if not asked:
         _say(f"nothing to trust: {workspace} has neither {' nor '.join(_KNOWN)}")
@@ -63,7 +64,7 @@ def revoke(workspace: Path, files: Sequence[Path]) -> int:
     """Removes the trust in files of a workspace. Returns the exit status."""
     revoked = TrustStore(workspace).revoke([Path(file).absolute() for file in files])
     for name in dict.fromkeys(agreement.file for agreement in revoked):
-        _say(f"{name} is no longer trusted; a running ipybox uses it until it restarts")
+        _say(f"{name} is no longer trusted; a running ipybox uses it until it restarts, in Claude Code with /mcp")
     if not revoked:
         _say("nothing to revoke: none of these files is trusted" if files else f"nothing is trusted in {workspace}")
     return 0
@@ -101,7 +102,7 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
     except OSError as exc:
         _say(f"{file} can't be trusted: {exc}")
         return 1
-    _say(f"{file} is trusted until it changes; restart ipybox to apply it")
+    _say(f"{file} is trusted until it changes; restart ipybox to apply it, in Claude Code with /mcp")
     return 0
 
 
@@ -124,7 +125,8 @@ def _agrees(file: Path) -> bool:
     if not sys.stdin.isatty():
         _say("not trusted: run this in a terminal to be asked, or add --yes")
         return False
-    answer = input(f"Trust {printable(str(file))} with this content? [y/N] ")
+    name = printable(str(file))
+    answer = input(f"Code in a session may have created {name}. Trust it with this content? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
         _say("not trusted")
         return False

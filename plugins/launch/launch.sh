@@ -53,10 +53,25 @@ find_python() {
     for name in python3 python3.14 python3.13 python3.12 python3.11 python; do
         command -v "$name" >/dev/null && asked "$name" && return
     done
-    command -v uv >/dev/null && found=$(uv python find --no-project '>=3.11' </dev/null 2>/dev/null) && asked "$found"
+    find_uv && found=$(uv python find --no-project '>=3.11' </dev/null 2>/dev/null) && asked "$found"
 }
 
-# What is wrong, and a command that helps.
+# Adds the directory in which `pip install --user` of the old Python, or uv's installer, puts uv: PATH often lacks it.
+find_uv() {
+    command -v uv >/dev/null && return
+    scripts=''
+    [ -z "$old" ] || scripts=$("$old" -I -S -c 'import site; print(site.getuserbase() + "/bin")' </dev/null 2>/dev/null)
+    for entry in "$scripts" "${HOME:-}/.local/bin"; do
+        case $entry in /*) ;; *) continue ;; esac
+        real=$(cd -P "$entry" 2>/dev/null && pwd -P) || continue
+        case $entry/ in "$CLAUDE_PROJECT_DIR"/*) continue ;; esac
+        case $real/ in "$workspace"/*) continue ;; esac
+        [ -x "$real/uv" ] && PATH=$PATH:$real && return
+    done
+    return 1
+}
+
+# What is wrong, a command that helps, and what comes after that.
 problem() {
     if command -v uv >/dev/null; then
         echo "ipybox can't run code here: there is no Python 3.11 or later, and uv could not download one."
@@ -81,14 +96,17 @@ remedy() {
     fi
 }
 
+next='If it is not found then, restart Claude Code, whose PATH is that of its start.'
+
 # Prints a text as the content of a string of JSON: these texts have no characters that need more.
 quoted() {
     printf '%s' "$*" | sed 's/\\/\\\\/g; s/"/\\"/g'
 }
 
+# Prints the output of the hook: a text for the person, and the same one for the model.
 notice() {
     printf '{"systemMessage": "%s", "hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "%s"}}\n' \
-        "$(quoted "$1")" "$(quoted "$1 Tell the user.")"
+        "$(quoted "$1 Then ask again. $next")" "$(quoted "Tell the user: $1 Then call ipybox again. $next")"
 }
 
 # Has uv download a Python, in a process that survives the client.
@@ -133,7 +151,7 @@ answer() {
                     "$new" -I -S -B "$here/relay.py" --greeted "$new" -I -S -B "$here/launch.py" start "$@"
                 exit
             fi
-            text=$(quoted "$(problem) $(remedy) Then call ipybox again.")
+            text=$(quoted "$(problem) $(remedy) Then call ipybox again. $next")
             result="{\"content\":[{\"type\":\"text\",\"text\":\"$text\"}],\"isError\":true}"
             ;;
         *\"method\":*\"ping\"*) result='{}' ;;
@@ -163,7 +181,7 @@ start)
         downloaded_python || true
     fi
     [ -n "$new" ] && exec "$new" -I -S -B "$here/launch.py" start "$@"
-    echo "$(problem) $(remedy) Then call ipybox again." >&2
+    echo "$(problem) $(remedy) Then call ipybox again. $next" >&2
     exit 1
     ;;
 notice)

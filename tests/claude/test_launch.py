@@ -4,6 +4,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -18,6 +19,9 @@ from tests.claude.launcher import Client, Plugin, builds_ended, served
 from tests.servers import WAIT
 
 PYTHONS = {f"python{version}" for version in ("", "3", "3.11", "3.12", "3.13", "3.14")}
+
+#: What comes after the command of a notice.
+AGAIN = "Then call ipybox again. If it is not found then, restart Claude Code, whose PATH is that of its start."
 
 #: An uv that waits until the test opens the other end, and says so.
 BLOCKED_UV = 'echo waits > "$HOME/blocked"; read _ < "$HOME/go"; exec "$REAL" "$@"'
@@ -113,6 +117,16 @@ def test_the_first_start_makes_an_environment_and_later_ones_use_it(tmp_path: Pa
         where = client.execute("import ipybox, os; print(ipybox.__file__, os.getcwd())")
     (package,) = built.glob("lib/python*/site-packages/ipybox/__init__.py")
     assert where.split() == [str(package), str(plugin.workspace)]
+    done = subprocess.run(
+        [plugin.data / "environments" / "ipybox", "tools"],
+        cwd=plugin.workspace,
+        env=plugin.env,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No tools yet" in done.stdout
     assert plugin.versions == {built}
     assert built.stat().st_mtime_ns == changed
 
@@ -247,7 +261,29 @@ def test_a_python_that_is_too_old_for_ipybox_says_in_each_call_what_to_install(t
         for _ in range(2):
             said = client.failure()
             assert said.startswith("ipybox can't run code here: there is neither Python 3.11 or later nor uv. Run `/")
-            assert said.endswith(" -m pip install --user uv`, or install Python 3.11 or later. Then call ipybox again.")
+            assert said.endswith(f" -m pip install --user uv`, or install Python 3.11 or later. {AGAIN}")
+
+
+def test_uv_is_found_where_the_command_of_the_notice_puts_it(tmp_path: Path, cache: Path):
+    plugin = Plugin(tmp_path, cache, hidden={"uv", *PYTHONS})
+    python = os.path.realpath(sys.executable)
+    (plugin.bin / "python3").write_text(
+        f'#!/bin/sh\nwhile [ "$1" != -c ]; do [ $# = 0 ] && exit; shift; done; echo old {python}\n'
+    )
+    (plugin.bin / "python3").chmod(0o755)
+    user_base = tmp_path / "base"
+
+    with served(plugin, PYTHONUSERBASE=str(user_base)) as client:
+        for found, base in ((False, plugin.workspace), (True, user_base), (True, Path(plugin.env["HOME"]) / ".local")):
+            scripts = base / "bin"
+            scripts.mkdir(parents=True, exist_ok=True)
+            (scripts / "uv").write_text('#!/bin/sh\necho "uv: no network" >&2; exit 2\n')
+            (scripts / "uv").chmod(0o755)
+            if base == plugin.workspace:
+                user_base.symlink_to(base)
+            said = client.failure()
+            assert ("uv could not download one" in said) == found, said
+            (user_base if base == plugin.workspace else scripts / "uv").unlink()
 
 
 def test_without_python_each_call_says_what_to_install_until_it_is_there(ready: Plugin, tmp_path: Path):
@@ -260,16 +296,18 @@ def test_without_python_each_call_says_what_to_install_until_it_is_there(ready: 
         "ipybox can't run code here: there is neither Python 3.11 or later nor uv. "
         "Run `apt-get install python3 python3-venv` as root, or install uv."
     )
-    assert plugin.notice("sandbox")["systemMessage"] == said
+    notice = plugin.notice("sandbox")
+    assert notice["systemMessage"] == f"{said} {AGAIN.replace('call ipybox', 'ask')}"
+    assert notice["hookSpecificOutput"]["additionalContext"] == f"Tell the user: {said} {AGAIN}"
 
     with served(plugin) as without, served(ready) as client:
         assert without.request("tools/list") == client.request("tools/list")
         assert without.request("ping") == {}
         assert without.answer(without.ask("no/such"))["error"]["code"] == -32601
-        assert without.failure('"id":7') == f"{said} Then call ipybox again."
+        assert without.failure('"id":7') == f"{said} {AGAIN}"
 
     with served(plugin) as client:
-        assert client.failure() == f"{said} Then call ipybox again."
+        assert client.failure() == f"{said} {AGAIN}"
         shutil.copytree(ready.data, plugin.data, symlinks=True)
         (plugin.bin / "python3").symlink_to(os.path.realpath(sys.executable))
         assert client.execute("print(6 * 7)") == "42"
@@ -287,8 +325,7 @@ def test_where_uv_can_not_download_a_python_it_says_so(tmp_path: Path):
     with served(plugin) as client:
         assert client.failure() == (
             "ipybox can't run code here: there is no Python 3.11 or later, and uv could not download one. Run "
-            "`uv python install 3.13`, which says what is wrong, or install Python 3.11 or later. Then call ipybox "
-            "again."
+            f"`uv python install 3.13`, which says what is wrong, or install Python 3.11 or later. {AGAIN}"
         )
 
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import stat
-import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,16 +13,9 @@ from ipybox import CodeExecutor
 from ipybox.sandbox import git_exclude
 from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
 from tests.conftest import Mode
+from tests.sandbox.repositories import git
 from tests.sandbox.test_placeholders import entries, guarded
 from tests.servers import WAIT
-
-
-def git(directory: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "protocol.file.allow=always"]
-    command = ["git", "-C", str(directory), *identity, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def repository(directory: Path) -> Path:
@@ -89,6 +81,14 @@ async def test_git_sees_nothing_of_ipybox(layout: Callable[[Path], Path], tmp_pa
     async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox, audit="full") as executor:
         assert (await executor.execute("from IPython.display import HTML; HTML('<b>kept</b>')")).files
         await executor.execute("from ipybox.guest.tools import files; files.save(b'data', 'tool', '.txt')")
+        for module in ("own.py", "mcptools/server/tool.py", "gentools/action/api.py"):
+            (workspace / module).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / module).write_text("value = 1\n")
+        git(workspace, "add", "-A")
+        git(workspace, "commit", "-qm", "modules")
+        git(superproject, "commit", "-qam", "modules", "--allow-empty")
+        await executor.execute("import own, mcptools.server.tool, gentools.action.api")
+        assert len([*workspace.rglob("__pycache__/*.pyc")]) == 3
         result = await executor.execute("!git status --porcelain")
         assert result.text is None
         for place in (workspace, superproject):
@@ -198,7 +198,68 @@ def test_what_the_user_has_is_shown_as_ever(workspace: Path):
         assert git(workspace, "status", "--porcelain") == "?? .env\n?? .vscode/\n"
 
 
-def test_without_a_repository_nothing_is_written(tmp_path: Path):
+def empty(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+def subdirectory_without_wildcards(directory: Path) -> Path:
+    sub = repository(directory) / "sub"
+    sub.mkdir()
+    return sub
+
+
+@pytest.mark.parametrize("layout", [empty, subdirectory_without_wildcards])
+@pytest.mark.parametrize("sandboxes", [1, 2])
+def test_a_repository_that_people_create_meanwhile_contains_no_placeholder(
+    layout: Callable[[Path], Path], sandboxes: int, tmp_path: Path
+):
+    workspace = prepared(layout(tmp_path / "layout"))
+    (workspace / "file").write_text("content\n")
+    with ExitStack() as stack:
+        stack.enter_context(guarded(workspace))
+        git(workspace, "init", "-q")
+        for _ in range(sandboxes - 1):
+            stack.enter_context(guarded(workspace))
+        git(workspace, "add", "-A")
+        assert git(workspace, "status", "--porcelain") == "A  file\n"
+        git(workspace, "commit", "-qm", "first")
+        git(workspace, "submodule", "add", "-q", str(repository(tmp_path / "library")), "sub")
+        git(workspace, "commit", "-qm", "second")
+        assert git(workspace, "status", "--porcelain") == ""
+
+    assert git(workspace, "ls-files").split() == [".gitmodules", "file", "sub"]
+    assert entries(workspace) == {".git", ".gitmodules", "file", "sub"}
+    assert not exclude_of(workspace).exists()
+
+
+def test_what_is_left_of_a_repository_that_never_was_one_is_removed_by_the_next_sandbox(tmp_path: Path):
+    workspace = prepared(empty(tmp_path / "workspace"))
+    with guarded(workspace) as killed:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(WAIT)
+    assert (workspace / ".git" / "info" / "exclude").exists()
+
+    with guarded(workspace):
+        assert entries(workspace) == PLACEHOLDERS.keys()
+    assert entries(workspace) == set()
+
+
+@pytest.mark.parametrize("own", [None, b"mine\n"], ids=["empty", "with_a_list"])
+def test_a_directory_of_the_user_that_is_no_repository_stays_as_it_is(own: bytes | None, tmp_path: Path):
+    workspace = prepared(empty(tmp_path / "workspace"))
+    (workspace / ".git").mkdir()
+    if own is not None:
+        (workspace / ".git" / "info").mkdir()
+        (workspace / ".git" / "info" / "exclude").write_bytes(own)
+    before = {path: path.is_file() and path.read_bytes() for path in (workspace / ".git").rglob("*")}
+    with guarded(workspace):
+        pass
+    assert {path: path.is_file() and path.read_bytes() for path in (workspace / ".git").rglob("*")} == before
+    assert entries(workspace) == {".git"}
+
+
+def test_without_a_repository_names_are_taken(tmp_path: Path):
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     prepared(workspace)

@@ -59,7 +59,7 @@ def test_what_the_host_runs_or_believes_is_not_writable(workspace: Path):
 
     deny_write = told(workspace, replace(DEFAULT, file=settings))["filesystem"]["denyWrite"]
 
-    names = (".ipybox", ".env", ".claude", ".git", ".mcp.json", "sandbox-config.json")
+    names = (".ipybox", ".env", ".claude", ".git", ".mcp.json", ".gitmodules")
     assert {*(str(workspace / name) for name in names), str(settings)} <= set(deny_write)
     assert {sys.prefix, str(Path(ipybox.__file__).parent)} <= set(deny_write)
 

@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from ipybox import CodeExecutor
 from ipybox.sandbox import placeholders
 from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
-from tests.servers import WAIT, is_alive
+from tests.code_exec.cells import process_of
+from tests.code_exec.test_lifecycle import command_of
+from tests.sandbox.repositories import git
+from tests.servers import WAIT, is_alive, parent
 
 NAMES = set(PLACEHOLDERS)
 ARGUMENTS = [f"{name}/" if content is None else f"{name}={content}" for name, content in PLACEHOLDERS.items()]
@@ -63,7 +67,8 @@ def entries(workspace: Path) -> set[str]:
 def test_protected_names_are_taken_while_the_command_runs_and_free_afterwards(workspace: Path):
     with guarded(workspace):
         assert entries(workspace) == NAMES
-        assert {path.name for path in workspace.iterdir() if path.is_file()} == {".env", ".mcp.json"}
+        assert {path.name for path in workspace.iterdir() if path.is_file()} == {".env", ".gitmodules", ".mcp.json"}
+        assert all(name.startswith(".") for name in NAMES), "`ls` shows nothing"
         assert json.loads((workspace / ".mcp.json").read_text()) == {"mcpServers": {}}
         assert (workspace.parent / "private").exists()
 
@@ -84,10 +89,10 @@ def test_what_the_user_has_stays_as_it_is(workspace: Path):
 
 def test_what_the_user_put_in_the_place_of_a_directory_is_kept(workspace: Path):
     with guarded(workspace):
-        (workspace / ".gitmodules").rmdir()
-        (workspace / ".gitmodules").touch()
+        (workspace / ".gitconfig").rmdir()
+        (workspace / ".gitconfig").touch()
 
-    assert entries(workspace) == {".gitmodules"}
+    assert entries(workspace) == {".gitconfig"}
 
 
 def test_a_placeholder_that_the_user_has_filled_meanwhile_is_kept(workspace: Path):
@@ -117,6 +122,42 @@ def test_placeholders_of_a_killed_guard_are_removed_by_the_next(workspace: Path)
         pass
 
     assert entries(workspace) == set()
+
+
+@pytest.mark.sandbox
+@pytest.mark.kernel
+@pytest.mark.asyncio
+@pytest.mark.parametrize("also_bubblewrap", [False, True], ids=["guard", "guard_and_bubblewrap"])
+async def test_what_a_killed_guard_leaves_is_removed_with_the_executor(workspace: Path, also_bubblewrap: bool):
+    # Only the sandbox has a guard.
+    git(workspace, "init", "-q")
+    exclude = workspace / ".git" / "info" / "exclude"
+    before = exclude.read_bytes()
+    async with CodeExecutor(working_dir=workspace, sandbox=True) as executor:
+        await executor.execute("1", timeout=WAIT)
+        assert entries(workspace) == NAMES
+        gateway = await process_of(executor, "gateway")
+        victims = [
+            pid for pid in parents(gateway) if is_guard(pid) or (also_bubblewrap and "bwrap " in command_of(pid))
+        ]
+        for pid in victims[::-1]:
+            os.kill(pid, signal.SIGKILL)
+
+    assert entries(workspace) == {".git"}
+    assert exclude.read_bytes() == before
+    assert not is_alive(gateway)
+
+
+def parents(pid: int) -> list[int]:
+    """Returns the processes of the sandbox around a process, from within."""
+    found = [pid]
+    while not is_guard(found[-1]):
+        found.append(parent(found[-1]))
+    return found
+
+
+def is_guard(pid: int) -> bool:
+    return "sandbox/placeholders.py " in command_of(pid)
 
 
 #: Starts a program as a shell starts a background job, which ignores these signals.

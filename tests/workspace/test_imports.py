@@ -118,7 +118,7 @@ def test_the_command_line_imports_nothing_from_the_working_directory(tmp_path: P
     # What Python imports for `-m` before it gets to ipybox, nobody can keep it from.
     (tmp_path / "early.py").write_text("import sys; print(*sys.modules)")
     early = {*run("", tmp_path, "-m", "early").split()}
-    planted = {*sys.stdlib_module_names, "dotenv", "aiohttp", "mcp", "pydantic", "yaml", "rich"} - early
+    planted = {*sys.stdlib_module_names, "aiohttp", "mcp", "pydantic", "yaml", "rich"} - early
     assert {"typing", "argparse", "asyncio", "importlib"} & planted == {"typing", "argparse", "asyncio"}
     for name in planted:
         (tmp_path / f"{name}.py").write_text(f"open('mark', 'a').write({name!r})")

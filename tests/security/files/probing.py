@@ -41,8 +41,6 @@ ABSENT = (
         ".zshrc",
         ".zprofile",
         ".ipybox/new",
-        "sandbox-config.json",
-        "ipybox.yaml",
         ".devcontainer.json",
     ),
     *(".devcontainer/devcontainer.json", ".cursor/rules/x.mdc", ".gemini/settings.json", ".codex/config.toml"),
@@ -65,8 +63,6 @@ MAKING = [
             ".env",
             ".bashrc",
             ".gitmodules",
-            "sandbox-config.json",
-            "ipybox.yaml",
         )
     ),
     (Probe("making .git a file that leads elsewhere", file_attacks.write, ("{workspace}/.git",)), ".git"),

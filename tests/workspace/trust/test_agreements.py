@@ -13,7 +13,7 @@ from ipybox.errors import SandboxError
 from ipybox.sandbox.settings import PROFILES
 from ipybox.support.state import state_dir
 from ipybox.workspace.config import sandbox_settings
-from ipybox.workspace.trust import MAX_SIZE, TrustStore, is_brought, read_untrusted
+from ipybox.workspace.trust import MAX_SIZE, TrustStore, read_untrusted
 from tests.workspace.trust.files import HOSTILE, found, trust
 
 
@@ -78,10 +78,9 @@ def test_a_file_that_only_restricts_needs_no_trust(workspace: Path, file: Path, 
     assert TrustStore(workspace).agreements() == []
 
 
-def test_a_file_that_is_missing_or_a_placeholder_changes_nothing(workspace: Path, file: Path):
-    file.write_text("")
-    assert found(workspace) is PROFILES["default"]
+def test_a_file_that_is_missing_changes_nothing(workspace: Path, file: Path):
     file.unlink()
+    assert found(workspace) is PROFILES["default"]
     assert found(workspace, profile="workspace") is PROFILES["workspace"]
 
 
@@ -125,11 +124,8 @@ def test_what_is_no_plain_file_is_refused_at_once(workspace: Path, file: Path, k
     with pytest.raises(SandboxError, match="can't be read: "):
         sandbox_settings(TrustStore(workspace), file=file)
     assert trust(workspace, file) == 1
-    if kind == "directory":  # a placeholder
-        assert found(workspace) is PROFILES["default"]
-    else:
-        with pytest.raises(SandboxError, match="can't be read: "):
-            found(workspace)
+    with pytest.raises(SandboxError, match="can't be read: "):
+        found(workspace)
 
 
 def test_a_trust_store_that_the_workspace_brings_is_not_believed(
@@ -201,24 +197,6 @@ def test_an_agreement_is_revoked_for_the_files_that_are_named(workspace: Path, t
     assert [each.file for each in store.revoke([tmp_path / "outside"])] == [str(tmp_path / "outside")]
     assert [each.file for each in store.revoke()] == ["a"]
     assert store.agreements() == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "brought"), [("missing", False), ("empty", False), ("directory", False), ("content", True), ("link", True)]
-)
-def test_a_placeholder_is_not_taken_for_a_file_that_the_workspace_brings(workspace: Path, kind: str, brought: bool):
-    path = workspace / "ipybox.yaml"
-    match kind:
-        case "missing":
-            path = path / "x"
-        case "directory":
-            path.mkdir()
-        case "link":
-            path.symlink_to("missing")
-        case _:
-            path.write_text("x" if kind == "content" else "")
-
-    assert is_brought(path) is brought
 
 
 def test_reading_makes_no_directory(workspace: Path):
