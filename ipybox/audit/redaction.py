@@ -1,5 +1,9 @@
 """Removes secrets from texts and values: known values, fields with telling names, and texts that look like keys.
 
+Code could hide what it does in something that only looks like a secret. Therefore, patterns and names remove nothing
+that could be a command: no text with white space, quotes or operators of a shell (`_TELLING`), and no URL or path. Only
+values that are known can contain such characters.
+
 It works on text of hostile code, too, in time linear in its length: patterns begin with a literal, and the rest is
 bounded or can't start a match of its own.
 """
@@ -7,7 +11,6 @@ bounded or can't start a match of its own.
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
@@ -61,22 +64,28 @@ _ASSIGNED = re.compile(
 )
 #: `?token=…` in a URL, `--api-key=…` and `API_KEY=…` in a shell.
 _UNQUOTED = re.compile(
-    rf"((?i:(?:[?&]|(?<![\w-])--?)[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)([^\s\"'&;)$]+)"
+    rf"((?i:(?:[?&]|(?<![\w-])--?)[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)([^\s\"'`;|<>&)$]+)"
+)
+#: What no secret contains that is removed without being known.
+_TELLING = re.compile(r"[\s\"'`;|<>&]|\$[({]")
+#: The lines of a private key after its first line, in a file or in a string with escapes. The last one may be short.
+_PEM = re.compile(
+    r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:(?:\\[nr]|\s){1,4}[A-Za-z0-9+/=]{40,})+"
+    r"(?:(?:\\[nr]|\s){1,4}[A-Za-z0-9+/=]{1,39}(?=(?:\\[nr]|\s){1,4}-----END ))?"
 )
 _SHAPES = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
-    r"|(?<![\w-])(?:"
+    r"(?<![\w-])(?:"
     r"sk-[\w-]{16,}|(?:sk|rk)_(?:live|test)_\w{10,}|github_pat_\w{20,}|gl(?:pat|dt|rt|ptt|soat)-[\w-]{16,}"
     # Names in code have no digits so often.
     r"|(?:gh[opsur]|hf|npm)_(?=[A-Za-z]{0,40}\d)\w{20,}"
     r"|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
     r"|pypi-[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
-    r")",
-    re.DOTALL,
+    r")"
 )
 #: Characters of the shortest text that `_SHAPES` and `_SCHEME` can match.
 _SHORTEST_SHAPE = 14
-_SCHEME = re.compile(r"\b(bearer|basic|token)\s{1,4}(?=[\w.~+/-]*[\d=])([\w.~+/-]{8,}=*)", re.IGNORECASE)
+_SCHEME = re.compile(r"\b((?:bearer|basic|token)\s{1,4})(?=[\w.~+/-]*[\d=])([\w.~+/-]{8,}=*)", re.IGNORECASE)
+_SCHEME_NAME = re.compile(r"\A(?:bearer|basic|token)\s{1,4}", re.IGNORECASE)
 _USER = re.compile(r"(://[^\s/@:\"']{0,200}:)([^\s/@\"']+)(?=@)")
 #: Letters and digits in one piece, unlike any word.
 _RANDOM = re.compile(r"(?<![A-Za-z0-9+=])(?=[A-Za-z+=]*[0-9])(?=[0-9+=]*[A-Za-z])[A-Za-z0-9+=]{16,}")
@@ -85,11 +94,6 @@ _PATH = re.compile(r"(?:~|\.{0,2})/[^/]+(?:/.*)?", re.DOTALL)
 _HOSTNAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)?")
 #: References to the origin of a secret, not the secret itself.
 _PLACEHOLDER = re.compile(r"(?:(?:bearer|basic|token)\s)?\s{0,8}(?:\$\{\w{1,200}\}){0,8}", re.IGNORECASE)
-
-
-def redacted(_: str) -> str:
-    """Returns the replacement of a removed secret."""
-    return REDACTED
 
 
 def shortened(secret: str) -> str:
@@ -137,12 +141,11 @@ class Redactor:
     """Removes secrets; it knows values by the names of their variables.
 
     Args:
-        show: Returns the replacement of a secret.
+        show: Returns the replacement of a known value; `${NAME}`, or `REDACTED` for one without a name, by default.
     """
 
-    def __init__(self, show: Callable[[str], str] = redacted) -> None:
-        #: Returns the replacement of a secret.
-        self.show = show
+    def __init__(self, show: Callable[[str], str] | None = None) -> None:
+        self._show = show
         #: The replacement of each value.
         self._values: dict[str, str] = {}
         #: Those of cells only, the newest last.
@@ -156,11 +159,12 @@ class Redactor:
         self._followed.append((env_file, {}))
 
     def know(self, variables: Mapping[str, str]) -> None:
-        """Replaces these values with `${NAME}` from now on."""
-        self._add({value: f"${{{name}}}" for name, value in variables.items()})
+        """Replaces these values from now on."""
+        show = self._show
+        self._add({value: f"${{{name}}}" if show is None else show(value) for name, value in variables.items()})
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
-        """Replaces these values with `${NAME}` from now on, until later cells have given `MAX_OF_CELLS` others."""
+        """Replaces these values from now on, until later cells have given `MAX_OF_CELLS` others."""
         for name, value in variables.items():
             if value in self._values and value not in self._of_cells:
                 continue
@@ -175,7 +179,7 @@ class Redactor:
 
     def hide(self, values: Iterable[str]) -> None:
         """Removes these values, which have no variable, from now on."""
-        self._add({value: self.show(value) for value in values})
+        self._add({value: REDACTED if self._show is None else self._show(value) for value in values})
 
     def _add(self, values: Mapping[str, str]) -> None:
         new = {value: shown for value, shown in values.items() if len(value) >= MIN_SECRET}
@@ -190,7 +194,7 @@ class Redactor:
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """Returns a text without secrets, truncated to a number of characters, with a note about that."""
         self._look()
-        kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]), self.show)
+        kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]))
         if len(kept) <= limit and len(text) <= limit:
             return kept
         return f"{kept[:limit]}[... cut, {len(text):,} characters in all ...]"
@@ -212,6 +216,16 @@ class Redactor:
                 text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", shown, text)
         return text
 
+    def known_tokens(self, text: str) -> str:
+        """Returns a text without the known values, except those that are short or could be a command.
+
+        It is for people who decide on a call: code or a hostile repository may have chosen the values.
+        """
+        for value, shown in self._values.items():
+            if len(value) >= MIN_ANYWHERE and value in text and not _TELLING.search(value):
+                text = text.replace(value, shown)
+        return text
+
     def value(self, value: Any, limit: int = MAX_TEXT) -> Any:
         """Returns a JSON value without secrets, truncated to about a number of characters, with notes about that."""
         return _Walk(self, limit).value(value, 0)
@@ -224,7 +238,16 @@ class _Walk:
         self._redactor = redactor
         self._left = left
 
-    def value(self, value: Any, depth: int) -> Any:
+    def value(self, value: Any, depth: int, *, secret: bool = False) -> Any:
+        """Returns a value without secrets.
+
+        Args:
+            value: The value.
+            depth: Its depth.
+            secret: Whether its name means a secret, for which the texts and numbers in it are taken then.
+        """
+        if secret and _is_token(value):
+            value = REDACTED
         if isinstance(value, str):
             text = self._redactor.text(value, min(MAX_TEXT, max(self._left, 0)))
             self._left -= len(text)
@@ -237,9 +260,11 @@ class _Walk:
         items = cast("dict[str, Any] | list[Any]", value)
         if items and (depth == MAX_DEPTH or self._left <= 0):
             return f"[... {len(items):,} more ...]"
-        return self._object(items, depth) if isinstance(items, dict) else self._list(items, depth)
+        if isinstance(items, dict):
+            return self._object(items, depth, secret=secret)
+        return self._list(items, depth, secret=secret)
 
-    def _object(self, items: dict[str, Any], depth: int) -> dict[str, Any]:
+    def _object(self, items: dict[str, Any], depth: int, *, secret: bool) -> dict[str, Any]:
         written: dict[str, Any] = {}
         for name, item in items.items():
             if len(written) == MAX_ITEMS or self._left <= 0:
@@ -247,44 +272,50 @@ class _Walk:
                 break
             shown = self._redactor.text(name, 200)
             self._left -= len(shown)
-            written[shown] = self._secret(item) if is_secret_name(name) else self.value(item, depth + 1)
+            written[shown] = self.value(item, depth + 1, secret=secret or is_secret_name(name))
         return written
 
-    def _list(self, items: list[Any], depth: int) -> list[Any]:
+    def _list(self, items: list[Any], depth: int, *, secret: bool) -> list[Any]:
         written: list[Any] = []
+        secret = secret and len(items) == 1  # several texts can be a command
         option = ""  # `--token` in a command line, whose value follows
         for item in items:
             if len(written) == MAX_ITEMS or self._left <= 0:
                 written.append(f"[... {len(items) - len(written):,} more ...]")
                 break
-            written.append(self._secret(item) if is_secret_name(option) else self.value(item, depth + 1))
+            written.append(self.value(item, depth + 1, secret=secret or is_secret_name(option)))
             option = item if isinstance(item, str) and item.startswith("-") and "=" not in item else ""
         return written
 
-    def _secret(self, value: Any) -> Any:
-        """Returns the replacement of a value with a secret's name; placeholders, None and booleans stay."""
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, str) and _PLACEHOLDER.fullmatch(value):
-            return value
-        return self._redactor.show(value) if isinstance(value, str) else REDACTED
+
+def _is_token(value: object) -> bool:
+    """Returns whether a value with a secret's name is removed: no placeholder, and nothing that could be a command."""
+    if isinstance(value, str):
+        value = _SCHEME_NAME.sub("", value, 1)
+        named = "://" in value or (_PATH.fullmatch(value) and not _RANDOM.search(value))
+        return not (named or _PLACEHOLDER.fullmatch(value) or _TELLING.search(value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _without_patterns(text: str, show: Callable[[str], str] = redacted) -> str:
+def _without_patterns(text: str) -> str:
     # Most texts are short names and values: checking for literals first saves most of the time.
     if len(text) >= _SHORTEST_SHAPE:
-        text = _SHAPES.sub(lambda match: show(match[0]), text)
-        text = _SCHEME.sub(lambda match: f"{match[1]} {show(match[2])}", text)
+        text = _PEM.sub(rf"\1 {REDACTED}", text)
+        text = _SHAPES.sub(REDACTED, text)
+        text = _SCHEME.sub(_removed, text)
     if "=" in text or ":" in text:
-        text = _ASSIGNED.sub(partial(_assigned, show), text)
-        text = _UNQUOTED.sub(lambda match: match[1] + show(match[2]), text)
-        text = _USER.sub(lambda match: match[1] + show(match[2]), text)
+        text = _ASSIGNED.sub(_assigned, text)
+        text = _UNQUOTED.sub(_removed, text)
+        text = _USER.sub(_removed, text)
     return text
 
 
-def _assigned(show: Callable[[str], str], match: re.Match[str]) -> str:
+def _removed(match: re.Match[str]) -> str:
+    return match[1] + REDACTED if _is_token(match[2]) else match[0]
+
+
+def _assigned(match: re.Match[str]) -> str:
     name, long_quote, long_text, long_end, quote, text, end = match.groups()
-    secret = long_text or text or ""
-    if _PLACEHOLDER.fullmatch(secret):
+    if not _is_token(long_text or text or ""):
         return match[0]
-    return f"{name}{long_quote or quote}{show(secret)}{end if long_end is None else long_end}"
+    return f"{name}{long_quote or quote}{REDACTED}{end if long_end is None else long_end}"

@@ -4,10 +4,12 @@ https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
 from mcp.server.mcpserver import Context
@@ -16,11 +18,19 @@ from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ValidationError
 
 from ipybox.audit.redaction import Redactor, shortened
-from ipybox.mcp_server.question import Extent, Question, name_of, rules_option
+from ipybox.errors import SandboxError
+from ipybox.mcp_server.question import Question, rules_option
+from ipybox.mcp_server.shown_call import name_of
 from ipybox.support.printable import printable
-from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
-from ipybox.tool_exec.approval.protocol import RequestKind
+from ipybox.support.private_file import create_private
+from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.tool_exec.approval.request import ApprovalRequest
+from ipybox.workspace.scratch import ScratchDirectory
+
+#: Seconds in which no person reads a form and answers it: the client itself gave an answer that comes sooner.
+READING_TIME = 0.5
+
+logger = logging.getLogger(__name__)
 
 #: Sends a form to the client, and returns its user's answer.
 Ask = Callable[[ElicitRequestFormParams], Awaitable[ElicitResult]]
@@ -32,9 +42,8 @@ _Tool = tuple[str, str]
 class ElicitationApprover:
     """Decides on tool calls: by a policy, and with forms for the client's user if the policy asks.
 
-    Each client shows one form at a time, because an answer may make others unnecessary. The first form for a tool only
-    accepts or declines, which is one key in clients that draw no fields for that; after decline, a second form offers
-    to allow more. Once a call was accepted, or in a loop, the form itself offers these choices.
+    Each client shows one form at a time, because an answer may make others unnecessary. An answer of the client itself,
+    such as one of a hook, holds for its call only, and is recorded as such.
 
     Args:
         policy: Decides which calls need a form, and stores answers that hold for more than one cell.
@@ -45,11 +54,9 @@ class ElicitationApprover:
         self.policy = policy
         self.timeout = timeout
         self.redactor = Redactor(shortened)
-        #: Tools of which a call was accepted.
-        self.accepted: set[_Tool] = set()
-        #: Notices about forms that expired without an answer, until a form shows them to a user.
+        #: A notice about a form that expired without an answer, until another form shows it to a user.
         self.withdrawn: str | None = None
-        self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
+        self._clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
 
     def cell(
         self,
@@ -67,8 +74,16 @@ class ElicitationApprover:
             seconds: How long the cell may take; its forms expire with it.
             tell: Shows the user a line, immediately.
         """
-        turn = self._turns.setdefault(client, asyncio.Lock())
-        return CellApprover(self, ask, turn, seconds, tell)
+        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), seconds, tell)
+
+
+class _Client:
+    """What is known of a client while cells of it run."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        #: Whether it gave the latest answer itself.
+        self.answers_itself = False
 
 
 class CellApprover:
@@ -78,14 +93,14 @@ class CellApprover:
         self,
         approver: ElicitationApprover,
         ask: Ask | None,
-        turn: asyncio.Lock,
+        client: _Client,
         seconds: float | None,
         tell: Callable[[str], None],
     ):
         self._approver = approver
         self._policy = approver.policy
         self._ask = ask
-        self._turn = turn
+        self._client = client
         self._end = None if seconds is None else asyncio.get_running_loop().time() + seconds
         self._tell = tell
         self._calls: Counter[_Tool] = Counter()
@@ -97,11 +112,11 @@ class CellApprover:
         self._calls[request.server_name, request.tool_name] += 1
         if self._ask is None:
             notice = "" if self._policy.untrusted is None else f". {self._policy.untrusted}"
-            nobody = "this client can't ask its user (it has no elicitation of forms): allow the call by a rule in a "
-            await request.reject(f"{nobody}file, or all calls by `auto`: {rules_option()}{notice}", by="nobody")
+            reason = f"this client can't ask its user (it has no elicitation of forms){_TELL}{rules_option()}{notice}"
+            await request.reject(reason, by="nobody")
             return
         try:
-            async with self._turn:  # a form does not expire before the user sees it
+            async with self._client.turn:  # a form does not expire before the user sees it
                 await self._decide(request, self._ask)
         except TimeoutError:
             await request.reject("the question to the user has expired without an answer", by="nobody")
@@ -117,49 +132,50 @@ class CellApprover:
         if (tool, decision.reason) in self._allowed:
             await request.accept(by="user", because="its tool is allowed for the rest of the cell")
             return
-        outcome = await self._answer(decision, request.kind, ask)
-        if outcome in ("decline", "cancel"):
-            await request.reject(_refusal(outcome), by="user" if outcome == "decline" else "nobody")
-            return
-        if outcome == "cell":
-            self._allowed.add((tool, decision.reason))
-        elif outcome != "call":
-            self._policy.remember(decision, outcome)
-        self._approver.accepted.add(tool)
-        await request.accept(by="user")
-
-    async def _answer(
-        self, decision: PolicyDecision, kind: RequestKind, ask: Ask
-    ) -> Extent | Literal["decline", "cancel"]:
-        """Returns the user's answer.
-
-        Raises:
-            TimeoutError: If the form expires.
-        """
-        tool = (decision.call.server, decision.call.tool)
-        approver, calls = self._approver, self._calls[tool]
-        has_choice = calls > 1 or tool in approver.accepted
-        question = Question(decision, self._policy, calls, self._seconds(), approver.withdrawn, kind)
+        approver = self._approver
+        question = Question(
+            decision, self._policy, self._calls[tool], self._seconds(), approver.withdrawn, request.kind
+        )
         approver.withdrawn = None
-        answer = await self._show(question, question.form(approver.redactor, has_choice=has_choice), ask)
-        if answer.action == "accept":
-            return (question.extent(answer) if has_choice else None) or "call"
-        if answer.action == "cancel" or has_choice:
-            return answer.action
-        question = replace(question, seconds=self._seconds())
-        try:
-            answer = await self._show(question, question.alternatives(), ask)
-        except TimeoutError:
-            return "decline"
-        return (question.extent(answer) if answer.action == "accept" else None) or "decline"
+        answer = await self._show(question, ask)
+        extent = question.extent(answer)
+        if self._client.answers_itself:
+            await self._settle_by_client(request, answer, accepted=extent is not None)
+        elif extent is None:
+            dismissed = answer.action == "cancel"
+            await request.reject(_DISMISSED if dismissed else _DECLINED, by="nobody" if dismissed else "user")
+        else:
+            if extent == "cell":
+                self._allowed.add((tool, decision.reason))
+            elif extent != "call":
+                self._policy.remember(decision, extent)
+            await request.accept(by="user")
 
-    async def _show(self, question: Question, form: ElicitRequestFormParams, ask: Ask) -> ElicitResult:
+    async def _settle_by_client(self, request: ApprovalRequest, answer: ElicitResult, *, accepted: bool) -> None:
+        at_once = f"by itself, within {READING_TIME:g} s"
+        if accepted:
+            self._tell(f"\nThe client accepted the call of {request.server_name}.{request.tool_name} {at_once}.\n")
+            await request.accept(by="client", because=f"the client accepted it {at_once}")
+            return
+        answered = "dismissed the question" if answer.action == "cancel" else "declined it"
+        await request.reject(f"the client {answered} {at_once}{_TELL}{rules_option()}", by="client")
+
+    async def _show(self, question: Question, ask: Ask) -> ElicitResult:
+        clock = asyncio.get_running_loop().time
+        redactor = self._approver.redactor
         try:
-            async with asyncio.timeout(question.seconds):
-                return await ask(form)
+            with _kept(await asyncio.to_thread(question.whole, redactor)) as file:
+                form = await asyncio.to_thread(
+                    question.form, redactor, has_choice=not self._client.answers_itself, file=file
+                )
+                async with asyncio.timeout(question.seconds):
+                    shown = clock()
+                    answer = await ask(form)
+                    self._client.answers_itself = clock() - shown < READING_TIME
+                    return answer
         except (TimeoutError, asyncio.CancelledError) as exc:
             about = f"The question about the tool {name_of(question.decision.call)}"
-            self._approver.withdrawn = f"{about} was withdrawn before it was answered."
+            self._approver.withdrawn = f"{about} was withdrawn before it was answered"
             if isinstance(exc, TimeoutError):
                 self._tell(f"\n{about} has expired.\n")
             raise
@@ -191,10 +207,27 @@ def client_of(context: Context[Any, Any]) -> object:
     return None if context.headers is None else context.headers.get("mcp-session-id", object())
 
 
-def _refusal(action: Literal["decline", "cancel"]) -> str:
-    if action == "decline":
-        return "the user declined it"
-    return (
-        "the question was dismissed without an answer; where no person can give one, allow the call by a rule in a "
-        f"file: {rules_option()}"
-    )
+@contextmanager
+def _kept(text: str | None) -> Generator[Path | None]:
+    """Keeps a text in a file that code in the sandbox can't reach; yields its path, or None without a file."""
+    if text is None:
+        yield None
+        return
+    try:
+        scratch = ScratchDirectory()
+    except (OSError, SandboxError) as exc:
+        logger.warning("the arguments of a call can't be kept: %s", exc)
+        yield None
+        return
+    with scratch:
+        file = scratch.path / "call.txt"
+        with create_private(file, "wb") as opened:
+            opened.write(text.encode())
+        yield file
+
+
+_DECLINED = "the user declined it"
+_DISMISSED = "the question was dismissed without an answer"
+
+#: What follows the reason if no person could be asked, for the agent: before the name of the user's option.
+_TELL = ", so no person was asked. Tell the user, who alone sets what needs approval: with "

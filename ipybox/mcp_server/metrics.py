@@ -22,7 +22,7 @@ CALL_BUCKETS = (0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300)
 WAIT_BUCKETS = (0.1, 1, 5, 15, 60, 300, 1800)
 
 #: Who decides on tool calls, and what denies something. An application may give any name, which counts as `other`.
-DECIDERS = frozenset({"auto", "rule", "user", "application", "timeout", "nobody"})
+DECIDERS = frozenset({"auto", "rule", "user", "client", "application", "timeout", "nobody"})
 DENIERS = frozenset({"sandbox", "limit", "tool_server"})
 OTHER = "other"
 

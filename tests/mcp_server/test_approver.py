@@ -16,11 +16,10 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 
-from ipybox.audit.redaction import Redactor, shortened
+from ipybox.mcp_server import approver as approver_module
 from ipybox.mcp_server.approver import CellApprover, ElicitationApprover
-from ipybox.mcp_server.question import Question
 from ipybox.tool_exec.approval.client import ApprovalRequest
-from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
+from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.tool_exec.approval.protocol import Rejection
 from ipybox.workspace.trust import TrustStore
 from tests import servers
@@ -30,6 +29,14 @@ from tests.servers import WAIT
 #: How a client is asked: by requests of the server, or by results of its own.
 Era = Literal["legacy", "auto"]
 
+#: Runs the server, which takes even answers at once for a person's.
+AT_ONCE = """
+from ipybox.cli.command import main
+from ipybox.mcp_server import approver
+approver.READING_TIME = 0
+main()
+"""
+
 CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
 CALLS = """
 import asyncio
@@ -38,13 +45,19 @@ print(*await asyncio.gather(*(scripted.run("echo", {"text": text}) for text in "
 """
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the approvers of this process take even answers at once for a person's."""
+    monkeypatch.setattr(approver_module, "READING_TIME", 0)
+
+
 @pytest.fixture(params=["legacy", "auto"])
 def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
 
 class User:
-    """Whoever answers the forms of a client."""
+    """Whoever answers the forms of a client. The servers of these tests take even answers at once for a person's."""
 
     def __init__(self, *answers: ElicitResult):
         self.answers = list(answers)
@@ -56,13 +69,13 @@ class User:
         return self.answers.pop(0)
 
 
-def accept(scope: str | None = None) -> ElicitResult:
-    return ElicitResult(action="accept", content={} if scope is None else {"scope": scope})
+def accept(scope: str = "only this call") -> ElicitResult:
+    return ElicitResult(action="accept", content={"scope": scope})
 
 
 @asynccontextmanager
 async def client_of(workspace: Path, *options: str, user: User | None, era: Era) -> AsyncGenerator[Client]:
-    arguments = ["-m", "ipybox", "--workspace", str(workspace), *options]
+    arguments = ["-c", AT_ONCE, "--workspace", str(workspace), *options]
     env = {"PATH": os.environ["PATH"], "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
     server = StdioServerParameters(command=sys.executable, args=arguments, env=env)
     async with Client(server, elicitation_callback=user, mode=era) as client:
@@ -93,53 +106,56 @@ ONCE, CELL, TOOL, SERVER = CHOICES = (
 
 
 def choices(form: ElicitRequestFormParams) -> list[str]:
-    return form.requested_schema["properties"].get("scope", {}).get("enum", [])
+    return form.requested_schema["properties"]["scope"]["enum"]
 
 
-def lines(form: ElicitRequestFormParams) -> list[str]:
-    """The lines of a form without the one that says when it expires."""
-    *lines, expires = form.message.splitlines()
-    assert re.fullmatch(r"This question expires at \d\d:\d\d:\d\d \S+, after 60 s", expires)
-    return lines
+def hints(form: ElicitRequestFormParams) -> str:
+    """The hints of a form without the one that says when it expires."""
+    hints = form.requested_schema["properties"]["scope"]["description"]
+    expires = re.match(r"Expires at \d\d:\d\d:\d\d \S+, after 60 s(?:\. )?", hints)
+    assert expires is not None
+    return hints[expires.end() :]
 
 
 async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace: Path, mode: Mode, era: Era):
     decline, cancel = ElicitResult(action="decline"), ElicitResult(action="cancel")
-    user = User(accept(), decline, cancel, accept("unheard of"))
+    user = User(accept(), decline, cancel, accept("unheard of"), ElicitResult(action="accept", content={}), accept())
     other = CALL.replace("'echo', {'text': 'hello'}", "'count', {}")
     async with client_of(workspace, "--approve", "ask", *mode.options, user=user, era=era) as client:
         assert await run(client, CALL) == "hello"
-        assert "call of scripted.echo was rejected: the user declined it" in await run(client, CALL)
-        assert "rejected: the question was dismissed without an answer; where" in await run(client, CALL)
+        assert "call of scripted.echo was rejected: the user declined it\n" in f"{await run(client, CALL)}\n"
+        dismissed = "rejected: the question was dismissed without an answer\n"
+        assert dismissed in f"{await run(client, CALL)}\n"
+        for _ in range(2):
+            assert "rejected: the user declined it" in await run(client, CALL), "no field has one of our values"
         assert await run(client, CALL) == "hello"
 
-        shown = ["Code calls the tool echo of the MCP server scripted", '  text: "hello"']
-        hint = "Accept allows this call only; Decline offers to allow more"
-        assert [lines(form) for form in user.forms] == [[*shown, hint], shown, shown, shown]
-        assert [choices(form) for form in user.forms] == [[], *[list(CHOICES)] * 3]
+        assert {form.message for form in user.forms} == {'Code calls scripted.echo\n| text: "hello"'}
+        assert [choices(form) for form in user.forms] == [list(CHOICES)] * 6
+        assert {hints(form) for form in user.forms} == {"What is always allowed is kept for this session"}
 
         # Answers that hold for more than one call; calls at once are asked about one by one.
-        user.answers += [accept(), accept(TOOL), decline, decline, accept(SERVER), accept(SERVER)]
+        user.answers += [accept(), accept(TOOL), decline, accept(SERVER)]
         user.forms.clear()
         assert await run(client, CALLS) == "a b c"
         assert len(user.forms) == 2, "the third call is allowed by the answer to the second"
         assert "scripted.count was rejected" in await run(client, other)
         for _ in range(3):
             assert "rejected" not in await run(client, other)
-    assert len(user.forms) == 6, "an answer that was not among the choices is good for one call"
+    assert len(user.forms) == 4
 
 
 async def test_user_is_asked_about_a_shell_command(workspace: Path, mode: Mode):
-    user = User(accept(), ElicitResult(action="decline"), ElicitResult(action="decline"))
+    user = User(accept("only this command"), ElicitResult(action="decline"))
     options = ["--approve", "ask", "--approve-shell-cmds", *mode.options]
     async with client_of(workspace, *options, user=user, era="auto") as client:
         assert await run(client, "!echo a") == "a"
         assert "ShellCommandError: the shell command was rejected: the user declined it" in await run(
             client, "%%bash\necho b"
         )
-    assert [lines(form)[:2] for form in user.forms[:2]] == [
-        ["Code runs a shell command", "  | echo a"],
-        ["Code runs a shell script", "  | echo b"],
+    assert [form.message for form in user.forms] == [
+        "Code runs a shell command\n| echo a",
+        'Code runs a shell script\n| echo b\n| program: "bash"',
     ]
 
 
@@ -150,31 +166,20 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
 
 
 async def test_loop_is_one_question_for_who_wants_it_so(workspace: Path, era: Era):
-    decline = ElicitResult(action="decline")
-    user = User(decline, accept(CELL), decline, accept("decline it"), accept(), accept(CELL), decline, accept(TOOL))
+    user = User(accept(CELL), ElicitResult(action="decline"), accept(), accept(CELL), accept(TOOL))
     async with client_of(workspace, "--approve", "ask", user=user, era=era) as client:
         assert await run(client, LOOP) == "30"
-        first, more = user.forms
-        assert choices(first) == []
-        assert choices(more) == ["decline it", CELL, TOOL, SERVER]
-        assert lines(more)[-1] == "It is declined unless you allow more than this call"
+        assert len(user.forms) == 1
 
-        # What held for that cell does not hold for the next one. As a call was accepted, the form has the choice.
+        # What held for that cell does not hold for the next one.
         assert "rejected: the user declined it" in await run(client, LOOP)
-        assert choices(user.forms.pop()) == list(CHOICES)
-        user.answers.clear()
 
-        user.answers += [accept(), accept(CELL)]
         assert await run(client, LOOP) == "30"
-        assert lines(user.forms[-1])[-1] == "2 calls of this tool in this cell so far"
+        assert hints(user.forms[-1]).startswith("2 calls of this tool in this cell so far. What is always")
 
-
-async def test_always_is_one_of_the_answers_to_the_first_question(workspace: Path):
-    user = User(ElicitResult(action="decline"), accept(TOOL))
-    async with client_of(workspace, "--approve", "ask", user=user, era="legacy") as client:
         assert await run(client, CALL) == "hello"
         assert await run(client, LOOP) == "30"
-    assert len(user.forms) == 2
+    assert len(user.forms) == 5
 
 
 POLICY = """\
@@ -209,7 +214,8 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
             '  - server: "scripted"  # remembered from an answer\n    tool: "echo"\n    effect: "allow"\n'
         )
         assert file.read_text() == learned
-        assert "It is asked about because of the default of ipybox.yaml" in lines(user.forms[0])
+        kept = "What is always allowed is kept in ipybox.yaml"
+        assert hints(user.forms[0]) == f"Asked because of the default of ipybox.yaml. {kept}"
         assert await run(client, CALL.replace("hello", "more")) == "more"
         assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
         if mode.sandbox:
@@ -230,13 +236,13 @@ async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
         assert "ipybox.yaml of the workspace is not trusted: it can only deny tool calls" in said
         assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
     (form,) = user.forms
-    assert "It is asked about because of ipybox.yaml:4, which is not trusted" in lines(form)
+    assert hints(form).startswith("Asked because of ipybox.yaml:4, which is not trusted")
 
 
 async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Path):
     async with client_of(workspace, "--approve", "ask", user=None, era="auto") as client:
         said = await run(client, CALL)
-    assert "rejected: this client can't ask its user (it has no elicitation of forms): allow the call by a rule" in said
+    assert "rejected: this client can't ask its user (it has no elicitation of forms), so no person was asked" in said
 
 
 async def test_time_of_a_cell_goes_on_while_its_user_is_asked(workspace: Path, era: Era):
@@ -294,96 +300,6 @@ async def test_policy_that_is_wrong_is_said_at_the_start_or_by_each_call(
         assert await run(client, CALL) == "hello"
 
 
-def decision(policy: ApprovalPolicy, arguments: dict[str, Any], tool: str = "write") -> PolicyDecision:
-    return policy.decide("fs", tool, arguments)
-
-
-def test_question_shows_what_would_be_obeyed_as_escapes_and_says_what_it_leaves_out():
-    policy = ApprovalPolicy()
-    arguments = {f"argument{number}": number for number in range(25)}
-    arguments = {"text": "\x1b[2J\u202e\n\U000e0001é", "long": "a" * 1000 + "the end", "\x07": 1, **arguments}
-
-    form = Question(decision(policy, arguments), policy).form(Redactor(shortened), has_choice=True)
-
-    head, text, long, bell, *others, rest = form.message.split("\n")
-    assert head == "Code calls the tool write of the MCP server fs"
-    assert text == '  text: "\\u001b[2J\\u202e\\n\\udb40\\udc01é"'
-    assert long == f'  long: "{"a" * 299} [... 409 characters are not shown ...] {"a" * 292}the end"'
-    assert bell == "  \\u0007: 1"
-    assert len(others) == 17
-    assert rest == "  [... 8 more arguments are not shown ...]"
-    assert form.message.replace("\n", "").isprintable()
-
-
-KEY = "ghp_" + "0123456789abcdefABCDEF0123456789abcd"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        ({"password": "hunter2 is long"}, "  password: hun[... 15 characters, a secret]"),
-        ({"password": None, "token": True, "secret": ""}, '  password: null\n  token: true\n  secret: ""'),
-        ({"credentials": {"a": 1}}, '  credentials: {"[... 8 characters, a secret]'),
-        ({"command": f"curl -H 'X: {KEY}'"}, "  command: \"curl -H 'X: ghp_[... 40 characters, a secret]'\""),
-        ({"headers": {"api_key": "abcdefgh"}}, '  headers: {"api_key": "ab[... 8 characters, a secret]"}'),
-        ({"text": "a value that is known"}, '  text: "a ${KNOWN}"'),
-        ({"url": "https://me:pass@example.com"}, '  url: "https://me:p[... 4 characters, a secret]@example.com"'),
-    ],
-)
-def test_question_shows_secrets_shortened(arguments: dict[str, Any], shown: str):
-    policy, redactor = ApprovalPolicy(), Redactor(shortened)
-    redactor.know({"KNOWN": "value that is known"})
-
-    form = Question(decision(policy, arguments), policy).form(redactor, has_choice=True)
-
-    assert form.message.split("\n", 1)[1] == shown
-
-
-def test_question_shows_a_shell_command_line_by_line_and_no_line_of_it_looks_like_one_of_ipybox():
-    policy = ApprovalPolicy()
-    call = policy.decide("ipybox", "shell_magic", {"cmd": f"cd x\n\x1b[2J {KEY}\nAccept\n", "program": "bash -e"})
-    question = Question(call, policy, kind="shell")
-
-    lines = question.form(Redactor(shortened), has_choice=False).message.split("\n")
-    assert lines == [
-        "Code runs a shell script",
-        "  | cd x",
-        "  | \\u001b[2J ghp_[... 40 characters, a secret]",
-        "  | Accept",
-        '  program: "bash -e"',
-        "Accept allows this command only; Decline offers to allow more",
-    ]
-    choices = question.form(Redactor(shortened), has_choice=True).requested_schema["properties"]["scope"]["enum"]
-    assert choices == ["only this command", "any command in the rest of this cell", "always any command"]
-
-
-def test_question_says_what_it_leaves_out_of_a_long_shell_command():
-    policy = ApprovalPolicy()
-    call = policy.decide("ipybox", "shell", {"cmd": "\n".join(map(str, range(1000)))})
-    lines = Question(call, policy, kind="shell").form(Redactor(shortened), has_choice=True).message.split("\n")
-    assert lines[1] == "  | 0"
-    assert lines[31] == "  [... 940 lines are not shown ...]"
-    assert lines[-1] == "  | 999"
-    assert (
-        "characters are not shown"
-        in Question(policy.decide("ipybox", "shell", {"cmd": "a" * 5000}), policy, kind="shell")
-        .form(Redactor(shortened), has_choice=True)
-        .message
-    )
-
-
-@pytest.mark.parametrize("place", [290, 5000])
-def test_question_shows_no_part_of_a_secret_that_it_cuts(place: int):
-    policy, text = ApprovalPolicy(), "." * 20_000
-    for at in (place, 20_000 - place):
-        text = text[:at] + KEY + text[at:]
-
-    form = Question(decision(policy, {"text": text}), policy).form(Redactor(shortened), has_choice=True)
-
-    assert KEY[4:12] not in form.message
-    assert KEY[-8:] not in form.message
-
-
 def cell(
     approver: ElicitationApprover, answers: Callable[[ElicitRequestFormParams], Awaitable[ElicitResult]]
 ) -> CellApprover:
@@ -392,21 +308,24 @@ def cell(
 
 async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than_the_cell():
     forms: list[ElicitRequestFormParams] = []
+    decided: list[object] = []
 
     async def accepting(form: ElicitRequestFormParams) -> ElicitResult:
         forms.append(form)
         return accept(TOOL)
 
-    async def respond(_: object) -> bool:
+    async def respond(outcome: object) -> bool:
+        decided.append(outcome)
         return True
 
     approver = ElicitationApprover(ApprovalPolicy(), timeout=None)
     for _ in range(3):
         await cell(approver, accepting).decide(ApprovalRequest("fs", "*\x1b", {}, respond))
 
-    message = "Code calls the tool *\\u001b of the MCP server fs\n  without arguments"
-    assert [form.message.startswith(message) for form in forms] == [True] * 3
-    assert [choices(form) for form in forms] == [[], [ONCE, CELL], [ONCE, CELL]]
+    message = 'Code calls fs."*\\u001b"\n| without arguments'
+    assert [form.message for form in forms] == [message] * 3
+    assert [choices(form) for form in forms] == [[ONCE, CELL]] * 3
+    assert decided == [Rejection("the user declined it")] * 3, "that was not offered"
 
 
 async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
@@ -434,8 +353,8 @@ async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
 
     assert decided == [Rejection("the question to the user has expired without an answer"), True, True]
     assert told == ["\nThe question about the tool write of the MCP server fs has expired.\n"]
-    before = "The question about the tool write of the MCP server fs was withdrawn before it was answered."
-    assert [form.message.startswith(before) for form in forms] == [False, True, False]
+    before = "The question about the tool write of the MCP server fs was withdrawn before it was answered"
+    assert [before in str(form.requested_schema) for form in forms] == [False, True, False]
 
 
 async def test_question_does_not_expire_before_its_user_can_see_it():
@@ -488,7 +407,7 @@ async def test_client_that_fails_to_ask_fails_the_call_with_its_reason():
     assert decided == [Rejection("the client failed to ask its user: no such \\u001b method")]
 
 
-async def test_message_names_the_option_that_the_user_has(monkeypatch: pytest.MonkeyPatch):
+async def test_message_names_the_option_that_the_user_has_if_nobody_was_asked(monkeypatch: pytest.MonkeyPatch):
     decided: list[object] = []
 
     async def respond(outcome: object) -> bool:
@@ -503,8 +422,79 @@ async def test_message_names_the_option_that_the_user_has(monkeypatch: pytest.Mo
         with monkeypatch.context() as patched:
             for name, value in variables.items():
                 patched.setenv(name, value)
-            for ask in (None, dismissing):
+            for ask, reading_time in ((None, 0), (dismissing, 60), (dismissing, 0)):
+                patched.setattr(approver_module, "READING_TIME", reading_time)
                 await approver.cell(ask).decide(ApprovalRequest("fs", "write", {}, respond))
     reasons = [outcome.reason for outcome in decided if isinstance(outcome, Rejection)]
-    assert ["`--approve FILE`" in reason for reason in reasons] == [True, True, False, False]
-    assert ["the plugin's option `approve`" in reason for reason in reasons] == [False, False, True, True]
+    assert ["`--approve FILE`" in reason for reason in reasons] == [True, True, False] + [False] * 3
+    assert ["the plugin's option `approve`" in reason for reason in reasons] == [False] * 3 + [True, True, False]
+
+
+async def test_answer_of_the_client_itself_holds_for_one_call_and_it_is_offered_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    forms: list[ElicitRequestFormParams] = []
+    told: list[str] = []
+
+    async def respond(_: object) -> bool:
+        return True
+
+    async def hook(form: ElicitRequestFormParams) -> ElicitResult:
+        forms.append(form)
+        return accept(SERVER)
+
+    approver = ElicitationApprover(ApprovalPolicy())
+    decisions: list[tuple[bool, str]] = []
+    one_cell = approver.cell(hook, tell=told.append)
+    for reading_time in (60, 60, 0, 0):
+        monkeypatch.setattr(approver_module, "READING_TIME", reading_time)
+        request = ApprovalRequest("fs", "write", {}, respond)
+        await one_cell.decide(request)
+        decision = await request.decided()
+        decisions.append((decision.accepted, decision.by))
+    assert decisions == [(True, "client"), (True, "client"), (True, "user"), (True, "rule")]
+    assert [len(choices(form)) for form in forms] == [4, 1, 1]
+    assert len([line for line in told if "The client accepted the call of fs.write by itself" in line]) == 2
+
+
+async def test_long_call_is_in_a_file_of_its_user_while_it_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    text = "all:\n" + "\tmake test\n" * 100 + "\tmake evil\n"
+    kept: list[tuple[Path, int, str]] = []
+
+    async def respond(_: object) -> bool:
+        return True
+
+    async def reading(form: ElicitRequestFormParams) -> ElicitResult:
+        notice = form.message.partition("\nCode calls")[0].replace("\n| ", "")
+        file = Path(notice.removeprefix("Shortened. All of it: "))
+        kept.append((file, file.stat().st_mode & 0o777, file.read_text()))
+        return accept()
+
+    request = ApprovalRequest("fs", "write", {"text": text}, respond)
+    await cell(ElicitationApprover(ApprovalPolicy()), reading).decide(request)
+
+    ((file, mode, whole),) = kept
+    assert file.is_relative_to(tmp_path / "state")
+    assert mode == 0o600
+    assert whole.endswith("  | \tmake test\n  | \tmake evil\n")
+    assert not file.exists()
+
+
+async def test_long_call_is_asked_about_where_no_file_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "state").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    forms: list[ElicitRequestFormParams] = []
+
+    async def respond(_: object) -> bool:
+        return True
+
+    async def reading(form: ElicitRequestFormParams) -> ElicitResult:
+        forms.append(form)
+        return accept()
+
+    request = ApprovalRequest("fs", "write", {"text": "x" * 1000}, respond)
+    await cell(ElicitationApprover(ApprovalPolicy()), reading).decide(request)
+    assert forms[0].message.startswith("Shortened\nCode calls fs.write(")

@@ -41,8 +41,8 @@ class ApprovalDecision:
 
     Attributes:
         accepted: Whether it may run.
-        by: The decider: `auto`, a `rule`, a `user`, the `application`, `timeout`, `nobody`, or a name that an
-            application gives.
+        by: The decider: `auto`, a `rule`, a `user`, a `client` without its user, the `application`, `timeout`,
+            `nobody`, or a name that an application gives.
         reason: The reason, such as the rule's file and line; None without a reason.
     """
 
