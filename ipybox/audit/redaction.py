@@ -221,6 +221,7 @@ class Redactor:
 
         It is for people who decide on a call: code or a hostile repository may have chosen the values.
         """
+        self._look()
         for value, shown in self._values.items():
             if len(value) >= MIN_ANYWHERE and value in text and not _TELLING.search(value):
                 text = text.replace(value, shown)
