@@ -39,6 +39,7 @@ from ipybox.mcp_client import launcher_log, process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
 from ipybox.mcp_client.http import Reach, bounded
 from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
+from ipybox.mcp_client.oauth.errors import SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail
@@ -190,6 +191,8 @@ class ClientConnection:
         match failure.outcome:
             case Outcome.REFUSED:
                 return ToolRunnerError(self.error_text(reason))
+            case Outcome.UNSENT if isinstance(failure.reason, SignInError):
+                return MCPConnectionLost(self.error_text(reason))
             case Outcome.UNSENT:
                 return MCPConnectionLost(self.redact(f"can't reach {self.label}: {reason}; the request was not sent"))
             case Outcome.UNKNOWN:

@@ -19,7 +19,7 @@ HALF = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"cut
 
 @pytest.fixture
 async def remote() -> AsyncIterator[RemoteServer]:
-    async with asyncio.timeout(2 * WAIT), remote_server() as server:
+    async with remote_server() as server:
         yield server
 
 
@@ -52,7 +52,7 @@ async def test_a_request_that_fails_fails_alone(
     remote: RemoteServer, transport: str, answer: Answer, error: type[Exception], text: str
 ):
     remote.script = answers_bad(answer)
-    async with MCPClient({"url": f"{remote.url}/{transport}"}, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/{transport}"}, WAIT) as client:
         others = [asyncio.create_task(client.run("echo", {"text": str(number)})) for number in range(9)]
         while remote.methods.count("tools/call") < 9:  # noqa: ASYNC110 - the server gives no signal
             await asyncio.sleep(0)
@@ -81,6 +81,7 @@ async def test_a_request_that_fails_fails_alone(
         ),
         pytest.param(Answer(200, ": nothing\n\n", "text/event-stream"), "event stream ended without", id="no_event"),
         pytest.param(Answer(200, "data: oops\n\n", "text/event-stream"), "not an MCP message.*: oops", id="bad_event"),
+        pytest.param(Answer(400, '{"jsonrpc":"2.0","method":"x","params":[]}'), "HTTP 400: ", id="400_with_a_message"),
         pytest.param(
             Answer(400, '{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no","data":"limit"}}'),
             "^no: limit$",
@@ -91,7 +92,7 @@ async def test_a_request_that_fails_fails_alone(
 async def test_an_answer_that_is_no_result_says_what_came(remote: RemoteServer, answer: Answer, text: str):
     remote.script = answers_bad(answer)
     remote.released.set()
-    async with MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
         with pytest.raises(IpyboxError, match=text):
             await client.run("echo", {"text": "bad"})
         assert await client.run("echo", {"text": "hi"}) == "hi"
@@ -127,7 +128,7 @@ TEXT = '"result":{"content":[{"type":"text","text":"found"}]}'
 )
 async def test_an_answer_whose_meaning_is_clear_is_read(remote: RemoteServer, answer: Answer, result: str):
     remote.script = answers_bad(answer)
-    async with MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
         assert await client.run("echo", {"text": "bad"}) == result
 
 
@@ -136,7 +137,7 @@ async def test_arguments_that_can_not_be_sent_fail_alone(remote: RemoteServer, t
     remote.released.set()
     params = scripted() if transport == "stdio" else {"url": f"{remote.url}/{transport}"}
     unsendable: list[Any] = ["\ud83d", {"\ud83d": 1}, object()]
-    async with MCPClient(params, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient(params, WAIT) as client:
         for value in unsendable:
             with pytest.raises(ToolRunnerError, match=r"^can't send the arguments of echo: "):
                 await client.run("echo", {"text": value})
@@ -146,7 +147,7 @@ async def test_arguments_that_can_not_be_sent_fail_alone(remote: RemoteServer, t
 @pytest.mark.parametrize("size", [5, 3 << 20])
 async def test_events_may_be_as_large_as_other_messages(remote: RemoteServer, size: int):
     remote.released.set()
-    async with MCPClient({"url": f"{remote.url}/sse"}, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/sse"}, WAIT) as client:
         others = [client.run("echo", {"text": str(number)}) for number in range(3)]
         assert await asyncio.gather(client.run("echo", {"text": "x" * size}), *others) == ["x" * size, "0", "1", "2"]
 
@@ -163,7 +164,7 @@ async def test_events_may_be_as_large_as_other_messages(remote: RemoteServer, si
 )
 async def test_an_event_whose_meaning_is_clear_is_read(remote: RemoteServer, event: str):
     remote.event = event
-    async with MCPClient({"url": f"{remote.url}/sse"}, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/sse"}, WAIT) as client:
         assert await client.run("echo", {"text": "hi"}) is None
 
 
@@ -182,7 +183,7 @@ async def test_an_event_whose_meaning_is_clear_is_read(remote: RemoteServer, eve
 async def test_a_version_probe_without_an_answer_falls_back(remote: RemoteServer, answer: Answer):
     remote.script = lambda message: answer if message["method"] == "server/discover" else None
     remote.released.set()
-    async with MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
         assert await client.run("echo", {"text": "hi"}) == "hi"
     assert remote.methods[:2] == ["server/discover", "initialize"]
 
@@ -194,7 +195,8 @@ async def test_a_server_that_refuses_to_be_initialized_says_why(
 ):
     remote.script = lambda message: answer
     with pytest.raises(MCPServerError, match=rf"^can't connect to {remote.url}/{transport}: {text}"):
-        await MCPClient({"url": f"{remote.url}/{transport}"}, WAIT).__aenter__()
+        async with asyncio.timeout(WAIT):
+            await MCPClient({"url": f"{remote.url}/{transport}"}, WAIT).__aenter__()
 
 
 async def test_an_invalid_field_is_named(remote: RemoteServer):
@@ -202,7 +204,8 @@ async def test_an_invalid_field_is_named(remote: RemoteServer):
     with pytest.raises(
         MCPServerError, match=r"not valid MCP: capabilities: Field required; protocolVersion: Input should"
     ):
-        await MCPClient({"url": f"{remote.url}/mcp"}, WAIT).__aenter__()
+        async with asyncio.timeout(WAIT):
+            await MCPClient({"url": f"{remote.url}/mcp"}, WAIT).__aenter__()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +214,8 @@ async def test_an_invalid_field_is_named(remote: RemoteServer):
 async def test_an_endpoint_of_another_origin_is_refused_at_once(remote: RemoteServer, endpoint: str):
     remote.endpoint = f"event: endpoint\ndata: {endpoint}\n\n"
     with pytest.raises(MCPServerError, match=r"messages at http\S+, which is not of the origin") as caught:
-        await MCPClient({"url": f"{remote.url}/sse"}, WAIT).__aenter__()
+        async with asyncio.timeout(WAIT):
+            await MCPClient({"url": f"{remote.url}/sse"}, WAIT).__aenter__()
     assert re.split("[/?]", endpoint)[2] in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
@@ -230,7 +234,7 @@ async def test_an_endpoint_of_another_origin_is_refused_at_once(remote: RemoteSe
 async def test_an_error_has_its_data(remote: RemoteServer, error: Message, text: str):
     reply = json.dumps({"jsonrpc": "2.0", "id": 0, "error": error})
     remote.script = answers_bad(Answer(body=reply))
-    async with MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
         with pytest.raises(ToolRunnerError, match=f"^{re.escape(text)}$"):
             await client.run("echo", {"text": "bad"})
 
@@ -243,12 +247,13 @@ async def test_an_error_has_its_data(remote: RemoteServer, error: Message, text:
             Answer(400, '{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"No valid session ID"}}')
         ),
         pytest.param(Answer(404, b"", ""), id="empty"),
+        pytest.param(Answer(410, "Invalid session", "text/plain"), id="410"),
     ],
 )
 async def test_calls_whose_session_expired_are_repeated_in_one_new_session(remote: RemoteServer, denial: Answer):
     remote.sessions = True
     params = {"url": f"{remote.url}/mcp"}
-    async with ServerConnections(WAIT) as connections:
+    async with asyncio.timeout(WAIT), ServerConnections(WAIT) as connections:
 
         async def call(text: str) -> Any:
             return (await connections.call("s", params, "echo", {"text": text})).content[0].model_dump()["text"]
@@ -272,9 +277,25 @@ async def test_a_call_that_two_sessions_do_not_know_is_an_error(remote: RemoteSe
     remote.released.set()
     remote.script = answers_bad(Answer(404, "slow down", "text/plain"))
     params = {"url": f"{remote.url}/mcp"}
-    async with ServerConnections(WAIT) as connections:
+    async with asyncio.timeout(WAIT), ServerConnections(WAIT) as connections:
         with pytest.raises(MCPConnectionLost, match=r"^MCP server 's': .* knows the session: HTTP 404: slow down$"):
             await connections.call("s", params, "echo", {"text": "bad"})
         await connections.call("s", params, "echo", {"text": "hi"})
     assert remote.executed == ["hi"]
     assert remote.session == 2
+
+
+async def test_a_reset_also_ends_calls_of_an_expired_session(remote: RemoteServer):
+    remote.sessions = True
+    params = {"url": f"{remote.url}/mcp"}
+    async with asyncio.timeout(WAIT), ServerConnections(WAIT) as connections:
+        kept = asyncio.create_task(connections.call("s", params, "echo", {"text": "kept"}))
+        while "tools/call" not in remote.methods:  # noqa: ASYNC110 - the server gives no signal
+            await asyncio.sleep(0)
+        remote.script = lambda message: Answer(404) if text_of(message) == "bad" else None
+        with pytest.raises(MCPConnectionLost, match="no longer knows the session"):
+            await connections.call("s", params, "echo", {"text": "bad"})
+        await connections.reset()
+        with pytest.raises(MCPConnectionLost, match=r"the tool server was reset$"):
+            await kept
+        assert connections.status() == []
