@@ -135,6 +135,63 @@ CASES = {
         [{"a": 1, "b": 1}],
         [{"b": "1"}],
     ),
+    "property that another alternative leaves open": Case(
+        {
+            "type": "object",
+            "properties": {"a": {}},
+            "anyOf": [{"properties": {"b": {"type": "integer"}}, "required": ["b"]}, {"required": ["a"]}],
+        },
+        [{"a": 1, "b": "x"}, {"b": 1}, {"a": None, "b": [1]}],
+        [{"b": "x"}, {}],
+    ),
+    "property that one of several alternatives leaves open": Case(
+        {
+            "type": "object",
+            "properties": {"a": {}},
+            "oneOf": [
+                {"properties": {"b": {"type": "integer"}}, "required": ["b"]},
+                {"properties": {"b": {"type": "string"}}, "required": ["b"]},
+                {"properties": {"c": {"type": "boolean"}}, "required": ["c"]},
+            ],
+        },
+        [{"b": 1}, {"b": "x"}, {"b": None, "c": True}],
+        [{"b": None}, {"c": 1}],
+    ),
+    "property that an alternative of anything leaves open": Case(
+        {
+            "type": "object",
+            "properties": {"a": {}},
+            "anyOf": [True, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}],
+        },
+        [{"b": "x"}, {}, {"b": 1}],
+    ),
+    "property that a referenced alternative leaves open": Case(
+        {"type": "object", "properties": {"a": {}}, "anyOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/open"}]},
+        [{"a": 1, "b": "x"}, {"b": 1}],
+        [{"b": "x"}],
+        {"b": {"properties": {"b": {"type": "integer"}}}, "open": {"required": ["a"]}},
+    ),
+    "property that another alternative has for some names": Case(
+        {
+            "type": "object",
+            "properties": {"a": {}},
+            "anyOf": [
+                {"properties": {"b": {"type": "integer"}}, "required": ["a"]},
+                {"patternProperties": {"^b": {"type": "string"}}, "additionalProperties": False},
+            ],
+        },
+        [{"b": "x"}, {"a": 1, "b": 1}],
+        [{"b": None}],
+    ),
+    "property that no other alternative allows": Case(
+        {
+            "type": "object",
+            "properties": {"a": {}},
+            "anyOf": [{"properties": {"b": {"type": "integer"}}}, {"required": ["a"], "additionalProperties": False}],
+        },
+        [{"a": 1, "b": 1}],
+        [{"b": "x"}],
+    ),
     "property once more in alternatives": Case(
         {"type": "object", "properties": {"a": {"type": "string"}}, "oneOf": [{"properties": {"a": {}, "b": {}}}]},
         [{"a": "x", "b": 1}],

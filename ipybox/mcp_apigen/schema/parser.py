@@ -6,6 +6,7 @@ omitted here. So types never reject a value that the schema allows; the schema i
 """
 
 import json
+from collections import Counter
 from typing import Any
 
 from ipybox.mcp_apigen.schema.constraints import at_most, number_limits, size_limits, string_limits, usable_pattern
@@ -24,7 +25,7 @@ from ipybox.mcp_apigen.schema.ir import (
 )
 from ipybox.mcp_apigen.schema.resolve import MAX_DEPTH, Resolver, SchemaError, UnresolvedReference
 from ipybox.mcp_apigen.schema.unions import constants, union
-from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, is_text, mapping, objects, strings
+from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, is_text, mapping, strings
 
 MAX_OPTIONS = 40
 _MAX_STEPS = 20_000
@@ -157,23 +158,27 @@ class _SchemaParser:
         model = self._models[id(schema)] = Model(hint, description_of(schema) if shared else "")
         if alike:
             self._alike[hint, alike] = model
-        patterns = mapping(schema.get("patternProperties"))
-        model.forbid_extra = schema.get("additionalProperties") is False and not patterns
-        properties, required = self._properties(schema, open_ended=not model.forbid_extra)
+        model.forbid_extra = _is_closed(schema)
+        properties, required, left_open = self._properties(schema, open_ended=not model.forbid_extra)
         for name, value in properties.items():
             if value is not False and is_text(name):  # `false` says that the property must not be there
                 kind = self._type(value, name, depth + 1)
+                kind = union([UnenforcedType(kind)], name) if name in left_open else kind
                 default = self._default(value, kind, depth) if name in required else None
                 text = self._documentation(value, default)
                 model.fields.append(ModelField(name, kind, name in required, text, default))
         return model
 
-    def _properties(self, schema: Schema, *, open_ended: bool) -> tuple[dict[str, Any], set[str]]:
-        """The properties that a schema names, in its alternatives too, and those it requires in any case."""
+    def _properties(self, schema: Schema, *, open_ended: bool) -> tuple[dict[str, Any], set[str], set[str]]:
+        """The properties that a schema names, in its alternatives too, and those it requires in any case.
+
+        The third are those that only alternatives name, and that another alternative allows to be anything.
+        """
         properties = dict(mapping(schema.get("properties")))
         required = _required(schema)
+        left_open: set[str] = set()
         for keyword in ("anyOf", "oneOf"):
-            branches = [self._flat(branch) for branch in objects(schema.get(keyword))]
+            branches = [self._flat(mapping(branch)) for branch in elements(schema.get(keyword)) if branch is not False]
             if not branches:
                 continue
             required |= set[str].intersection(*map(_required, branches))
@@ -183,9 +188,12 @@ class _SchemaParser:
                     if name not in properties:
                         offered.setdefault(name, []).append(value)
             properties |= {name: self._resolver.any_of(values) for name, values in offered.items()}
+            open_branches = [mapping(branch.get("properties")).keys() for branch in branches if not _is_closed(branch)]
+            named = Counter(name for names in open_branches for name in names)
+            left_open |= {name for name in offered if named[name] < len(open_branches)}
         if open_ended:
             properties |= dict.fromkeys(sorted(required - properties.keys()), True)
-        return properties, required
+        return properties, required, left_open
 
     def _default(self, schema: Any, kind: Type, depth: int) -> DefaultValue | None:
         return default_of([schema, self._flat(schema)], kind, nested=depth > 0) if is_object(schema) else None
@@ -227,3 +235,8 @@ def kinds_of(schema: Schema) -> list[str]:
 def _required(schema: Schema) -> set[str]:
     # In draft 3 it was a flag of the property.
     return set(strings(schema["required"])) if isinstance(schema.get("required"), list) else set()
+
+
+def _is_closed(schema: Schema) -> bool:
+    """Whether objects that satisfy a schema have no other properties than those it names."""
+    return schema.get("additionalProperties") is False and not mapping(schema.get("patternProperties"))
