@@ -29,21 +29,13 @@ def generate_package(
     """Generates the package for these tools at `place`; `generate_mcp_sources` adds the connection."""
     sealed = seal(server_name, server_params, place.parent)
     origin = inputs_hash(server_name, server_params, sealed, tools)
-    unchanged = _unchanged(place, origin, sealed, untrusted_root)
-    if unchanged is not None:
-        return unchanged
-    files = render_package(server_name, server_params, tools, sealed)
-    return write_package(place, files, untrusted_root=untrusted_root, origin=origin, sealed=sealed)
-
-
-def _unchanged(place: Path, origin: str | None, sealed: str, untrusted_root: Path | None) -> ToolModules | None:
-    """Returns the modules of the package, if it is unchanged and was generated from the same inputs."""
-    with suppress(FileNotFoundError), _held(place, untrusted_root, create=False) as (parent, record):
+    with _held(place, untrusted_root) as (parent, record):
         previous = _read(parent, place.name, {})
         manifest = previous.intact
         if manifest and record.seal == mac_of(sealed) and record.has_origin(origin) and not _doubt(previous, record):
             return _outcome(previous, manifest)
-    return None
+        files = render_package(server_name, server_params, tools, sealed, record.modules)
+        return _write(parent, record, place, files, origin, sealed)
 
 
 def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
@@ -59,45 +51,42 @@ def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
         check_generated(parent, place)
 
 
-def write_package(
-    place: Path,
-    files: dict[str, str],
-    *,
-    untrusted_root: Path | None = None,
-    origin: str | None = None,
-    sealed: str = "",
-) -> ToolModules:
+def write_package(place: Path, files: dict[str, str], *, untrusted_root: Path | None = None) -> ToolModules:
     """Writes a package of these files to `place`, and replaces a generated one; see `generate_mcp_sources`.
 
     Args:
         place: The directory of the package.
         files: The result of `render_package`.
         untrusted_root: See `generate_mcp_sources`.
-        origin: The hash of all inputs of the generated files.
-        sealed: The seal of the server's parameters, the only valid one from now on.
 
     Raises:
         FileExistsError: If something that was not generated is there, or too many files.
     """
     with _held(place, untrusted_root) as (parent, record):
-        clean_up(parent, place)
-        previous = _read(parent, place.name, files)
-        renewal = merge(files, previous)
-        unknown = _doubt(previous, record)
-        moved: Moved = {}
-        if any(previous.contents.get(name) != data for name, data in renewal.files.items()):
-            moved = swap_in(parent, place, renewal, previous)
-        record.write(renewal.files[MANIFEST], origin, mac_of(sealed))
+        return _write(parent, record, place, files, None, "")
+
+
+def _write(
+    parent: Directory, record: Registration, place: Path, files: dict[str, str], origin: str | None, sealed: str
+) -> ToolModules:
+    """Writes a package; `origin` is the hash of all inputs of its files, `sealed` the only valid seal from now on."""
+    clean_up(parent, place)
+    previous = _read(parent, place.name, files)
+    renewal = merge(files, previous)
+    unknown = _doubt(previous, record)
+    moved: Moved = {}
+    if any(previous.contents.get(name) != data for name, data in renewal.files.items()):
+        moved = swap_in(parent, place, renewal, previous)
+    modules = {name: module.tool for name, module in renewal.manifest.modules.items()}
+    record.write(renewal.files[MANIFEST], origin, mac_of(sealed), modules)
     return _outcome(previous, renewal.manifest, unknown, moved)
 
 
 @contextmanager
-def _held(
-    place: Path, untrusted_root: Path | None, *, create: bool = True
-) -> Generator[tuple[Directory, Registration]]:
+def _held(place: Path, untrusted_root: Path | None) -> Generator[tuple[Directory, Registration]]:
     """Opens the parent directory of a package, and locks its registration against concurrent generation."""
     with (
-        open_directory(place.parent, untrusted_root=untrusted_root, create=create) as parent,
+        open_directory(place.parent, untrusted_root=untrusted_root) as parent,
         locked_registration(_address(parent, place.name, untrusted_root)) as record,
     ):
         check_generated(parent, place)

@@ -1,28 +1,42 @@
-"""The application's own record of a registered server and its package: hashes of both, and the seal.
+"""The application's own record of a registered server and its package: hashes of both, the seal, and module names.
 
 Code in a kernel can change the package, and restore one that was registered before; it can't change the user's state
 directory. So only the last registration in one place under one name is trusted. The file is also the lock for
 generating the package.
+
+The first line has the hashes and the seal, and can be read without the lock. The second has the modules as JSON.
 """
 
 import fcntl
 import hashlib
+import json
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from ipybox.support.state import make_directory, state_dir
 
-_MAX_BYTES = 1024
+#: Modules that a record remembers; the newest ones.
+MAX_MODULES = 20_000
+
+_MAX_LINE = 1024
 
 
 class Registration:
-    """The record of one package, while its lock is held."""
+    """The record of one package, while its lock is held.
+
+    Attributes:
+        seal: The seal of the last registration, or an empty string.
+        modules: The tool of each module that the package has or had, by the module's name.
+    """
 
     def __init__(self, fd: int):
         self._fd = fd
         self._manifest, self._origin, self.seal = _fields(fd)
+        self.modules = _modules(fd)
 
     def is_of(self, manifest: bytes) -> bool:
         """Returns whether this is the manifest that was written last."""
@@ -32,11 +46,18 @@ class Registration:
         """Returns whether the package was generated from these inputs."""
         return origin is not None and self._origin == origin
 
-    def write(self, manifest: bytes, origin: str | None, seal: str) -> None:
-        """Records the manifest, the inputs of the package, and the only seal that is valid from now on."""
-        line = f"{hashlib.sha256(manifest).hexdigest()} {origin or ''} {seal}".encode()
-        os.pwrite(self._fd, line, 0)  # first, so that no reader finds it empty
-        os.truncate(self._fd, len(line))
+    def write(self, manifest: bytes, origin: str | None, seal: str, modules: Mapping[str, str]) -> None:
+        """Records the manifest, the inputs of the package, and the only seal that is valid from now on.
+
+        The modules add to those that are known: a name stays that of its tool, even if the server drops the tool.
+        """
+        known = {name: tool for name, tool in self.modules.items() if name not in modules} | dict(modules)
+        known = dict(islice(known.items(), max(0, len(known) - MAX_MODULES), None))
+        line = f"{hashlib.sha256(manifest).hexdigest()} {origin or ''} {seal}"
+        data = f"{line}\n{json.dumps(known)}\n".encode()
+        os.pwrite(self._fd, data, 0)  # first, so that no reader finds it empty
+        os.truncate(self._fd, len(data))
+        self.modules = known
 
 
 @contextmanager
@@ -77,6 +98,17 @@ def _file(place: Path) -> Path:
 
 
 def _fields(fd: int) -> tuple[str, str, str]:
-    manifest, _, rest = os.pread(fd, _MAX_BYTES, 0).decode(errors="replace").partition(" ")
+    line = os.pread(fd, _MAX_LINE, 0).decode(errors="replace").partition("\n")[0]
+    manifest, _, rest = line.partition(" ")
     origin, _, seal = rest.partition(" ")
     return manifest, origin, seal
+
+
+def _modules(fd: int) -> dict[str, str]:
+    """Returns the modules of a record; none if it was not written to its end."""
+    lines = os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")
+    try:
+        modules: object = json.loads(lines[1])
+    except (IndexError, ValueError, RecursionError):
+        return {}
+    return cast("dict[str, str]", modules) if isinstance(modules, dict) else {}

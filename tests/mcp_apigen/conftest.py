@@ -70,7 +70,9 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
         for name, text in render_package(package, {"command": "x"}, tools, "seal").items():
             (tmp_path / package / name).write_text(text, encoding="utf-8")
         importlib.invalidate_caches()
-        return [importlib.import_module(f"{package}.{name}") for name in module_names([tool.name for tool in tools])]
+        return [
+            importlib.import_module(f"{package}.{name}") for name in module_names([tool.name for tool in tools], {})
+        ]
 
     yield load
     for name in [name for name in sys.modules if name.partition(".")[0] in packages]:

@@ -1,5 +1,7 @@
 import keyword
+from hashlib import sha256
 from itertools import permutations
+from unicodedata import normalize
 
 import pytest
 
@@ -34,38 +36,72 @@ def test_names_that_servers_usually_have_become_identifiers(name: str) -> None:
     assert package_name(name) == "brave_search"
 
 
+def names(*tools: str, known: dict[str, str] | None = None) -> dict[str, str]:
+    return dict(zip(tools, module_names(tools, known or {}), strict=True))
+
+
 @pytest.mark.parametrize(
     ("tools", "expected"),
     [
-        (["search_issues"], ["search_issues"]),
-        (["a-b", "a_b", "A_B"], ["a_b_3", "a_b", "a_b_2"]),
-        (["a-b", "a_b", "a_b_2"], ["a_b_3", "a_b", "a_b_2"]),
-        (["class", "class_"], ["class__2", "class_"]),
-        (["2fa", "", "---", "..", "../x"], ["tool_2fa", "tool", "tool_2", "tool_3", "x"]),
+        (["search_issues", "getUser", "run"], ["search_issues", "getuser", "run"]),
+        (["2fa", "", "..", "../x"], ["tool_2fa", "tool_e3b0c4", "tool_5ec1f7", "x"]),
+        (["class", "import"], ["class_", "import_"]),
         (["__init__", "__main__", "_private"], ["init", "main", "private"]),
         (["run", "Params", "Result", "CLIENT", "ToolRunner"], ["run", "params", "result", "client", "toolrunner"]),
-        (["größe", "日本", "ﬁx"], ["grosse", "tool", "fix"]),
         (["con", "NUL", "com1"], ["con_", "nul_", "com1_"]),
-        (["same", "same"], ["same", "same_2"]),
-        (["a-b", "a.b", "a_b-2"], ["a_b", "a_b_3", "a_b_2"]),
+        (["größe", "GRÖSSE", "ﬁx", "Ⅷ"], ["grösse_d353a2", "grösse_c9da0c", "fix", "viii"]),
+        (["查询", "删除 文件", "日本語", "поиск", "ابحث"], ["查询", "删除_文件", "日本語", "поиск", "ابحث"]),
+        (["cafe\u0301", "e\u0308\u0301"], ["café", "ë\u0301"]),
+        (["\u0301x", "٣tools", "·"], ["tool_\u0301x", "tool_٣tools", "tool_·"]),
+        (["a\0b", "tool\u202e", "a/b\\c", "\ud800x"], ["a_b", "tool_", "a_b_c", "x"]),
+        (["🚀"], ["tool"]),
     ],
     ids=lambda value: ascii(value)[:60],
 )
-def test_module_names_are_distinct_and_deterministic(tools: list[str], expected: list[str]) -> None:
-    assert module_names(tools) == expected
+def test_modules_have_the_names_of_their_tools(tools: list[str], expected: list[str]) -> None:
+    assert module_names(tools, {}) == expected
 
 
-def test_module_names_do_not_depend_on_the_order_of_the_tools() -> None:
-    tools = ["a-b", "a_b", "A_B", "a.b", "a_b_2"]
-    expected = dict(zip(tools, module_names(tools), strict=True))
+COLLISIONS = [
+    ["get_user", "get.user", "get-user", "GET_USER"],
+    ["get.user", "get-user"],
+    ["getUser", "GETUSER", "getuser"],
+    ["🚀", "🛸", "", "---"],
+    ["größe", "grösse", "GRÖSSE", "gro\u0308sse"],
+    ["ﬁx", "fix", "FIX"],
+    ["class", "class_"],
+    ["x" * 300, "x" * 301, "x" * 80],
+    ["查" * 100, "查" * 101],
+    ["\ud800", "\ud801"],
+    ["a_b", "a.b", f"a_b_{sha256(b'a.b').hexdigest()[:6]}", f"a_b_{sha256(b'a.b').hexdigest()[:7]}"],
+]
+
+
+@pytest.mark.parametrize("tools", COLLISIONS, ids=lambda tools: ascii(tools)[:40])
+def test_tools_of_one_name_get_modules_that_depend_on_nothing_else(tools: list[str]) -> None:
+    together = names(*tools)
+    assert len({name.casefold() for name in together.values()}) == len(tools)
+    assert all(module.isidentifier() and normalize("NFKC", module) == module for module in together.values())
+    assert all(len(f".{module}.schema.old99.json".encode()) <= 255 for module in together.values())
     for order in permutations(tools):
-        assert dict(zip(order, module_names(list(order)), strict=True)) == expected
+        assert names(*order) == together
 
 
-def test_long_tool_names_become_distinct_file_names() -> None:
-    names = module_names(["x" * 300, "x" * 301])
-    assert len(set(names)) == 2
-    assert all(len(name) < 100 for name in names)
+@pytest.mark.parametrize("tools", COLLISIONS, ids=lambda tools: ascii(tools)[:40])
+def test_a_module_never_belongs_to_another_tool_in_whichever_order_tools_come_and_go(tools: list[str]) -> None:
+    for order in permutations(tools):
+        known: dict[str, str] = {}
+        # One more each time, then one at a time, then all.
+        for listed in [*(order[: size + 1] for size in range(len(order))), *((tool,) for tool in order), order]:
+            found = {module: tool for tool, module in names(*listed, known=known).items()}
+            assert all(known.get(module, tool) == tool for module, tool in found.items())
+            known |= found
+        assert len(known) == len(tools)
+
+
+def test_a_tool_does_not_take_the_module_of_a_tool_that_is_gone() -> None:
+    assert names("get_user", known={"get_user": "get.user"})["get_user"].startswith("get_user_")
+    assert names("get.user", "get_user", known={"get_user": "get.user"})["get.user"] == "get_user"
 
 
 @pytest.mark.parametrize(

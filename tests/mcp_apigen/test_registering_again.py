@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -186,6 +187,37 @@ def test_package_is_rendered_once_when_anything_is_not_the_same(
     (files,) = rendered
     del files[MANIFEST]  # which also has what is kept
     assert {name: (registration.place / name).read_text() for name in files} == files
+
+
+HISTORIES = {
+    "other scripts": (["查询", "删除"], ["创建", "删除"]),
+    "two of one name": (["get_user", "get.user"], ["get_user", "get-user", "get.user"]),
+    "another takes the plain name": (["user.get", "userGet"], ["user.get", "user_get"]),
+    "only others are left": (["a.b", "c"], ["a_b", "a-b", "c"]),
+    "all are new": (["a.b", "a-b"], ["a_b"]),
+    "letters of both cases": (["getUser", "getuser"], ["GETUSER", "getuser"]),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), HISTORIES.values(), ids=HISTORIES.keys())
+@pytest.mark.parametrize("removed", [False, True], ids=["", "removed"])
+def test_no_module_ever_belongs_to_another_tool(
+    before: list[str], after: list[str], removed: bool, tmp_path: Path
+) -> None:
+    registration = Registration(tmp_path / "mcptools" / "github")
+    owners: dict[str, str] = {}
+    for names in (before, after, [*before, *after], before):
+        registration.tools[:] = [ToolSpec(name, None, SEARCH) for name in dict.fromkeys(names)]
+        modules = registration.generate()
+        assert [*modules.wire_names.values()] == [*dict.fromkeys(names)]
+        owners = {**modules.wire_names, **owners}
+        assert owners.items() >= modules.wire_names.items()
+        for module, tool in modules.wire_names.items():
+            assert f"@CLIENT.tool({tool!r})" in (registration.place / f"{module}.py").read_text().replace('"', "'") or (
+                module == tool
+            )
+        if removed:
+            shutil.rmtree(registration.place)
 
 
 def test_hundred_unchanged_tools_take_a_fraction_of_their_first_registration(tmp_path: Path) -> None:

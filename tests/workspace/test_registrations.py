@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.workspace import registrations
 from ipybox.workspace.registrations import current_seal, locked_registration
 
 PLACE = Path("/project/mcptools/server")
@@ -21,7 +22,17 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def record(manifest: bytes, origin: str | None, seal: str, place: Path = PLACE) -> None:
     with locked_registration(place) as registration:
-        registration.write(manifest, origin, seal)
+        registration.write(manifest, origin, seal, {})
+
+
+def record_modules(modules: dict[str, str], seal: str = "seal") -> None:
+    with locked_registration(PLACE) as registration:
+        registration.write(b"manifest", None, seal, modules)
+
+
+def modules() -> dict[str, str]:
+    with locked_registration(PLACE) as registration:
+        return registration.modules
 
 
 def test_nothing_is_remembered_of_a_place_without_a_package():
@@ -65,7 +76,7 @@ def test_a_damaged_record_stands_for_no_package_and_can_be_replaced(state: Path,
         assert registration.seal.strip() == current_seal(PLACE).strip() == ""
         assert not registration.is_of(b"manifest")
         assert not registration.has_origin("origin")
-        registration.write(b"manifest", "origin", "new")
+        registration.write(b"manifest", "origin", "new", {})
     assert current_seal(PLACE) == "new"
 
 
@@ -88,6 +99,40 @@ def test_a_record_is_left_closed(state: Path):
         _ = 1 / 0
 
     assert len(os.listdir("/dev/fd")) == before
+
+
+def test_modules_are_remembered_after_their_tool_is_gone():
+    assert modules() == {}
+    record_modules({"get_user": "get.user", "查询": "查询", "odd": "\ud800\n"})
+    record_modules({"list_2": "list"}, "another")
+    assert modules() == {"get_user": "get.user", "查询": "查询", "odd": "\ud800\n", "list_2": "list"}
+    assert current_seal(PLACE) == "another"
+
+
+def test_only_the_newest_of_too_many_modules_are_remembered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(registrations, "MAX_MODULES", 3)
+    record_modules({"a": "a", "b": "b", "c": "c"})
+    record_modules({"a": "a", "d": "d"})
+    assert modules() == {"c": "c", "a": "a", "d": "d"}
+    record_modules(dict.fromkeys("efgh", ""))
+    assert modules().keys() == {"f", "g", "h"}
+
+
+@pytest.mark.parametrize(
+    "end", [b"", b"\n", b'\n{"a": "b"', b"\n[]", b"\n" + b"[" * 100_000], ids=lambda end: repr(end)[:9]
+)
+def test_a_record_that_was_not_written_to_its_end_has_no_modules(state: Path, end: bytes):
+    record_modules({"a": "a"})
+    (file,) = (state / "ipybox" / "packages").iterdir()
+    file.write_bytes(file.read_bytes().partition(b"\n")[0] + end)
+    assert modules() == {}
+    assert current_seal(PLACE) == "seal"
+
+
+def test_a_shorter_record_replaces_a_longer_one():
+    record(b"manifest", "origin" * 20, "seal" * 20)
+    record_modules({"a": "a"})
+    assert (modules(), current_seal(PLACE)) == ({"a": "a"}, "seal")
 
 
 def test_places_are_remembered_apart():

@@ -1,6 +1,7 @@
 """Renders all files of a generated package as text: pure, so that it needs no server and can be measured."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord, sha256_hex
@@ -16,12 +17,25 @@ _INDEX_WIDTH = 60
 _LEAST_SUMMARY = 40
 
 
-def render_package(server_name: str, server_params: dict[str, Any], tools: list[ToolSpec], seal: str) -> dict[str, str]:
+def render_package(
+    server_name: str,
+    server_params: dict[str, Any],
+    tools: list[ToolSpec],
+    seal: str,
+    known: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """Returns the text of each file of a package, by the file's name.
 
     A tool with an unusable schema gets a model that accepts everything, and a warning in the log.
+
+    Args:
+        server_name: The server's name.
+        server_params: Its parameters.
+        tools: Its tools, each with a name of its own.
+        seal: The seal of the parameters.
+        known: The tools of modules that the package had before, see `module_names`.
     """
-    modules = module_names([tool.name for tool in tools])
+    modules = module_names([tool.name for tool in tools], known or {})
     rendered = {name: render_module(tool, name) for name, tool in zip(modules, tools, strict=True)}
     names = set[str]().union(*(module.names for module in rendered.values()))
     files = {"__init__.py": _render_init(server_name, server_params, tools, modules, names, seal)}

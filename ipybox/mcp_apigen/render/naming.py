@@ -4,7 +4,9 @@ import builtins
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
 
 from ipybox.guest.tools.models import CheckedInput
 
@@ -21,7 +23,10 @@ _RESERVED_CLASSES = frozenset({*dir(builtins), *_IN_CLASS_BODIES, *_IN_MODULES})
 # Methods of strings are not among them: a member that is called `title` is worth more than they are.
 _RESERVED_MEMBERS = frozenset({"mro"})
 _RESERVED_FILES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
+#: Characters of a name, and bytes of a module's.
 _MAX_NAME = 80
+#: Digits that tell modules apart, if no more are needed.
+_SUFFIX = 6
 
 
 def package_name(server_name: str) -> str:
@@ -39,25 +44,33 @@ def package_name(server_name: str) -> str:
     return name
 
 
-def module_names(tool_names: list[str]) -> list[str]:
-    """Module names for tools, in the same order.
+def module_names(tool_names: Iterable[str], known: Mapping[str, str]) -> list[str]:
+    """Module names for distinct tools, in the same order.
 
-    They are lower-case ASCII, and so distinct on every file system. They don't depend on the order of the tools:
-    among those that would get the same name, the tool that has it already keeps it.
+    A tool keeps the module that it has or had, so that no import ever gets another tool. If several tools would get
+    the same name, it is that of the tool that has it already; the others get a suffix made of their own name. So no
+    name depends on the order of the tools, or on the number of those with a suffix.
+
+    Args:
+        tool_names: The tools.
+        known: The tool of each module that the package has or had.
     """
-    bases = [_module_name(name) for name in tool_names]
-    order = sorted(range(len(tool_names)), key=lambda i: (bases[i] != tool_names[i], tool_names[i]))
-    taken: set[str] = set()
-    named: dict[int, str] = {}
-    late: list[int] = []
-    for index in order:
-        if bases[index] in taken:
-            late.append(index)
-        else:
-            named[index] = _claim(bases[index], taken, "_")
-    for index in late:
-        named[index] = _claim(bases[index], taken, "_")
-    return [named[index] for index in range(len(tool_names))]
+    tool_names = list(tool_names)
+    named = {tool: module for module, tool in known.items()}
+    new = sorted({*tool_names} - named.keys())
+    bases = {tool: _module_name(tool) for tool in {*tool_names}}
+    rivals = Counter(bases.values())
+    taken = {*known}
+    for tool in new:
+        base = bases[tool]
+        if base not in taken and (base == tool or rivals[base] == 1):
+            named[tool] = base
+            taken.add(base)
+    for tool in new:
+        if tool not in named:
+            named[tool] = _with_suffix(bases[tool], tool, taken)
+            taken.add(named[tool])
+    return [named[tool] for tool in tool_names]
 
 
 def field_names(wire_names: Iterable[str]) -> dict[str, str]:
@@ -103,14 +116,26 @@ def class_name(hint: str, taken: set[str], prefix: str = "") -> str:
 
 
 def _module_name(tool_name: str) -> str:
-    plain = unicodedata.normalize("NFKD", tool_name.casefold()).encode("ascii", "ignore").decode()
-    name = re.sub(r"[^a-z0-9_]", "_", plain)
+    """Returns an identifier as Python reads it (NFKC), with its case folded: distinct on every file system."""
+    folded = unicodedata.normalize("NFKC", tool_name[: 4 * _MAX_NAME]).casefold()
+    name = "".join(each if f"_{each}".isidentifier() else "_" for each in unicodedata.normalize("NFKC", folded))
     if name.startswith("_"):
         name = name.strip("_")
-    name = name[:_MAX_NAME] or "tool"
-    if name[0].isdigit():
+    name = _cut(name, _MAX_NAME) or "tool"
+    if not name.isidentifier():  # it starts with a digit, or with a mark that belongs to a letter
         name = f"tool_{name}"
     return f"{name}_" if keyword.iskeyword(name) or name in _RESERVED_FILES else name
+
+
+def _with_suffix(base: str, tool_name: str, taken: Collection[str]) -> str:
+    digest = sha256(tool_name.encode(errors="surrogatepass")).hexdigest()
+    names = (f"{_cut(base, _MAX_NAME)}_{digest[:length]}" for length in range(_SUFFIX, len(digest) + 1))
+    return next(name for name in names if name not in taken)
+
+
+def _cut(name: str, size: int) -> str:
+    """Returns the beginning of a name that has at most this size in a file system."""
+    return name.encode()[:size].decode(errors="ignore")
 
 
 def _is_usable(name: str, reserved: frozenset[str]) -> bool:

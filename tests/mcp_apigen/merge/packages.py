@@ -8,6 +8,7 @@ from ipybox.mcp_apigen import ToolModules
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.workspace.registrations import locked_registration
 
 PARSER = """
 
@@ -31,13 +32,15 @@ def spec(name: str, description: str = "Does it.", properties: tuple[str, ...] =
     return ToolSpec(name, description, {"properties": {each: {"type": "string"} for each in properties}})
 
 
-def rendered(*tools: ToolSpec | str) -> dict[str, str]:
+def rendered(*tools: ToolSpec | str, known: dict[str, str] | None = None) -> dict[str, str]:
     specs = [spec(tool) if isinstance(tool, str) else tool for tool in tools]
-    return render_package("srv", {"command": "x"}, specs, "seal")
+    return render_package("srv", {"command": "x"}, specs, "seal", known)
 
 
 def write(package: Path, *tools: ToolSpec | str) -> ToolModules:
-    return write_package(package, rendered(*tools), untrusted_root=package.parents[1])
+    with locked_registration(package.resolve()) as record:
+        known = record.modules
+    return write_package(package, rendered(*tools, known=known), untrusted_root=package.parents[1])
 
 
 def append(package: Path, module: str, text: str = PARSER) -> None:

@@ -1,12 +1,14 @@
 """What is the same is left alone, and what people appended or edited survives."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.support.state import state_dir
 from tests.mcp_apigen.merge.packages import PARSER, append, edit, rendered, spec, state, texts, write
 
 
@@ -48,25 +50,14 @@ def test_what_was_appended_stays_below_the_new_text(text: str, package: Path) ->
 def test_what_was_appended_follows_its_tool_into_another_module(package: Path) -> None:
     write(package, "a-b")
     append(package, "a_b")
-    write(package, "a_b", "a-b")
-    assert texts(package)["a_b_2.py"] == rendered("a_b", "a-b")["a_b_2.py"] + PARSER
+    shutil.rmtree(state_dir() / "packages")  # the record of names
+    modules = write(package, "a_b", "a-b")
+    (suffixed,) = {*modules} - {"a_b"}
+    assert texts(package)[f"{suffixed}.py"] == rendered("a_b", "a-b")[f"{suffixed}.py"] + PARSER
     assert texts(package)["a_b.py"] == rendered("a_b", "a-b")["a_b.py"]
     modules = write(package, "a-b")
-    assert texts(package)["a_b.py"] == rendered("a-b")["a_b.py"] + PARSER
-    assert modules.kept == {}
-
-
-def test_tools_of_the_same_name_keep_what_is_theirs(package: Path) -> None:
-    write(package, "a", "a")
-    append(package, "a", "\n# first\n")
-    append(package, "a_2", "\n# second\n")
-    write(package, spec("a", "More."), spec("a", "More."))
-    assert texts(package)["a.py"].endswith("\n# first\n")
-    assert texts(package)["a_2.py"].endswith("\n# second\n")
-    (package / "a.py").unlink()
-    write(package, "a", "a")
-    assert texts(package)["a.py"] == rendered("a", "a")["a.py"]
-    assert texts(package)["a_2.py"].endswith("\n# second\n")
+    assert (modules, modules.kept) == ([suffixed], {})
+    assert texts(package)[f"{suffixed}.py"].endswith(PARSER)
 
 
 def test_what_was_appended_to_a_tool_that_is_gone_is_kept_and_comes_back_with_it(package: Path) -> None:
@@ -93,23 +84,22 @@ def test_what_is_kept_of_a_tool_goes_to_no_other_tool(package: Path) -> None:
     write(package, "a-b", "c")
     append(package, "a_b")
     write(package, "c")
-    write(package, "a_b", "c")
-    assert texts(package)["a_b.py"] == rendered("a_b")["a_b.py"]
+    module, _ = write(package, "a_b", "c")
+    assert PARSER not in texts(package)[f"{module}.py"]
     assert PARSER in texts(package)[".a_b.old.py"]
 
 
 def test_tools_that_go_one_after_the_other_are_all_kept(package: Path) -> None:
+    modules: dict[str, str] = {}
     for name in ("a-b", "a_b", "A.b"):
-        write(package, name, "c")
-        append(package, "a_b", f"\n# {name}\n")
+        modules[name], _ = write(package, name, "c")
+        append(package, modules[name], f"\n# {name}\n")
         write(package, "c")
-    kept = [text for name, text in texts(package).items() if name.startswith(".a_b.old")]
+    kept = [text for name, text in texts(package).items() if name.startswith(".a_b")]
     assert sorted(text.splitlines()[-1] for text in kept) == ["# A.b", "# a-b", "# a_b"]
     write(package, "a_b", "A.b", "a-b", "c")
-    assert {name: texts(package)[f"{name}.py"].splitlines()[-1] for name in ("a_b", "a_b_2", "a_b_3")} == {
-        "a_b": "# a_b",
-        "a_b_2": "# A.b",
-        "a_b_3": "# a-b",
+    assert {name: texts(package)[f"{module}.py"].splitlines()[-1] for name, module in modules.items()} == {
+        name: f"# {name}" for name in modules
     }
 
 

@@ -1,11 +1,12 @@
 """Tests that a registration reports what changed since the package was generated."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ipybox.mcp_apigen.render.module import ToolSpec
-from tests.mcp_apigen.merge.packages import nested, spec, state, write
+from tests.mcp_apigen.merge.packages import nested, rendered, spec, state, write
 
 
 def test_first_generation_is_new_and_no_drift(package: Path) -> None:
@@ -56,11 +57,23 @@ def test_other_order_of_tools_is_no_drift(package: Path) -> None:
     assert (list(modules), modules.warnings()) == (["b", "a"], [])
 
 
-def test_module_that_becomes_another_tools_has_changed(package: Path) -> None:
+def test_module_stays_that_of_its_tool(package: Path) -> None:
     write(package, "a-b")
     modules = write(package, "a-b", "a_b")
-    assert modules.wire_names == {"a_b_2": "a-b", "a_b": "a_b"}
-    assert (modules.added, modules.changed) == (("a_b_2",), ("a_b",))
+    added = modules[1]
+    assert modules.wire_names == {"a_b": "a-b", added: "a_b"}
+    assert (modules.added, modules.changed) == ((added,), ())
+    shutil.rmtree(package)
+    assert write(package, "a_b").wire_names == {added: "a_b"}
+    assert write(package, "a_b", "a-b").wire_names == {"a_b": "a-b", added: "a_b"}
+
+
+def test_manifest_that_code_has_written_gives_no_module_to_another_tool(package: Path) -> None:
+    write(package, "a-b")
+    other = rendered(spec("delete"), known={"a_b": "delete"})
+    for name, text in other.items():
+        (package / name).write_text(text)
+    assert write(package, "delete", "a-b").wire_names == {"delete": "delete", "a_b": "a-b"}
 
 
 def test_package_that_was_removed_is_new(package: Path) -> None:
@@ -71,5 +84,5 @@ def test_package_that_was_removed_is_new(package: Path) -> None:
 
 
 def test_tool_whose_name_has_no_utf_8_form_is_recorded(package: Path) -> None:
-    assert write(package, "a\ud800").wire_names == {"a": "a\ud800"}
+    assert write(package, "a\ud800").wire_names == {"a_": "a\ud800"}
     assert write(package, "a\ud800", "b").added == ("b",)
