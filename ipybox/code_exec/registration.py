@@ -28,10 +28,18 @@ from ipybox.workspace.stdio_servers import risk
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
+    from mcp_types import Tool
+
     from ipybox.audit.audit import AuditLog
     from ipybox.mcp_client.oauth.authenticator import SignIn
+    from ipybox.mcp_client.tool_list import ToolList
 
 logger = logging.getLogger(__name__)
+
+_TASK_ONLY = "Can't be called: it runs only as a task of MCP, which ipybox doesn't support."
+#: Remarks on tools, and characters of each.
+_MAX_REMARKS = 20
+_MAX_REMARK = 500
 
 #: The name of ipybox itself in approval policies, as in `ipybox.install_package`.
 OWN_NAME = "ipybox"
@@ -75,8 +83,8 @@ async def generate_mcp_sources(
 
     Returns:
         The names of the modules, in the order of the server's tools: a list that also contains the tool changes since
-        the previous registration, and the secrets that are written out in the parameters. The log contains these, too,
-        as warnings.
+        the previous registration, the secrets that are written out in the parameters, and the tools that are malformed.
+        The log contains these, too, as warnings.
 
     Raises:
         ValueError: If the name is not a valid package name, or the parameters have a wrong shape.
@@ -115,7 +123,7 @@ async def generate_mcp_sources(
 
         modules = await _with_tools(generate, name, server_params, connect_timeout, options)
         modules.server_name = name
-        modules.advice = _advice(server_name, name, server_params, places)
+        modules.advice = [*_advice(server_name, name, server_params, places), *modules.advice]
         record |= _recorded_changes(modules)
     for line in modules.warnings():
         logger.warning("MCP server %s: %s", name, line)
@@ -135,12 +143,30 @@ async def _with_tools(
     try:
         async with client.MCPClient(server_params, connect_timeout, **options) as session:
             tools = await session.list_tools()
-            specs = [ToolSpec(tool.name, tool.description, tool.input_schema, tool.output_schema) for tool in tools]
             closing: Awaitable[None] = session.close()
-            modules, _ = await asyncio.gather(asyncio.to_thread(generate, specs), closing)
+            modules, _ = await asyncio.gather(asyncio.to_thread(generate, [*map(_spec, tools)]), closing)
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {server_name!r}: {exc}") from exc
+    modules.advice = _remarks(tools)
     return modules
+
+
+def _spec(tool: "Tool") -> ToolSpec:
+    mark = f"{_TASK_ONLY}\n\n" if _is_task_only(tool) else ""
+    description = f"{mark}{tool.description or ''}" if mark else tool.description
+    return ToolSpec(tool.name, description, tool.input_schema, tool.output_schema)
+
+
+def _is_task_only(tool: "Tool") -> bool:
+    return tool.execution is not None and tool.execution.task_support == "required"
+
+
+def _remarks(tools: "ToolList") -> list[str]:
+    """Returns what a user should know of tools that are malformed, or can't be called."""
+    task_only = ", ".join(tool.name for tool in tools if _is_task_only(tool))
+    remarks = [*([f"{task_only}: {_TASK_ONLY}"] if task_only else []), *tools.remarks]
+    lines = [remark if len(remark) <= _MAX_REMARK else f"{remark[:_MAX_REMARK]}…" for remark in remarks[:_MAX_REMARKS]]
+    return [*lines, *([f"and {len(remarks) - _MAX_REMARKS} more remarks"] if len(remarks) > _MAX_REMARKS else [])]
 
 
 def _advice(given: str, server_name: str, server_params: dict[str, Any], places: WritablePlaces) -> list[str]:

@@ -24,8 +24,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
+from ipybox.mcp_client.answers import repair_answers
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.params import parse_params
+from ipybox.mcp_client.tool_list import ToolList
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class MCPClient:
         self._error: Exception | None = None
         self._connection: ClientConnection | None = None
         self._client: Client | None = None
+        self._listed = ToolList()
 
     async def __aenter__(self) -> Self:
         if self._owner is not None:
@@ -138,15 +141,15 @@ class MCPClient:
             logger.error("an MCP server could not be stopped within %g s", _STOP_TIMEOUT)
             self._owner.cancel()
 
-    async def list_tools(self) -> list[mcp_types.Tool]:
-        """Returns all tools of the server, from all pages.
+    async def list_tools(self) -> ToolList:
+        """Returns all tools of the server, from all pages, with remarks on those that are malformed.
 
         Raises:
             MCPServerError: If the server can't list them, takes longer than the connect timeout for a page,
                 or its pages don't end.
         """
         client, connection = self._established()
-        tools: list[mcp_types.Tool] = []
+        tools = self._listed = ToolList()
         cursor: str | None = None
         cursors: set[str] = set()
         while len(cursors) < PAGE_LIMIT:
@@ -158,14 +161,15 @@ class MCPClient:
                 raise MCPServerError(connection.error_text(problem)) from exc
             except ToolRunnerError as exc:
                 if client.server_capabilities.tools is None:
-                    return []
+                    return tools
                 raise MCPServerError(connection.error_text(f"can't list its tools: {exc}")) from exc.__cause__
-            tools += page.tools
+            tools.add(page.tools)
             cursor = page.next_cursor
             if not cursor:
                 return tools
             if cursor in cursors:
-                raise MCPServerError(connection.error_text("tools/list comes back to the same page"))
+                tools.remarks.append("only the first tools may be known: the server keeps referring to the same ones")
+                return tools
             cursors.add(cursor)
         raise MCPServerError(connection.error_text(f"tools/list has more than {PAGE_LIMIT} pages"))
 
@@ -223,6 +227,7 @@ class MCPClient:
                     elicitation_callback=self._elicit,
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
+                    repair_answers(client.session, lambda remark: self._listed.remarks.append(remark))
                     connection.establish()
                     self._client = client
                     self._settled.set()

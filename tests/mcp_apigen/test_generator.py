@@ -21,6 +21,7 @@ from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.swap import STALE_AFTER
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import client
+from ipybox.mcp_client.tool_list import ToolList
 from tests.mcp_apigen.test_naming import BAD_PACKAGE_NAMES
 
 PARAMS = {"command": "server", "env": {"TOKEN": "${TOKEN}"}}
@@ -48,13 +49,17 @@ class FakeClient:
     async def close(self) -> None:
         pass
 
-    async def list_tools(self) -> list[mcp_types.Tool]:
+    async def list_tools(self) -> ToolList:
         for act in self.meanwhile:
             act()
-        return [
-            mcp_types.Tool(name="get-a", description="Gets A.", input_schema=SCHEMA, output_schema=SCHEMA),
-            mcp_types.Tool(name="Run", input_schema=SCHEMA),
-        ]
+        tools = ToolList()
+        tools.add(
+            [
+                mcp_types.Tool(name="get-a", description="Gets A.", input_schema=SCHEMA, output_schema=SCHEMA),
+                mcp_types.Tool(name="Run", input_schema=SCHEMA),
+            ]
+        )
+        return tools
 
 
 @pytest.fixture

@@ -477,8 +477,10 @@ def test_enum_shared_by_several_fields_is_one_class(load_one: LoadOne) -> None:
 def test_hopeless_schema_falls_back_to_a_model_of_anything(
     schema: Any, load_one: LoadOne, caplog: pytest.LogCaptureFixture
 ) -> None:
-    module = load_one(schema, schema if schema is not None else {"type": "string"})
+    module = load_one(schema, schema)
     assert wire(module.Params(anything=[1, None])) == {"anything": [1, None]}
     module.CLIENT.result = {"x": 1}
-    assert module.run(module.Params()).x == 1
+    result = module.run(module.Params())
+    # Without a schema of objects, a result is text.
+    assert result == "text" if "$ref" not in str(schema) else result.x == 1
     assert "'tool' gets a permissive Params" in caplog.text

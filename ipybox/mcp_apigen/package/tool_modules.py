@@ -38,7 +38,7 @@ class ToolModules(list[str]):
         removed: Modules of tools that it no longer has.
         changed: Modules of tools whose name, description or schema says something else than at the previous
             registration. Another order that says nothing, such as that of `required`, is no change (`meaning_hash`).
-        advice: Advice on the server's parameters, such as secrets in plain text.
+        advice: Advice on the server's parameters, such as secrets in plain text, and on malformed tools.
         kept: Edited generated files, and modules with a parser whose tool is gone, by their names: the hidden file next
             to the modules that contains all of it.
     """

@@ -44,7 +44,7 @@ class RenderedModule:
 def render_module(tool: ToolSpec, name: str) -> RenderedModule:
     """Returns the module of a tool, under this name."""
     params, schema = _params(tool)
-    result = None if tool.output_schema is None else _result(tool)
+    result = _result(tool) if mapping(tool.output_schema) and _admits_objects(tool.output_schema) else None
     source, names = render_tool(tool.name, name, tool.description or "", params, result)
     try:
         ast.parse(source)
@@ -73,7 +73,7 @@ def _params(tool: ToolSpec) -> tuple[Model, str | None]:
 
 
 def _admits_objects(schema: Any) -> bool:
-    # With a schema that doesn't, no call would be possible, which its author can't mean.
+    # For arguments, a schema that doesn't would allow no call, which its author can't mean. Other results are text.
     kinds = strings(mapping(schema).get("type"))
     return not kinds or "object" in kinds
 

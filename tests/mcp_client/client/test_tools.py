@@ -81,14 +81,19 @@ async def test_all_pages_of_tools_are_listed():
     assert [tool.name for tool in tools] == [f"tool_{page}_{i}" for page in (1, 2, 3) for i in (1, 2)]
 
 
-@pytest.mark.parametrize(
-    ("pages", "message"), [("endless", "more than 20 pages"), ("repeating", "comes back to the same page")]
-)
-async def test_a_paginator_that_never_ends_is_an_error(pages: Any, message: str, monkeypatch: pytest.MonkeyPatch):
+async def test_a_paginator_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ipybox.mcp_client.client.PAGE_LIMIT", 20)
-    async with asyncio.timeout(WAIT), MCPClient(servers.paged(pages), WAIT) as client:
-        with pytest.raises(MCPServerError, match=message):
+    async with asyncio.timeout(WAIT), MCPClient(servers.paged("endless"), WAIT) as client:
+        with pytest.raises(MCPServerError, match="more than 20 pages"):
             await client.list_tools()
+
+
+async def test_a_paginator_that_comes_back_to_a_page_lists_the_tools_up_to_there():
+    async with asyncio.timeout(WAIT), MCPClient(servers.paged("repeating"), WAIT) as client:
+        for _ in range(2):
+            tools = await client.list_tools()
+            assert len({tool.name for tool in tools}) == len(tools) > 0
+            assert tools.remarks == ["only the first tools may be known: the server keeps referring to the same ones"]
 
 
 #: A server that can do what CAPABILITIES says, and answers a request for its tools with ANSWER, or not at all.
@@ -137,6 +142,28 @@ async def test_a_server_that_does_not_list_its_tools_is_an_error(answer: dict[st
         cast(Any, client)._connect_timeout = 1.0
         with pytest.raises(MCPServerError, match=message):
             await client.list_tools()
+
+
+async def test_malformed_tools_hide_no_others_and_are_named():
+    listed: list[Any] = [
+        {"name": "good", "inputSchema": {"type": "object"}},
+        {"name": "null", "inputSchema": None},
+        {"name": "icon", "inputSchema": {"type": "object"}, "icons": [{"src": 5}]},
+        {"inputSchema": {"type": "object"}},
+        {"name": "good", "inputSchema": {"type": "object", "title": "Again"}},
+    ]
+    answer = {"result": {"tools": listed, "nextCursor": 7}}
+    async with asyncio.timeout(WAIT), MCPClient(bare({"tools": {}}, answer)) as client:
+        tools = await client.list_tools()
+    assert [tool.name for tool in tools] == ["good", "null", "icon"]
+    assert tools[0].input_schema == {"type": "object"}
+    assert tools.remarks == [
+        "tool 'null': malformed, and ignored: inputSchema",
+        "tool 'icon': malformed, and ignored: icons",
+        "tool number 4 is omitted: it has no name",
+        "only the first tools are known: the server's reference to its next ones is not text",
+        "tool 'good' is listed twice: the second definition is ignored",
+    ]
 
 
 async def test_a_call_needs_no_list_of_the_tools_and_returns_what_the_server_gave(caplog: pytest.LogCaptureFixture):

@@ -1,0 +1,168 @@
+"""What is usable of a server's tools, whatever else it lists."""
+
+from typing import Any
+
+import pytest
+from mcp_types import Tool
+from mcp_types.methods import validate_server_result
+
+from ipybox.mcp_client.tool_list import ToolList, repaired_page
+
+VERSIONS = ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"]
+OBJECT = {"type": "object"}
+GOOD: dict[str, Any] = {"name": "good", "description": "Does it.", "inputSchema": {"type": "object", "properties": {}}}
+
+
+def tool(**parts: Any) -> dict[str, Any]:
+    return {"name": "x", "inputSchema": OBJECT, **parts}
+
+
+def schema(**parts: Any) -> dict[str, Any]:
+    return tool(inputSchema={"type": "object", **parts})
+
+
+USABLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "no type": (tool(inputSchema={}), OBJECT, []),
+    "null": (tool(inputSchema=None), OBJECT, ["inputSchema"]),
+    "missing": ({"name": "x"}, OBJECT, ["inputSchema"]),
+    "list": (tool(inputSchema=[]), OBJECT, ["inputSchema"]),
+    "text": (tool(inputSchema="object"), OBJECT, ["inputSchema"]),
+    "another type": (tool(inputSchema={"type": "string", "minLength": 3}), OBJECT, ["inputSchema"]),
+    "no word for a type": (tool(inputSchema={"type": 5}), OBJECT, ["inputSchema"]),
+    "several types": (tool(inputSchema={"type": ["object", "null"]}), OBJECT, []),
+    "alternatives alone": (tool(inputSchema={"anyOf": [OBJECT]}), {"type": "object", "anyOf": [OBJECT]}, []),
+    "required among the properties": (
+        schema(properties={"c": {"type": "string"}, "required": ["c"]}),
+        {"type": "object", "properties": {"c": {"type": "string"}}},
+        ["inputSchema.properties.'required'"],
+    ),
+    "property that is a word": (
+        schema(properties={"c": "string", "d": None, "e": True}),
+        {"type": "object", "properties": {"c": True, "d": True, "e": True}},
+        ["inputSchema.properties.'c'", "inputSchema.properties.'d'"],
+    ),
+    "list of properties": (schema(properties=["a"]), OBJECT, ["inputSchema.properties"]),
+    "required of draft 3": (schema(required=True), OBJECT, ["inputSchema.required"]),
+    "required by number": (schema(required=["a", 1]), OBJECT, ["inputSchema.required"]),
+    "dialect": (schema(**{"$schema": 7}), OBJECT, []),
+    "size of an icon": (tool(icons=[{"src": "data:,", "sizes": "48x48"}]), OBJECT, ["icons"]),
+    "hint": (tool(annotations={"readOnlyHint": "maybe"}), OBJECT, ["annotations"]),
+    "description": (tool(description=["a", "b"]), OBJECT, ["description"]),
+    "title": (tool(title={"en": "X"}), OBJECT, ["title"]),
+    "all at once": (
+        {"name": "x", "inputSchema": {"required": True}, "icons": 1, "title": 1, "_meta": 1, "annotations": 1},
+        OBJECT,
+        ["inputSchema.required", "title", "annotations", "icons", "_meta"],
+    ),
+}
+
+
+def page(*tools: Any, **parts: Any) -> dict[str, Any]:
+    return {"tools": [*tools], "resultType": "complete", "cacheScope": "private", "ttlMs": 0, **parts}
+
+
+def accepted(answer: dict[str, Any], version: str) -> tuple[dict[str, Tool], list[str]]:
+    """Returns what a client gets, and the remarks; fails if the SDK would refuse the repaired page."""
+    repaired, remarks = repaired_page(answer, version)
+    validate_server_result("tools/list", version, repaired)
+    tools = [Tool.model_validate(each, by_name=False) for each in repaired["tools"]]
+    return {each.name: each for each in tools}, remarks
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("malformed", "expected", "losses"), USABLE.values(), ids=USABLE.keys())
+def test_a_malformed_tool_is_usable_and_hides_no_other(
+    malformed: dict[str, Any], expected: dict[str, Any], losses: list[str], version: str
+):
+    tools, remarks = accepted(page(malformed, GOOD), version)
+    assert tools.keys() == {"x", "good"}
+    assert tools["good"] == Tool.model_validate(GOOD, by_name=False)
+    assert {name: value for name, value in tools["x"].input_schema.items() if value} == expected
+    assert remarks == ([f"tool 'x': malformed, and ignored: {', '.join(losses)}"] if losses else [])
+
+
+@pytest.mark.parametrize("output", [None, {}, [], "x", {"type": "array"}, {"type": "string"}, True], ids=repr)
+@pytest.mark.parametrize("version", VERSIONS[:-1])
+def test_an_output_schema_that_is_not_one_of_objects_is_none(output: Any, version: str):
+    tools, remarks = accepted(page(tool(outputSchema=output), GOOD), version)
+    assert tools["x"].output_schema is None
+    assert bool(remarks) == (output not in (None, {}))
+
+
+@pytest.mark.parametrize(
+    ("part", "kept"),
+    [
+        ({"execution": {"taskSupport": "required"}}, True),
+        ({"execution": {"taskSupport": "maybe"}}, False),
+        ({"annotations": {"readOnlyHint": True}}, True),
+        ({"outputSchema": {"properties": {"a": {"type": "integer"}}}}, True),
+    ],
+    ids=repr,
+)
+def test_what_is_well_formed_in_a_malformed_tool_is_kept(part: dict[str, Any], kept: bool):
+    tools, _ = accepted(page(tool(title=5, **part)), "2025-11-25")
+    found = tools["x"].model_dump(by_alias=True, exclude_none=True)
+    assert {*part} <= found.keys() if kept else not {*part} & found.keys()
+
+
+UNUSABLE: list[Any] = [
+    None,
+    5,
+    "x",
+    [],
+    {},
+    {"name": None, "inputSchema": OBJECT},
+    {"name": 7},
+    {"inputSchema": OBJECT},
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("malformed", UNUSABLE, ids=repr)
+def test_a_tool_without_a_name_is_omitted(malformed: Any, version: str):
+    tools, remarks = accepted(page(GOOD, malformed, {**GOOD, "name": "other"}), version)
+    assert tools.keys() == {"good", "other"}
+    assert remarks == ["tool number 2 is omitted: it has no name"]
+
+
+def test_a_tool_that_the_protocol_forbids_is_omitted_with_the_reason():
+    header = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "bad header"}}}
+    tools, remarks = accepted(page({"name": "x" * 300, "inputSchema": header}, GOOD), "2026-07-28")
+    assert tools.keys() == {"good"}
+    (remark,) = remarks
+    assert remark.startswith(f"tool '{'x' * 100}…' is omitted: ")
+    assert "header" in remark
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("tools", [{"tools": None}, {}, {"tools": []}], ids=repr)
+def test_a_list_that_is_null_is_empty(tools: dict[str, Any], version: str):
+    assert accepted(tools, version) == ({}, [])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("cursor", [5, 0, False, {}, ["a"]], ids=repr)
+def test_a_malformed_cursor_leaves_the_tools_before_it(cursor: Any, version: str):
+    tools, remarks = accepted(page(GOOD, nextCursor=cursor), version)
+    assert tools.keys() == {"good"}
+    assert remarks == ["only the first tools are known: the server's reference to its next ones is not text"]
+
+
+@pytest.mark.parametrize("cursor", [None, "", "next"])
+def test_a_cursor_is_passed_on(cursor: str | None):
+    repaired, remarks = repaired_page(page(GOOD, nextCursor=cursor), "2025-11-25")
+    assert (repaired.get("nextCursor"), remarks) == (cursor or None, [])
+
+
+def test_what_a_version_requires_of_a_page_is_not_needed():
+    assert accepted({"tools": [GOOD], "ttlMs": "soon", "cacheScope": 1}, "2026-07-28")[0].keys() == {"good"}
+
+
+def test_the_first_of_several_tools_with_a_name_counts():
+    first, second = Tool(name="a", input_schema=OBJECT), Tool(name="a", input_schema={"type": "object", "title": "A"})
+    tools = ToolList()
+    tools.add([first])
+    tools.add([first, second, Tool(name="b", input_schema=OBJECT)])
+    assert [each.name for each in tools] == ["a", "b"]
+    assert tools[0] == first
+    assert tools.remarks == ["tool 'a' is listed twice: the second definition is ignored"]
