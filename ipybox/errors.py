@@ -27,7 +27,7 @@ This module imports only that from ipybox, so that both sides of the trust bound
 
 import errno
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipybox.support.printable import printable
 
@@ -177,7 +177,13 @@ class SandboxError(IpyboxError):
 
 
 class ToolRunnerError(IpyboxError):
-    """A tool call failed, was rejected, or got no answer; the message says why."""
+    """A tool call failed, was rejected, or got no answer; the message says why.
+
+    Attributes:
+        data: What the tool returned nevertheless: its structured content, or else its text.
+    """
+
+    data: Any = None
 
 
 class ShellCommandError(ToolRunnerError, PermissionError):

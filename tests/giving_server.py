@@ -2,8 +2,9 @@
 
     python giving_server.py
 
-`give` returns its argument `result` as it is; so do `give_structured`, which has an output schema, and `give_hostile`,
-with whose output schema a result of the right types can't be compared in a lifetime.
+`give` returns its argument `result` as it is; so do `give_structured` and `give_table`, which have an output schema,
+`give_list`, whose schema is one of lists, and `give_hostile`, with whose output schema a result of the right types
+can't be compared in a lifetime.
 """
 
 import json
@@ -18,6 +19,22 @@ TOOLS: list[dict[str, Any]] = [
         "inputSchema": SCHEMA,
         "outputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
     },
+    {
+        "name": "give_table",
+        "inputSchema": SCHEMA,
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "rows": {
+                    "type": "array",
+                    "items": {"type": "object", "properties": {"state": {"enum": ["on", "off"]}}},
+                },
+                "mean": {"type": "number"},
+                "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+            },
+        },
+    },
+    {"name": "give_list", "inputSchema": SCHEMA, "outputSchema": {"type": "array"}},
     {
         "name": "give_hostile",
         "inputSchema": SCHEMA,
@@ -45,7 +62,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         case "tools/list":
             return {"tools": TOOLS}
         case _:
-            return params["arguments"]["result"]
+            text = json.dumps(params["arguments"]["result"])
+            for number in ("NaN", "-Infinity", "Infinity"):  # no arguments, but what servers in Python send
+                text = text.replace(f'"{number}"', number)
+            return json.loads(text)
 
 
 for line in sys.stdin:

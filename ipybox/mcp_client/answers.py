@@ -6,10 +6,11 @@ from typing import Any
 from mcp import ClientSession
 
 from ipybox.mcp_client.tool_list import repaired_page
+from ipybox.mcp_client.tool_result import repaired_result
 
 
 def repair_answers(session: ClientSession, on_remark: Callable[[str], None]) -> None:
-    """Repairs lists of tools that a session, once it is initialized, receives.
+    """Repairs lists of tools and results of calls that a session, once it is initialized, receives.
 
     Args:
         session: The session.
@@ -21,8 +22,11 @@ def repair_answers(session: ClientSession, on_remark: Callable[[str], None]) -> 
 
     async def send_raw_request(method: str, *args: Any, **options: Any) -> dict[str, Any]:
         answer = await send(method, *args, **options)
+        version = str(session.protocol_version)
+        if method == "tools/call":
+            return repaired_result(answer, version)
         if method == "tools/list":
-            answer, remarks = repaired_page(answer, str(session.protocol_version))
+            answer, remarks = repaired_page(answer, version)
             for remark in remarks:
                 on_remark(remark)
         return answer

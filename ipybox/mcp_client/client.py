@@ -28,6 +28,7 @@ from ipybox.mcp_client.answers import repair_answers
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.params import parse_params
 from ipybox.mcp_client.tool_list import ToolList
+from ipybox.mcp_client.tool_result import restored
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -174,14 +175,14 @@ class MCPClient:
         raise MCPServerError(connection.error_text(f"tools/list has more than {PAGE_LIMIT} pages"))
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> mcp_types.CallToolResult:
-        """Calls a tool and returns the server's result unchanged, `is_error` or not.
+        """Calls a tool and returns the server's result, `is_error` or not; only what is not MCP has changed its form.
 
         Raises:
             ToolRunnerError: If the server rejects the call or its response isn't valid; contains the server's text.
             MCPConnectionLost: If the connection ends before the response.
         """
         client, _ = self._established()
-        return await self._request(client.call_tool(tool_name, tool_args))
+        return restored(await self._request(client.call_tool(tool_name, tool_args)))
 
     async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
         """Calls a tool and returns the value of its result; see `tool_value`.

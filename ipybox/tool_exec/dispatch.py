@@ -134,8 +134,12 @@ def _reply(result: "CallToolResult", name: str) -> RunReply:
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     error = text or f"call of {name} failed, the server gave no reason"
-    beside = [block for block in content if block.get("type") != "text"]
-    return RunReply(error=error, content=beside) if beside else RunReply(error=error)
+    reply = RunReply(error=error)
+    if beside := [block for block in content if block.get("type") != "text"]:
+        reply["content"] = beside
+    if result.structured_content is not None:
+        reply["structured"] = result.structured_content
+    return reply
 
 
 def denied(caller: ConnectedCaller, error: str, status: HTTPStatus) -> web.Response:

@@ -72,7 +72,7 @@ def call(id_: Any) -> None:
             STATE.touch()
             os.write(1, b'{"jsonrpc": "2.0", "id": ')
             os._exit(0)
-        case "answers_what_is_no_result":
+        case "answers_a_malformed_result":
             send({"id": id_, "result": {"content": "not a list"}})
         case _:
             send({"id": id_, "result": result("called")})

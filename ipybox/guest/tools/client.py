@@ -229,7 +229,7 @@ def _decoded(status: int, body: bytes, tool_name: str) -> RunReply:
     checked = cast(RunReply, reply)
     if "error" in checked:
         beside = render(checked.get("content", []), tool_name, show=False)
-        raise ToolRunnerError("\n".join(filter(None, (checked["error"], beside))))
+        raise failure("\n".join(filter(None, (checked["error"], beside))), checked.get("structured"))
     return checked
 
 
@@ -252,7 +252,27 @@ def _structured(reply: RunReply, tool_name: str) -> dict[str, Any]:
     content = reply.get("content", [])
     structured = reply.get("structured")
     if structured is None:
+        structured = _object_in_text(content)
+    if structured is None:
         text = render(content, tool_name, show=False)
-        raise ToolRunnerError(f"the tool has an output schema, but returned no structured content; its text: {text}")
+        problem = "the tool has an output schema, but returned no structured content; its text"
+        raise failure(f"{problem}: {text}", text)
     show_beside_structured(content, tool_name)
     return structured
+
+
+def _object_in_text(content: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Returns the object that is the only text of a result: servers send it there, and some of them only there."""
+    texts = [block.get("text") for block in content if block.get("type") == "text"]
+    try:
+        value: object = json.loads(str(texts[0])) if len(texts) == 1 else None
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def failure(message: str, data: Any) -> ToolRunnerError:
+    """Returns the error of a tool that has run, with what it returned."""
+    error = ToolRunnerError(message)
+    error.data = data
+    return error

@@ -105,6 +105,9 @@ class _Model(BaseModel):
 class Output(_Model):
     """The result of a tool, or an object within it; keeps fields that its schema does not know."""
 
+    # Servers in Python send them, as their JSON encoder does.
+    model_config = ConfigDict(allow_inf_nan=True)
+
 
 class Input(_Model):
     """The arguments of a tool, or an object within them."""

@@ -69,11 +69,11 @@ SHELL_ARGS = frozenset({"cmd", "program", "argv0", "cwd"})
 class RunReply(TypedDict):
     """The outcome of a tool call: `structured` and `content` as in MCP's CallToolResult.
 
-    A failed call has an `error`, and the `content` that the server sent in addition to the error's text, if any.
+    A failed call has an `error`, and what the server sent in addition to the error's text.
     """
 
     error: NotRequired[str]
-    structured: NotRequired[dict[str, Any] | None]
+    structured: NotRequired[Any]
     content: NotRequired[list[dict[str, Any]]]
 
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from pydantic import ValidationError
 
-from ipybox.errors import ToolRunnerError
+from ipybox.guest.tools.client import failure
 from ipybox.guest.tools.models import Output, wire
 
 if TYPE_CHECKING:
     from ipybox.guest.tools.client import ToolRunner
+
+#: Characters of the place and of the reason of a problem in a result.
+_MAX_TEXT = 200
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +40,8 @@ class Tool(Generic[P, R]):
         """Calls the tool, blocking.
 
         Raises:
-            ToolRunnerError: As `ToolRunner.run`, or if the result does not have the types of the output schema.
+            ToolRunnerError: As `ToolRunner.run`, or if the result does not have the types of the output schema; its
+                `data` is the result then.
         """
         arguments = self._arguments(args, kwargs)
         if self._result is None:
@@ -55,7 +59,19 @@ class Tool(Generic[P, R]):
         try:
             return cast(R, model.model_validate(structured))
         except ValidationError as exc:
-            raise ToolRunnerError(f"the result of {self.name} does not fit the tool's output schema: {exc}") from None
+            raise failure(self._misfit(exc), structured) from None
+
+    def _misfit(self, exc: ValidationError) -> str:
+        first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+        # On one line: the server chooses the names in it.
+        place = " ".join(".".join(map(str, first["loc"])).split())
+        problem = f"{place[:_MAX_TEXT]}: {first['msg'][:_MAX_TEXT]}" if place else first["msg"][:_MAX_TEXT]
+        more = f", and {exc.error_count() - 1:,} more" if exc.error_count() > 1 else ""
+        return (
+            f"{self.name} was called, but its result doesn't fit its output schema: {problem}{more}\n"
+            "Don't repeat the call: the error's `data` is the result, in the next cell as `sys.last_value.data`. "
+            f"For other calls, CLIENT.run_structured({self.name!r}, {{...}}) returns results unchecked"
+        )
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         bound = self._signature.bind(*args, **kwargs)

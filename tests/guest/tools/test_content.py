@@ -157,7 +157,7 @@ async def caller(tmp_path_factory: pytest.TempPathFactory, mode: Mode, shared: N
     await generate_mcp_sources("everything", servers.everything(), directory / "mcptools")
     await generate_mcp_sources("giving", GIVING, directory / "mcptools")
     async with CodeExecutor(working_dir=directory, sandbox=mode.sandbox) as executor:
-        await executor.execute("import asyncio, json, os\nfrom registered import giving")
+        await executor.execute("import asyncio, json, os, sys\nfrom registered import giving")
         yield executor
 
 
@@ -408,14 +408,108 @@ async def test_content_that_came_instead_of_structured_content_is_named_by_the_e
     assert saved(await workspace_of(caller), line) == b"instead"
 
 
+MISFITS: dict[str, tuple[str, Any, str]] = {
+    "one row of many": (
+        "give_table",
+        {"rows": [{"state": "on"}] * 999 + [{"state": "archived"}], "mean": 1.5},
+        "rows.999.state: Input should be 'on' or 'off'",
+    ),
+    "many rows": (
+        "give_table",
+        {"rows": [{"state": "x" * 500}] * 3},
+        "rows.0.state: Input should be 'on' or 'off', and 2 more",
+    ),
+    "text": ("give_structured", {"a": "x"}, "a: Input should be a valid integer"),
+    "no field": ("give_structured", {"b": None}, "a: Field required"),
+    "null": ("give_structured", {"a": None}, "a: Input should be a valid integer"),
+    "infinite integer": ("give_structured", {"a": "Infinity"}, "a: Input should be a valid integer"),
+    "other lines": ("give_table", {"counts": {"by\nname": "x"}}, "counts.by name: Input should be a valid integer"),
+    "list": ("give_structured", [1, {"a": 1}], "Input should be a valid dictionary"),
+    "number": ("give_structured", 0, "Input should be a valid dictionary"),
+}
+
+
+@pytest.mark.parametrize(("tool", "structured", "problem"), MISFITS.values(), ids=MISFITS.keys())
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_result_of_other_types_than_the_output_schema_has_is_an_error(caller: CodeExecutor):
+async def test_a_result_of_other_types_than_the_output_schema_has_is_the_data_of_the_error(
+    caller: CodeExecutor, tool: str, structured: Any, problem: str
+):
+    result: dict[str, Any] = {"content": [], "structuredContent": structured}
     for call in ("tool.run", "await tool.run_async"):
-        arguments = "tool.Params(result={'content': [], 'structuredContent': {'a': 'x'}})"
-        with pytest.raises(CodeExecutionError, match="the result of give_structured does not fit") as error:
-            await caller.execute(f"from mcptools.giving import give_structured as tool\n{call}({arguments})")
-        assert "ToolRunnerError" in str(error.value)
-        assert "Input should be a valid integer" in str(error.value)
+        with pytest.raises(CodeExecutionError) as error:
+            await caller.execute(f"from mcptools.giving import {tool} as tool\n{call}(tool.Params(result={result!r}))")
+        first, second = str(error.value).splitlines()[-2:]
+        assert first.startswith(f"ToolRunnerError: {tool} was called, but its result doesn't fit its output schema: ")
+        assert problem in first
+        assert len(first) < 500
+        assert f"CLIENT.run_structured('{tool}', {{...}})" in second
+        data = await caller.execute("print(json.dumps(sys.last_value.data))")
+        assert data.text == json.dumps(structured).replace('"Infinity"', "Infinity")
+
+
+@pytest.mark.parametrize(
+    ("structured", "expression", "expected"),
+    [
+        pytest.param({"mean": "NaN", "rows": []}, "mean", "nan", id="nan"),
+        pytest.param({"mean": "-Infinity"}, "mean", "-inf", id="infinity"),
+        pytest.param({"mean": None}, "mean", "None", id="null"),
+        pytest.param({"more": 1}, "more", "1", id="unknown_field"),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_output_schemas_often_leave_out_is_a_result(
+    caller: CodeExecutor, structured: dict[str, Any], expression: str, expected: str
+):
+    result: dict[str, Any] = {"content": [], "structuredContent": structured}
+    code = (
+        f"from mcptools.giving import give_table as tool\nprint(tool.run(tool.Params(result={result!r})).{expression})"
+    )
+    assert (await caller.execute(code)).text == expected
+
+
+@pytest.mark.parametrize(
+    ("tool", "result", "expected"),
+    [
+        pytest.param("give_structured", {"content": [text('{"a": 7}')]}, "Result(a=7)", id="structure_as_text"),
+        pytest.param("give_structured", {"content": [LINK, text('{"a": 7}')]}, "Result(a=7)", id="with_a_link"),
+        pytest.param("give_list", {"content": [], "structuredContent": [1, "b"]}, "'[1, \"b\"]'", id="list"),
+        pytest.param("give_list", {"content": [text("two")], "structuredContent": [1, 2]}, "'two'", id="list_and_text"),
+        pytest.param("give", {}, "''", id="nothing"),
+        pytest.param("give", {"content": None, "isError": None}, "''", id="null"),
+        pytest.param("give", {"content": "done"}, "'done'", id="text_alone"),
+        pytest.param("give", {"answer": 42}, "'{\"answer\": 42}'", id="data_alone"),
+        pytest.param("give", {"content": [text("a"), {"type": "text", "text": 5}]}, "'a\\n5'", id="number_as_text"),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_result_in_another_form_is_a_result(
+    caller: CodeExecutor, tool: str, result: dict[str, Any], expected: str
+):
+    code = f"from mcptools.giving import {tool} as tool\nprint(repr(tool.run(tool.Params(result={result!r}))))"
+    assert ((await caller.execute(code)).text or "").splitlines()[-1] == expected
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_content_in_another_form_is_shown_or_saved(caller: CodeExecutor):
+    picture = {name: value for name, value in image(b"\x89PNG\r\n\x1a\nrest").items() if name != "mimeType"}
+    content = [text("before"), picture, {"type": "widget", "size": 5}, text("after") | {"annotations": "x"}]
+    result = await caller.execute(f"print(giving.run_text('give', {{'result': {{'content': {content!r}}}}}))")
+    *_, before, line, after = (result.text or "").splitlines()
+
+    assert (before, after) == ("before", "after")
+    assert images(result) == [b"\x89PNG\r\n\x1a\nrest"]
+    assert json.loads(saved(await workspace_of(caller), line)) == {"type": "widget", "size": 5}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_data_of_an_error_are_what_the_tool_returned(caller: CodeExecutor):
+    result = {"content": [text("half done")], "structuredContent": {"done": [1]}, "isError": "true"}
+    with pytest.raises(CodeExecutionError, match=r"ToolRunnerError: half done$"):
+        await caller.execute(f"giving.run_text('give', {{'result': {result!r}}})")
+    assert (await caller.execute("sys.last_value.data")).text == "{'done': [1]}"
+    with pytest.raises(CodeExecutionError, match="returned no structured content; its text: sorry"):
+        await caller.execute("giving.run_structured('give', {'result': {'content': 'sorry'}})")
+    assert (await caller.execute("sys.last_value.data")).text == "'sorry'"
 
 
 @pytest.mark.asyncio(loop_scope="module")
