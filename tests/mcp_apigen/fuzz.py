@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,17 @@ IMPORTED = 5
 _ORDINARY = ToolSpec(
     "ordinary", "Does it.", {"type": "object", "properties": {"a-b": {"type": "integer"}}, "required": ["a-b"]}
 )
-_FILE = re.compile(r"[a-z][a-z0-9_]*\.py")
-_SCHEMA_FILE = re.compile(r"\.[a-z][a-z0-9_]*\.schema\.json")
+_SCHEMA_FILE = re.compile(r"\.[\w·]+\.schema\.json")
 _PERMISSIVE = "beyond Python's types"
+
+
+def named_apart(tools: list[ToolSpec]) -> list[ToolSpec]:
+    """Returns tools with distinct names, as clients list them."""
+    first = {tool.name: number for number, tool in reversed([*enumerate(tools)])}
+    return [
+        tool if first[tool.name] == number else replace(tool, name=f"{tool.name}{number}")
+        for number, tool in enumerate(tools)
+    ]
 
 
 class Failure(Exception):
@@ -112,6 +121,7 @@ class Fuzz:
     def _try(self, tools: list[ToolSpec], *, imports: bool) -> None:
         self._packages += 1
         package = f"hostile_{self._packages}"
+        tools = named_apart(tools)
         files = render_package(package, {"command": "x"}, tools, "seal")
         modules = module_names([tool.name for tool in tools], {})
         _check_names(files, modules)
@@ -154,7 +164,7 @@ class Fuzz:
             module.run(params)
         if not accepted:
             sent = _defaults_sent(tool.input_schema, module.CLIENT.calls)
-        method = "run_text" if tool.output_schema is None else "run_structured"
+        method = "run_structured" if hasattr(module, "Result") else "run_text"
         called, expected = _text(module.CLIENT.calls), _text([(method, tool.name, sent)])
         if called != expected and (accepted or module.CLIENT.calls):
             raise Failure(f"the calls are {called}, not {expected}")
@@ -207,7 +217,7 @@ def _check_names(files: dict[str, str], modules: list[str]) -> None:
     others = files.keys() - expected
     if expected - files.keys() or not all(map(_SCHEMA_FILE.fullmatch, others)):
         raise Failure(f"the files of the package are {sorted(files)}")
-    if not all(_FILE.fullmatch(f"{module}.py") and len(module) < 200 for module in modules):
+    if not all(module.isidentifier() and len(module.encode()) < 200 for module in modules):
         raise Failure(f"the modules are {modules}")
     if len({name.casefold() for name in files}) < len(files):
         raise Failure(f"files of a package are one on some file systems: {sorted(files)}")
