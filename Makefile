@@ -246,8 +246,8 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 
 # The benchmark, without what its command line needs.
 .bfcl/stamp: | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<2' || \
-		$(BIN)/python -m pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<2'
+	$(BIN)/uv pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<1.4' || \
+		$(BIN)/python -m pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<1.4'
 	@touch $@
 
 # A tokenizer and its vocabulary, without what else the packages need.
