@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ipybox.audit.log import MAX_BYTES
@@ -50,7 +51,7 @@ class LoggedSession:
     Attributes:
         id: Its `session_id`.
         name: Its `session_name`; None for an unnamed sibling.
-        time: The time of its first line.
+        time: The time of its first line, in UTC.
         cells: The number of its cells.
     """
 
@@ -60,7 +61,15 @@ class LoggedSession:
     cells: int = 0
 
     def __str__(self) -> str:
-        return printable(f"{self.name or '(unnamed)'} {self.id}, {self.time}, {self.cells:,} cells")
+        return printable(f"{self.name or '(unnamed)'} {self.id}, {self.local_time}, {self.cells:,} cells")
+
+    @property
+    def local_time(self) -> str:
+        """The time in the time zone of this machine; unchanged if it is not a time."""
+        try:
+            return f"{datetime.fromisoformat(self.time).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+        except (ValueError, OverflowError):
+            return self.time
 
 
 class LoggedSessions:
@@ -114,7 +123,7 @@ class LoggedSessions:
                 f"the audit log has no code of session {session}: it was written with audit=hash, which writes hashes "
                 "in place of code; only audit=full can be exported"
             )
-        notes = [f"{code_span(session.time)}, id {code_span(session.id)}. {_NO_OUTPUTS}"]
+        notes = [f"{code_span(session.local_time)}, id {code_span(session.id)}. {_NO_OUTPUTS}"]
         if omitted:
             notes.append(f"The last {omitted:,} lines of the session are too many for a notebook, and not in this one.")
         if self._missing:

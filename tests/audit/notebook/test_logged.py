@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,41 @@ def test_an_unknown_session_is_an_error_that_names_all(tmp_path: Path, capsys: p
     )
     assert notebook(tmp_path, None, None) == 0
     assert capsys.readouterr().out.strip() in said
+
+
+@pytest.fixture
+def in_another_zone(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "XYZ-5:30")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("logged", "shown"),
+    [
+        ("2026-11-26T04:59:59.123Z", "2026-11-26 10:29:59 XYZ"),
+        ("2026-11-26T23:00:00Z", "2026-11-27 04:30:00 XYZ"),
+        ("2026-11-26T12:00:00+02:00", "2026-11-26 15:30:00 XYZ"),
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+        ("now", "now"),
+        ("\x1b[31m", "\\u001b[31m"),
+    ],
+)
+@pytest.mark.usefixtures("in_another_zone")
+def test_people_see_the_time_of_their_time_zone(
+    logged: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    record(tmp_path)
+    (tmp_path / ".ipybox" / "audit.jsonl").write_text("")
+    add(tmp_path, {"event": "session", "session_id": "d" * 16, "session_name": "x", "time": logged, "action": "start"})
+
+    assert notebook(tmp_path, None, None) == 0
+
+    listed = capsys.readouterr().out
+    assert listed.startswith(f"x {'d' * 16}, ")
+    assert shown in listed
 
 
 def test_a_log_without_code_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
