@@ -18,6 +18,7 @@ from typing import BinaryIO
 from ipybox.errors import AuditError
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
+from ipybox.support.way_in import setting
 from ipybox.workspace.names import STATE_DIR
 
 #: Bytes of a file after which a new one is started, and how many full ones are kept.
@@ -25,8 +26,6 @@ MAX_BYTES = 10 << 20
 MAX_FULL = 9
 
 LOG_NAME = "audit.jsonl"
-
-_REMEDY = "make room or let it be written, or switch the audit log off (--audit off)"
 
 # A planted pipe does not block: without a reader, opening it fails.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -74,7 +73,10 @@ class AuditLogFile:
         try:
             self._append(line)
         except OSError as exc:
-            raise AuditError(f"the audit log can't be written: {exc}; {_REMEDY}") from exc
+            off = f"set {setting('audit')} to off"
+            raise AuditError(
+                f"the audit log can't be written: {exc}; make room or let it be written, or {off}"
+            ) from exc
 
     def _append(self, line: bytes) -> None:
         with self._locked():

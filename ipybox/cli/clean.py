@@ -61,6 +61,7 @@ def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
         *(RemovablePlace(workspace / name, "saved by code and people", "workspace") for name in saved),
         *(RemovablePlace(path, "what a session needs while it runs", "running") for path in _scratch()),
         *(RemovablePlace(path, "token of a port", "state") for path in sorted(tokens)),
+        RemovablePlace(data_dir() / "environments" / "ipybox", "command of the plugins", "state"),
         RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations of all workspaces", "state"),
         *(RemovablePlace(path, "environment of the plugins", "environment") for path in environments if path.is_dir()),
     ]

@@ -19,6 +19,7 @@ from ipybox.errors import AuditError, IpyboxError, PolicyError, SandboxError
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.support.printable import PrintableFormatter, printable
+from ipybox.support.way_in import use_command_line
 from ipybox.workspace.imports import guard_imports
 from ipybox.workspace.programs import host_path
 from ipybox.workspace.trust import TrustStore
@@ -37,6 +38,7 @@ GATEWAY_TOKEN_VARIABLE = "IPYBOX_GATEWAY_TOKEN"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
+    use_command_line()
     arguments = parser().parse_args(argv)
     _configure_logging(arguments.log_level or "WARNING")
     path = os.environ.get("PATH", os.defpath)

@@ -107,14 +107,32 @@ class PluginWorkspace:
         return []
 
 
+@dataclass(frozen=True)
+class SessionNotice:
+    """A line at the start of a plugin's session.
+
+    Attributes:
+        person: The text that the person sees.
+        model: The text that the model gets.
+    """
+
+    person: str
+    model: str
+
+    @classmethod
+    def to_pass_on(cls, text: str) -> "SessionNotice":
+        """Returns a notice for the person, which the model only passes on."""
+        return cls(printable(text), printable(f"Tell the user: {text}"))
+
+
 def session_notice(
     mode: Literal["plain", "sandbox", "docker"], plugin: str, workspace: PluginWorkspace | None = None
-) -> Iterator[str]:
-    """Yields lines for a plugin's session: one for each file of the workspace that is not trusted, then two with the
-    problem and its remedy; no lines without problems.
+) -> Iterator[SessionNotice]:
+    """Yields notices for a plugin's session: one for each file of the workspace that is not trusted, then two with the
+    problem and its remedy; nothing without problems.
 
     Checking the files takes milliseconds, and so does a missing program; working programs take as long as they need to
-    answer. So a caller with a time limit uses the lines before it.
+    answer. So a caller with a time limit uses the notices before it.
 
     Args:
         mode: How the plugin runs code.
@@ -130,13 +148,13 @@ def session_notice(
             file = workspace.path / SANDBOX_CONFIG
             wrong.append(Finding("settings", str(file), str(exc), f"correct {file}"))
         for notice in (*settings.notices, *workspace.policy_notices()):
-            yield printable(f"Tell the user: {notice}")
+            yield SessionNotice.to_pass_on(notice)
     wrong += [finding for finding in _needed(mode, settings.weaker_nested_sandbox) if finding.problem is not None]
     if wrong:
-        yield from map(printable, _complaint(wrong, plugin))
+        yield from _complaint(wrong, plugin)
 
 
-def _complaint(wrong: Sequence[Finding], plugin: str) -> Sequence[str]:
+def _complaint(wrong: Sequence[Finding], plugin: str) -> Sequence[SessionNotice]:
     missing = [finding.what for finding in wrong if finding.found is None]
     reasons = [f"{_enumerated(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
     reasons += [finding.problem for finding in wrong if finding.problem is not None and finding.found is not None]
@@ -144,10 +162,13 @@ def _complaint(wrong: Sequence[Finding], plugin: str) -> Sequence[str]:
     commands = together(remedy for remedy in remedies if isinstance(remedy, Install))
     words = dict.fromkeys(remedy for remedy in remedies if isinstance(remedy, str))
     todo = "; ".join([*(f"run {command}" for command in commands), *words])
-    return (
-        f"{plugin} can't run code here: {'; '.join(reasons)}.",
-        f"Tell the user what to do: {todo}. Then try again; {plugin} can also be reconnected with /mcp.",
+    problem = printable(f"{plugin} can't run code here: {'; '.join(reasons)}.")
+    person = f"What to do: {todo}. Then ask Claude to try again. If it still fails, reconnect {plugin} with /mcp."
+    model = (
+        f"Tell the user what to do: {todo}. Then call the tool again. If it still fails, ask the user to reconnect "
+        f"{plugin} with /mcp: you can't."
     )
+    return SessionNotice(problem, problem), SessionNotice(printable(person), printable(model))
 
 
 def asked_modes(sandbox: bool, docker: bool) -> list[Mode]:

@@ -16,6 +16,7 @@ from ipybox.docker.engine import Engine
 from ipybox.docker.errors import DockerError
 from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, Options
 from ipybox.support.state import workspace_state_dir
+from ipybox.support.way_in import PLUGIN_VARIABLE
 
 #: Home of the container's user; it ends with the container, like /tmp.
 HOME = "/home/ipybox"
@@ -74,12 +75,17 @@ def create_command(options: Options, engine: Engine) -> list[str]:
         *(("--memory", str(container), "--memory-swap", str(container)) if container else ()),
         *(("--network", options.network) if options.network else ()),
         # By name: the command takes the values from its environment.
-        *(argument for name in options.env for argument in ("--env", name)),
+        *(argument for name in (*options.env, *_way_in()) for argument in ("--env", name)),
         options.image,
         *([f"--memory-limit={code}"] if code else []),
         *(["--sandbox"] if options.sandbox else []),
         *options.passed_on,
     ]
+
+
+def _way_in() -> list[str]:
+    """Returns the variable by which messages name the options of a plugin (`ipybox.support.way_in`), if it is set."""
+    return [PLUGIN_VARIABLE] if PLUGIN_VARIABLE in os.environ else []
 
 
 def attach_command(engine: Engine, container: str) -> list[str]:

@@ -22,6 +22,7 @@ from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.listen import listen
 from ipybox.support.sizes import format_bytes
 from ipybox.support.tasks import TaskSet
+from ipybox.support.way_in import name_of
 
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.limits.monitor import LimitMonitor
@@ -250,7 +251,7 @@ class KernelGateway:
             lines.append(f"A limit was exceeded: {exceeded}.")
         if self._limits.memory is not None and "MemoryError" in text:
             limit = format_bytes(self._limits.memory)
-            lines.append(f"A process of the kernel may use {limit} of memory: memory_limit sets that.")
+            lines.append(f"A process of the kernel may use {limit} of memory: {name_of('memory_limit')} sets that.")
         if self._policy is not None:
             from ipybox.sandbox.denials import explain_denials
 

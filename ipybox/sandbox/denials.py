@@ -10,6 +10,7 @@ deny the path or host in the error. Denials of srt on Linux:
     a directory of it       hidden by an empty one      ENOENT for its content
     moved or removed        it is a mount               EBUSY
     any host                no interface, no resolver   EAI_AGAIN, ENETUNREACH
+    localhost               the sandbox's own           ECONNREFUSED
     a host, with a proxy    the proxy refuses           403
     AF_UNIX                 seccomp                     EPERM
 
@@ -23,7 +24,7 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Final
 
-from ipybox.sandbox.denied_hosts import ANY_HOST, NETWORK_SIGNS, denied_host
+from ipybox.sandbox.denied_hosts import ANY_HOST, NETWORK_SIGNS, denied_host, refused_loopback
 from ipybox.sandbox.denied_paths import FILE_SIGNS, denied_path
 from ipybox.sandbox.denied_sockets import NO_SOCKET, is_denied_socket
 from ipybox.sandbox.policy import SandboxPolicy
@@ -80,7 +81,10 @@ def explain_denials(
         if any(each in line for each in of_tools):
             continue
         context = _before(lines, number)
-        for subject, message in chain(denied_path(line, policy, macos=macos), denied_host(line, context, policy)):
+        loopback = () if macos else refused_loopback(line, context, policy)
+        for subject, message in chain(
+            denied_path(line, policy, macos=macos), denied_host(line, context, policy), loopback
+        ):
             found.setdefault(subject, message)
         if is_denied_socket(line, context):
             found.setdefault("a socket", NO_SOCKET)

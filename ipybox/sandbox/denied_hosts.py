@@ -6,6 +6,7 @@ from typing import Final
 
 from ipybox.sandbox.denial_text import enumeration, shortened
 from ipybox.sandbox.policy import SandboxPolicy, is_loopback
+from ipybox.support.way_in import restart, setting
 
 _HOST: Final = r"(\[[0-9A-Fa-f:.%]{2,60}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?)"
 
@@ -42,16 +43,22 @@ _NAMED: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(rf"\b(?:https?|wss?|ftp|ssh|git)://(?:[^\s/@'\"]{{1,200}}@)?{_HOST}")
 
+#: A refused connection, and the addresses of this machine: in the sandbox, they are those of the sandbox.
+_REFUSED: Final = re.compile(
+    r"connection refused|econnrefused|connect call failed|failed to connect to (?:localhost|127\.|\[?::1)",
+    re.IGNORECASE,
+)
+_LOOPBACK: Final = re.compile(r"(?<![\w.-])(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|::1)(?![\w-])", re.IGNORECASE)
+
 #: Stands for a host that no text names.
 ANY_HOST: Final = "any host"
-
 
 #: Texts in a line, in lower case, that may report a denied connection.
 NETWORK_SIGNS: Final = (
     *("name resolution", "name or service not known", "no address associated", "nodename nor servname"),
     *("could not resolve host", "failed to resolve", "getaddrinfo e", "resolve host address", "lookup "),
     *("network is unreachable", "enetunreach", "failed to connect to", "403", "forbidden", "blocked-by-"),
-    "blocked by network allowlist",
+    *("blocked by network allowlist", "connection refused", "econnrefused", "connect call failed"),
 )
 
 
@@ -76,7 +83,8 @@ def denied_host(line: str, context: str, policy: SandboxPolicy) -> Iterator[tupl
     if host is None:
         if not unsure:
             because = f"only hosts in network.allowedDomains of {source} can be reached (now: {now})"
-            yield ANY_HOST, f"The sandbox refused the network: {because}."
+            remedy = f"To open a host, list it in {setting('allowed_domains')}{_or_file(policy)}."
+            yield ANY_HOST, f"The sandbox refused the network: {because}. {remedy}"
         return
     if is_loopback(host):
         return
@@ -84,7 +92,7 @@ def denied_host(line: str, context: str, policy: SandboxPolicy) -> Iterator[tupl
     remedy = ""
     if rule is None:
         because = f"{host} is not in network.allowedDomains of {source} (now: {now})"
-        remedy = " To open it, list it there, or in allowed_domains (--allow-domain)."
+        remedy = f" To open it, list it in {setting('allowed_domains')}{_or_file(policy)}."
     elif not rule.allowed:
         pattern = "" if rule.entry == host else f" ({shortened(rule.entry)})"
         because = f"network.deniedDomains of {source} names {host}{pattern}"
@@ -99,6 +107,30 @@ def denied_host(line: str, context: str, policy: SandboxPolicy) -> Iterator[tupl
         if would_be is not None and would_be.allowed:
             remedy = f" {policy.settings.untrusted.remedy}"
     yield host, f"The sandbox refused the network: {because}.{remedy}"
+
+
+def refused_loopback(line: str, context: str, policy: SandboxPolicy) -> Iterator[tuple[str, str]]:
+    """Yields an explanation if a line reports that nothing listens on a port of the sandbox's own localhost (Linux).
+
+    Args:
+        line: The line.
+        context: The lines before it, which name the host if the line does not.
+        policy: The settings of the sandbox.
+    """
+    if not _REFUSED.search(line):
+        return
+    traceback = context[max(context.rfind("Traceback (most recent call last)"), 0) :]
+    if _LOOPBACK.search(line) or (_LOOPBACK.search(traceback) and _find_host(line, context) is None):
+        yield (
+            "localhost",
+            "Nothing listens on this port of the sandbox, whose localhost is its own: code can't connect to programs "
+            "of this machine outside of the sandbox. To let it reach one over HTTP, list localhost:PORT in "
+            f"{setting('allowed_domains')}{_or_file(policy)}.",
+        )
+
+
+def _or_file(policy: SandboxPolicy) -> str:
+    return "" if policy.settings.file is None else f", or in that file, and {restart()}"
 
 
 def _find_host(line: str, context: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import Final
 from ipybox.sandbox.denial import Denial, Reason
 from ipybox.sandbox.denial_text import enumeration, shortened
 from ipybox.sandbox.policy import SandboxPolicy
+from ipybox.support.way_in import restart
 from ipybox.workspace.names import OPENABLE
 
 _MOST_QUOTED: Final = 4
@@ -101,7 +102,7 @@ def _is_path(text: str, line: str) -> bool:
 
 def _explain(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> tuple[str, str]:
     opens = _file_would_open(path, rule, policy)
-    path, entry, source = shortened(path), shortened(rule.entry), policy.settings.source
+    path, entry, source, place = shortened(path), shortened(rule.entry), policy.settings.source, policy.settings.place
     if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.INTERNAL):
         operation = "write"
     names = f"it is below {entry}, which {{}} of {source} names" if rule.below else f"{{}} of {source} names it"
@@ -110,25 +111,28 @@ def _explain(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
     match rule.reason:
         case Reason.DENY_READ:
             because = names.format("filesystem.denyRead")
-            remedy = "To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
+            remedy = f"To open it, list it in filesystem.allowRead of {place}, and {restart()}."
         case Reason.SECRET:
             it = f"it is below {entry}, which" if rule.below else "it"
             because = f"{it} is hidden because of credentials that were found in the workspace at the start"
-            remedy = "To open it, move them elsewhere and start ipybox again."
+            remedy = f"To open it, move them elsewhere, and {restart()}."
         case Reason.DENY_WRITE:
             because = names.format("filesystem.denyWrite")
-            remedy = "To open it, give a sandbox_config without that entry."
+            remedy = f"To open it, remove that entry from {place}, and {restart()}."
         case Reason.NOT_IN_ALLOW_WRITE:
             now = enumeration(
                 f"the workspace {policy.workspace}" if it == "." else it for it in policy.settings.allow_write
             )
             because = f"only what filesystem.allowWrite of {source} names can be written (now: {now})"
-            remedy = "To open it, list it there."
+            remedy = f"To open it, list it, together with what is open now, in {place}, and {restart()}."
         case Reason.PROTECTED:
             it = "it" if entry == path else entry
             because = f"{it} is not writable, because programs outside the sandbox read or execute what it holds"
             opened = os.path.relpath(rule.place, policy.workspace)
-            openable = f"To open it, list {shortened(opened)} in filesystem.allowWrite."
+            openable = (
+                f"To open it, list {shortened(opened)}, together with what is open now, in filesystem.allowWrite of "
+                f"{place}, and {restart()}."
+            )
             remedy = openable if rule.entry in OPENABLE else "No setting opens it."
         case Reason.INTERNAL:
             because = f"it is below {entry}, which is ipybox's own" if rule.below else "it is ipybox's own"

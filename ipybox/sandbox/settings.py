@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ipybox.errors import SandboxError
+from ipybox.support.way_in import restart, sandbox_file
 from ipybox.workspace.names import CREDENTIALS, SECRET_FILES
 
 #: A host and its port, and an address that itself contains colons.
@@ -65,6 +66,11 @@ class SandboxSettings:
         return () if self.untrusted is None else (self.untrusted.notice,)
 
     @property
+    def place(self) -> str:
+        """The file that the user changes, or can give, to change them."""
+        return sandbox_file() if self.file is None else str(self.file)
+
+    @property
     def has_network(self) -> bool:
         """Whether any host can be reached."""
         return bool(self.allowed_domains)
@@ -98,7 +104,7 @@ class UntrustedSettings:
         """A sentence for the session."""
         return (
             f"{self.name} of the workspace is not trusted: it can only restrict the sandbox. To see and allow what it "
-            f"opens, run `{self.command}` in a terminal, then restart ipybox."
+            f"opens, run `{self.command}` in a terminal, then {restart()}."
         )
 
     @property
@@ -106,7 +112,7 @@ class UntrustedSettings:
         """A sentence for a denial that the file would lift."""
         return (
             f"{self.name} of the workspace would open it, but is not trusted: run `{self.command}` in a terminal, then "
-            "restart ipybox."
+            f"{restart()}."
         )
 
 

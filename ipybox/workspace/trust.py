@@ -20,7 +20,8 @@ from typing import Final
 from ipybox.support.printable import printable
 from ipybox.support.private_file import replace_private
 from ipybox.support.safe_directory import names_below, open_directory
-from ipybox.support.state import make_directory, state_dir
+from ipybox.support.state import data_dir, make_directory, state_dir
+from ipybox.support.way_in import restart
 
 #: Settings of the sandbox that a workspace may contain. Code in the sandbox can't change the file, but it can create a
 #: missing one.
@@ -153,8 +154,7 @@ def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) ->
     """Returns a sentence on a policy of the workspace that is not trusted."""
     return (
         f"{file.name} of the workspace is not trusted: it can only deny tool calls, and ipybox asks about all others. "
-        f"To see and allow what it allows, run `{store.command(program=program)}` in a terminal, then "
-        "restart ipybox."
+        f"To see and allow what it allows, run `{store.command(program=program)}` in a terminal, then {restart()}."
     )
 
 
@@ -162,7 +162,9 @@ def _program() -> list[str]:
     installed, own = which("ipybox"), Path(sys.executable).with_name("ipybox")
     if installed is not None and os.path.realpath(installed) == os.path.realpath(own):
         return ["ipybox"]
-    # In the environment of a plugin.
+    of_plugin = data_dir() / "environments" / "ipybox"
+    if own.is_relative_to(of_plugin.parent) and of_plugin.exists():
+        return [str(of_plugin)]
     return [str(own)] if own.exists() else [sys.executable, "-I", "-m", "ipybox"]
 
 

@@ -64,7 +64,7 @@ def revoke(workspace: Path, files: Sequence[Path]) -> int:
     """Removes the trust in files of a workspace. Returns the exit status."""
     revoked = TrustStore(workspace).revoke([Path(file).absolute() for file in files])
     for name in dict.fromkeys(agreement.file for agreement in revoked):
-        _say(f"{name} is no longer trusted; a running ipybox uses it until it restarts")
+        _say(f"{name} is no longer trusted; a running ipybox uses it until it restarts, in Claude Code with /mcp")
     if not revoked:
         _say("nothing to revoke: none of these files is trusted" if files else f"nothing is trusted in {workspace}")
     return 0
@@ -102,7 +102,7 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
     except OSError as exc:
         _say(f"{file} can't be trusted: {exc}")
         return 1
-    _say(f"{file} is trusted until it changes; restart ipybox to apply it")
+    _say(f"{file} is trusted until it changes; restart ipybox to apply it, in Claude Code with /mcp")
     return 0
 
 

@@ -4,6 +4,7 @@ They are in the user's data directory (`XDG_DATA_HOME`, or `~/.local/share`), fo
 
     ipybox/environments/<key>                     packages; the key is of requirements.txt and of Python
     ipybox/environments/<key>/versions/<digest>   ipybox, as the plugin brings it; the digest is of its files
+    ipybox/environments/ipybox                    a program for people: ipybox of the version that was started last
     ipybox/environments/<key>.lock                held by the process that builds there, and by the programs it runs
     ipybox/environments/<key>.log                 their output
 
@@ -16,6 +17,7 @@ The system takes a lock from a process that dies, so the next build continues th
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -110,6 +112,22 @@ class Environment:
     def ready(self) -> bool:
         """Whether it is complete."""
         return (self.version / READY).exists()
+
+    @property
+    def command(self) -> Path:
+        """The program `ipybox` for people, whose path stays the same for all versions."""
+        return self.directory.parent / "ipybox"
+
+    def publish(self) -> None:
+        """Makes `command` run this version."""
+        script = f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -I -m ipybox "$@"\n'
+        with suppress(OSError):  # the server can run without it
+            if self.command.exists() and self.command.read_text() == script:
+                return
+            new = self.command.with_name(f"ipybox.{os.getpid()}")
+            new.write_text(script)
+            new.chmod(0o755)
+            new.replace(self.command)
 
     def claim(self) -> bool:
         """Returns whether it is complete; if so, this process and its successor keep it from being removed."""

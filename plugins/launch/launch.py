@@ -63,6 +63,7 @@ def start(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
         serve_from_container(workspace, options)
     environment = Environment.here()
     environment.obtain(report)
+    environment.publish()
     # Isolated: neither the workspace, which is the working directory, nor PYTHON… variables name modules.
     python = str(environment.python)
     os.execv(python, [python, "-I", "-m", "ipybox", *server_options(mode, workspace, options)])

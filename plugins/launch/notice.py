@@ -14,9 +14,10 @@ from typing import Literal, NoReturn, cast
 
 from launch.environment import PACKAGE, Environment
 
-from ipybox.cli.diagnosis import PluginWorkspace, session_notice
+from ipybox.cli.diagnosis import PluginWorkspace, SessionNotice, session_notice
 from ipybox.support.probe import end_all
 from ipybox.support.state import data_dir, state_dir, unwritable
+from ipybox.support.way_in import use_command_line
 
 NAMES: dict[str, str] = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
 
@@ -29,14 +30,17 @@ CHOOSE = "Each has the same tools and the same skill, so disable all but one wit
 
 def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -> None:
     """Prints the notices as the hook's output; nothing without problems. Takes no longer than a second."""
+    use_command_line()
     name = NAMES[mode]
-    lines = [*_unwritable(mode), *_several(name, workspace)]
+    lines = [*map(SessionNotice.to_pass_on, [*_unwritable(mode), *_several(name, workspace)])]
     environment = Environment.here()
     if mode != "docker" and not environment.ready:
-        lines.append(
-            f"{name} installs its packages now, once, which takes a minute or more. Go on: a call of its tools waits "
-            "for that. If its tools are missing, call WaitForMcpServers; a new session is not needed."
+        installs = f"{name} installs its packages now, once, which takes a minute or more."
+        model = (
+            f"{installs} Go on: a call of its tools waits for that. If its tools are missing, call WaitForMcpServers; "
+            "a new session is not needed."
         )
+        lines.append(SessionNotice(f"{installs} You can go on: its tools wait for that.", model))
 
     def too_long(_: int, __: FrameType | None) -> NoReturn:
         end_all()
@@ -51,28 +55,25 @@ def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -
     _print(lines)
 
 
-def _print(lines: list[str]) -> None:
-    """Prints lines that are written for the model, and the same ones for the person."""
+def _print(lines: list[SessionNotice]) -> None:
+    """Prints the notices."""
     if not lines:
         return
-    person = [
-        line.replace("Tell the user what to do: ", "What to do: ").removeprefix("Tell the user: ") for line in lines
-    ]
-    context = {"hookEventName": "SessionStart", "additionalContext": "\n".join(lines)}
-    print(json.dumps({"systemMessage": "\n".join(person), "hookSpecificOutput": context}), flush=True)
+    context = {"hookEventName": "SessionStart", "additionalContext": "\n".join(line.model for line in lines)}
+    person = "\n".join(line.person for line in lines)
+    print(json.dumps({"systemMessage": person, "hookSpecificOutput": context}), flush=True)
 
 
 def _user_settings(mode: str, workspace: Path, environment: Environment) -> PluginWorkspace:
     if image := os.environ.get("CLAUDE_PLUGIN_OPTION_IMAGE"):
         os.environ["IPYBOX_IMAGE"] = image
     policy = os.environ.get("CLAUDE_PLUGIN_OPTION_APPROVE", "auto")
-    ipybox = str(environment.python.with_name("ipybox"))
     return PluginWorkspace(
         path=workspace.resolve(),
         profile=os.environ.get("CLAUDE_PLUGIN_OPTION_SANDBOX_PROFILE") or "default",
         policy=workspace / policy if policy not in ("", "auto", "ask") else None,
         # In Docker mode, there is no environment on the host.
-        program=["uvx", "--from", str(PACKAGE), "ipybox"] if mode == "docker" else [ipybox],
+        program=["uvx", "--from", str(PACKAGE), "ipybox"] if mode == "docker" else [str(environment.command)],
     )
 
 
@@ -83,9 +84,9 @@ def _unwritable(mode: str) -> Iterator[str]:
         while not parent.exists() and parent != parent.parent:
             parent = parent.parent
         if not parent.is_dir():
-            yield f"Tell the user: {unwritable(directory, 'Not a directory')}."
+            yield f"{unwritable(directory, 'Not a directory')}."
         elif not os.access(parent, os.W_OK | os.X_OK):
-            yield f"Tell the user: {unwritable(directory, 'Permission denied')}."
+            yield f"{unwritable(directory, 'Permission denied')}."
 
 
 def _several(name: str, workspace: Path) -> Iterator[str]:
@@ -102,4 +103,4 @@ def _several(name: str, workspace: Path) -> Iterator[str]:
                 enabled |= cast("dict[str, bool]", plugins)
     here = sorted({plugin.partition("@")[0] for plugin, on in enabled.items() if on} & {*NAMES.values()})
     if len(here) > 1 and here[0] == name:
-        yield f"Tell the user: the plugins {' and '.join(here)} are all enabled. {CHOOSE}."
+        yield f"The plugins {' and '.join(here)} are all enabled. {CHOOSE}."

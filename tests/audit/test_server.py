@@ -110,7 +110,7 @@ async def test_server_does_not_start_without_its_log_or_its_calls_say_so_and_do_
     )
     assert done.returncode == 1
     assert done.stderr.startswith("ipybox: the audit log can't be written: ")
-    assert done.stderr.endswith("or switch the audit log off (--audit off)\n")
+    assert done.stderr.endswith("or set --audit to off\n")
 
     async with client_of(tmp_path, "--late-checks") as client:
         calls: list[tuple[str, dict[str, Any]]] = [

@@ -4,6 +4,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -116,6 +117,16 @@ def test_the_first_start_makes_an_environment_and_later_ones_use_it(tmp_path: Pa
         where = client.execute("import ipybox, os; print(ipybox.__file__, os.getcwd())")
     (package,) = built.glob("lib/python*/site-packages/ipybox/__init__.py")
     assert where.split() == [str(package), str(plugin.workspace)]
+    done = subprocess.run(
+        [plugin.data / "environments" / "ipybox", "tools"],
+        cwd=plugin.workspace,
+        env=plugin.env,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No tools yet" in done.stdout
     assert plugin.versions == {built}
     assert built.stat().st_mtime_ns == changed
 

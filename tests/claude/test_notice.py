@@ -25,6 +25,8 @@ def test_a_session_is_told_of_files_that_are_not_trusted(plugin: Plugin):
     assert "Tell the user: ipybox.yaml of the workspace is not trusted" in told
     assert f"{plugin.data}/environments/" in told
     assert "\nipybox.yaml of the workspace is not trusted" in output["systemMessage"]
+    assert output["systemMessage"].count("in a terminal, then reconnect ipybox with /mcp.") == 2
+    assert "Tell the user" not in output["systemMessage"]
     told = plugin.notice("docker", CLAUDE_PLUGIN_OPTION_APPROVE="ipybox.yaml")["systemMessage"]
     assert "sandbox-config.json" not in told
     assert f"uvx --from {plugin.root}/package ipybox trust" in told
@@ -36,7 +38,12 @@ def test_the_person_is_told_what_to_do(plugin: Plugin):
     output = plugin.notice("sandbox")
 
     assert "codeact-sandbox can't run code here: srt is missing.\nWhat to do: run `npm " in output["systemMessage"]
-    assert "Tell the user what to do: run `npm " in output["hookSpecificOutput"]["additionalContext"]
+    assert "reconnect codeact-sandbox with /mcp.\n" in output["systemMessage"]
+    told = output["hookSpecificOutput"]["additionalContext"]
+    assert "Tell the user what to do: run `npm " in told
+    assert "ask the user to reconnect codeact-sandbox with /mcp: you can't.\n" in told
+    assert "WaitForMcpServers" in told
+    assert "WaitForMcpServers" not in output["systemMessage"]
 
 
 def test_programs_that_hang_are_not_waited_for(plugin: Plugin):
@@ -62,7 +69,7 @@ def test_several_plugins_at_once_are_told_by_one_of_them(plugin: Plugin):
     config.mkdir()
     enabled = {"codeact-default@ipybox": True, "codeact-sandbox@ipybox": True, "other@ipybox": True}
     (config / "settings.json").write_text(json.dumps({"enabledPlugins": enabled}))
-    said = "the plugins codeact-default and codeact-sandbox are all enabled. "
+    said = "The plugins codeact-default and codeact-sandbox are all enabled. "
 
     assert said in plugin.notice("plain")["systemMessage"]
     assert said not in str(plugin.notice("sandbox"))

@@ -23,7 +23,7 @@ PATH = os.environ["PATH"]
 SANDBOX = (*NEEDED, "sh", "env")
 
 #: The end of each notice.
-AGAIN = ". Then try again; codeact-x can also be reconnected with /mcp."
+AGAIN = ". Then ask Claude to try again. If it still fails, reconnect codeact-x with /mcp."
 
 INSTALL_SRT = "run `npm install -g @anthropic-ai/sandbox-runtime`"
 
@@ -67,10 +67,14 @@ def sandbox(directory: Path) -> Path:
 def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None = None) -> tuple[str, str]:
     """Returns what is wrong, and what to do, of a notice."""
     wrong, todo = session_notice(mode, "codeact-x", workspace and PluginWorkspace(path=workspace))
-    assert wrong.startswith("codeact-x can't run code here: ")
-    assert todo.startswith("Tell the user what to do: ")
-    assert todo.endswith(AGAIN)
-    return wrong.partition(": ")[2], todo.partition(": ")[2].removesuffix(AGAIN)
+    assert wrong.model == wrong.person
+    assert wrong.person.startswith("codeact-x can't run code here: ")
+    assert todo.person.startswith("What to do: ")
+    assert todo.person.endswith(AGAIN)
+    assert todo.model.startswith(
+        f"Tell the user what to do: {todo.person[12 : -len(AGAIN)]}. Then call the tool again."
+    )
+    return wrong.person.partition(": ")[2], todo.person.partition(": ")[2].removesuffix(AGAIN)
 
 
 def test_an_srt_that_isolates_nothing_is_seen(sandbox: Path):
@@ -121,7 +125,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from ipybox.cli.diagnosis import PluginWorkspace, problems, session_notice
 from ipybox.workspace.trust import TrustStore
 print(len(problems(sandbox=True)))
-for line in session_notice("sandbox", "codeact-sandbox"): print(line)
+for line in session_notice("sandbox", "codeact-sandbox"): print(line.model)
 """
     done = subprocess.run(
         [sys.executable, "-S", "-I", "-c", code],
@@ -226,10 +230,11 @@ def test_files_that_are_not_trusted_are_told_until_they_are(sandbox: Path, tmp_p
     workspace = PluginWorkspace(path=tmp_path, profile="workspace", policy=policy, program=["/env/bin/ipybox"])
 
     about_settings, about_policy = session_notice("sandbox", "codeact-x", workspace)
-    assert about_settings.startswith("Tell the user: sandbox-config.json of the workspace is not trusted: ")
-    assert f"`/env/bin/ipybox trust --workspace={tmp_path} --sandbox-profile=workspace`" in about_settings
-    assert about_policy.startswith("Tell the user: ipybox.yaml of the workspace is not trusted: ")
-    assert f"`/env/bin/ipybox trust --workspace={tmp_path}`" in about_policy
+    assert about_settings.model == f"Tell the user: {about_settings.person}"
+    assert about_settings.person.startswith("sandbox-config.json of the workspace is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path} --sandbox-profile=workspace`" in about_settings.person
+    assert about_policy.person.startswith("ipybox.yaml of the workspace is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path}`" in about_policy.person
 
     TrustStore(tmp_path).trust(settings, settings.read_bytes(), "workspace")
     assert [*session_notice("sandbox", "codeact-x", workspace)] == [about_policy]

@@ -24,6 +24,7 @@ from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
 from ipybox.kernel_mgr.limits.process_tree import process_tree
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
 from ipybox.support.sizes import format_bytes
+from ipybox.support.way_in import name_of
 
 logger = logging.getLogger(__name__)
 
@@ -199,13 +200,14 @@ class LimitMonitor:
         """Returns the exceeded limit, the kernel to kill (None for all), and the kernel's share, for messages."""
         kernel, own = self._largest(len)
         whose = "the kernel and what it started" if kernel is None else "all kernels and what they started"
-        text = f"{whose} were {count} processes, more than process_limit={limit} allows"
+        text = f"{whose} were {count} processes, more than {name_of('process_limit')}={limit} allows"
         return text, kernel, f"had {own} of them"
 
     def _memory_excess(self, used: int, limit: int) -> tuple[str, str | None, str]:
         kernel, own = self._largest(self._tree.exact)
         whose = "the kernel and its processes" if kernel is None else "all kernels and their processes"
-        text = f"{whose} used {format_bytes(used)} of memory, more than memory_limit={format_bytes(limit)} allows"
+        allowed = f"{name_of('memory_limit')}={format_bytes(limit)}"
+        text = f"{whose} used {format_bytes(used)} of memory, more than {allowed} allows"
         return text, kernel, f"used {format_bytes(own)} of it"
 
     def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
@@ -242,7 +244,9 @@ class LimitMonitor:
             cell.note(self._tree.cpu(counted, self._trees.helpers), whose)
             if cell.used > limit:
                 cell.exceeded = True
-                message = f"the cell used {cell.used:.1f} s of CPU time, more than cpu_seconds={limit:g} allows"
+                message = (
+                    f"the cell used {cell.used:.1f} s of CPU time, more than {name_of('cpu_seconds')}={limit:g} allows"
+                )
                 _call(loop, self._report_cpu, cell, message, kernel)
             yield (limit - cell.used) / (os.cpu_count() or 1)
 

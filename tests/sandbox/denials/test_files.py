@@ -154,15 +154,6 @@ def test_what_could_not_be_moved_or_removed_is_named(policy: SandboxPolicy, text
         pytest.param("Temporary failure in name resolution", id="words_of_a_resolver"),
         pytest.param("log: Name or service not known, Network is unreachable", id="words_of_a_network"),
         pytest.param("ConnectionRefusedError: [Errno 111] Connection refused", id="refused_by_a_peer"),
-        pytest.param(
-            "HTTPConnectionPool(host='localhost', port=9): Max retries exceeded with url: / (Caused by "
-            "NewConnectionError(\"HTTPConnection(host='localhost', port=9): Failed to establish a new connection: "
-            '[Errno 111] Connection refused"))',
-            id="loopback",
-        ),
-        pytest.param(
-            "curl: (7) Failed to connect to localhost port 9 after 0 ms: Couldn't connect", id="curl_loopback"
-        ),
         pytest.param("urllib.error.HTTPError: HTTP Error 403: Forbidden", id="answer_of_a_server"),
         pytest.param("http://example.org/\nrequests: 403 Client Error: Forbidden for url: x", id="no_proxy_to_forbid"),
     ],

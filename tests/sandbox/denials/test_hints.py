@@ -1,6 +1,7 @@
 """Tests the sentences that explain what the sandbox denied."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.sandbox.denials import explain_denials
 from ipybox.sandbox.policy import SandboxPolicy
 from ipybox.sandbox.settings import SandboxSettings
+from ipybox.support import way_in
 from tests import servers
 from tests.sandbox.denials.texts import SOURCE, refused
+
+#: What an application can give, which has given no file.
+A_FILE = "a file for sandbox_config, and start a new executor"
 
 
 def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy):
@@ -18,20 +23,64 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy)
 
     assert explain_denials(f"cat: {ssh}/id_rsa: No such file or directory", policy) == [
         f"The sandbox refused to open {ssh}/id_rsa: it is below {ssh}, which filesystem.denyRead of {SOURCE} "
-        "names. To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
+        f"names. To open it, list it in filesystem.allowRead of {A_FILE}."
     ]
     assert explain_denials("cat: x.pem: Permission denied", policy) == [
         f"The sandbox refused to open x.pem: filesystem.denyRead of {SOURCE} names it (*.pem). "
-        "To open it, list it in filesystem.allowRead, or give a sandbox_config without that entry."
+        f"To open it, list it in filesystem.allowRead of {A_FILE}."
     ]
     assert explain_denials("/etc/q: Read-only file system", policy) == [
         f"The sandbox refused to write /etc/q: only what filesystem.allowWrite of {SOURCE} names can be "
-        f"written (now: the workspace {policy.workspace}). To open it, list it there."
+        f"written (now: the workspace {policy.workspace}). To open it, list it, together with what is open now, in "
+        f"{A_FILE}."
     ]
     assert explain_denials("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy) == [
         "The sandbox refused to write .git/hooks/x: .git is not writable, because programs outside "
-        "the sandbox read or execute what it holds. To open it, list .git in filesystem.allowWrite."
+        "the sandbox read or execute what it holds. To open it, list .git, together with what is open now, in "
+        f"filesystem.allowWrite of {A_FILE}."
     ]
+
+
+@pytest.mark.parametrize(
+    ("way", "file", "host", "memory"),
+    [
+        (
+            way_in.WayIn.PLUGIN,
+            "sandbox-config.json in the workspace, and reconnect ipybox with /mcp",
+            "the plugin's option allowed_domains (/plugin configure), which the next session uses",
+            "memory_limit",
+        ),
+        (
+            way_in.WayIn.COMMAND_LINE,
+            "a file for --sandbox-config, and restart ipybox",
+            "--allow-domain",
+            "--memory-limit",
+        ),
+        (way_in.WayIn.SDK, A_FILE, "allowed_domains", "memory_limit"),
+    ],
+    ids=["plugin", "command_line", "sdk"],
+)
+def test_a_hint_names_the_setting_that_the_person_has(
+    way: way_in.WayIn, file: str, host: str, memory: str, policy: SandboxPolicy, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(way_in, "_way", way)
+
+    (about_file,) = explain_denials("cat: x.pem: Permission denied", policy)
+    (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
+
+    assert about_file.endswith(f"To open it, list it in filesystem.allowRead of {file}.")
+    assert about_host.endswith(f"To open it, list it in {host}.")
+    assert way_in.name_of("memory_limit") == memory
+
+
+def test_a_hint_names_the_file_of_the_settings(settings: SandboxSettings, workspace: Path):
+    policy = SandboxPolicy(replace(settings, file=workspace / "my.json"), workspace)
+
+    (about_file,) = explain_denials("cat: x.pem: Permission denied", policy)
+    (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
+
+    assert about_file.endswith(f"in filesystem.allowRead of {workspace}/my.json, and start a new executor.")
+    assert about_host.endswith("list it in allowed_domains, or in that file, and start a new executor.")
 
 
 def test_what_is_ipyboxs_own_has_no_remedy(settings: SandboxSettings, workspace: Path):

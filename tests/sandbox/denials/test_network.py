@@ -63,7 +63,7 @@ def test_a_host_that_a_file_of_the_workspace_would_open_names_how_to_trust_it(wo
 def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
     assert explain_denials(text, policy) == [
         f"The sandbox refused the network: example.org is not in network.allowedDomains of {SOURCE} "
-        "(now: none). To open it, list it there, or in allowed_domains (--allow-domain)."
+        "(now: none). To open it, list it in allowed_domains."
     ]
 
 
@@ -81,8 +81,58 @@ def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
 )
 def test_without_a_host_the_network_is_explained(policy: SandboxPolicy, text: str):
     assert explain_denials(text, policy) == [
-        f"The sandbox refused the network: only hosts in network.allowedDomains of {SOURCE} can be reached (now: none)."
+        f"The sandbox refused the network: only hosts in network.allowedDomains of {SOURCE} can be reached (now: "
+        "none). To open a host, list it in allowed_domains."
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "----> 1 socket.create_connection(('localhost', 5432))\n"
+            "ConnectionRefusedError: [Errno 111] Connection refused",
+            id="socket",
+        ),
+        pytest.param(
+            "----> 1 urlopen('http://127.0.0.1:8000/')\nURLError: <urlopen error [Errno 111] Connection refused>",
+            id="urllib",
+        ),
+        pytest.param(
+            "ConnectionError: HTTPConnectionPool(host='localhost', port=5000): Max retries exceeded with url: / "
+            '(Caused by NewConnectionError("Failed to establish a new connection: [Errno 111] Connection refused"))',
+            id="requests",
+        ),
+        pytest.param(
+            'connection to server at "localhost" (127.0.0.1), port 5432 failed: Connection refused', id="postgres"
+        ),
+        pytest.param("Error 111 connecting to localhost:6379. Connection refused.", id="redis"),
+        pytest.param(
+            "Cannot connect to host localhost:8000 ssl:default [Connect call failed ('127.0.0.1', 8000)]", id="aiohttp"
+        ),
+        pytest.param("Error: connect ECONNREFUSED ::1:3000", id="node"),
+        pytest.param("curl: (7) Failed to connect to localhost port 8000 after 0 ms: Couldn't connect", id="curl"),
+    ],
+)
+def test_a_refused_connection_to_the_own_localhost_is_explained(policy: SandboxPolicy, text: str):
+    (hint,) = explain_denials(text, policy, macos=False)
+
+    assert "whose localhost is its own" in hint
+    assert hint.endswith("list localhost:PORT in allowed_domains.")
+    assert explain_denials(text, policy, macos=True) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Connection refused by peer, see https://example.org",
+        "connect ECONNREFUSED 192.0.2.1:443",
+        "my-localhost.example: Connection refused",
+        "the server listens on localhost:8000",
+    ],
+)
+def test_other_refused_connections_are_not_explained_by_localhost(policy: SandboxPolicy, text: str):
+    assert "localhost" not in "".join(explain_denials(text, policy, macos=False)).replace("my-localhost", "")
 
 
 def test_an_address_is_named_like_a_host(policy: SandboxPolicy):

@@ -62,7 +62,9 @@ def test_only_a_person_who_says_yes_trusts(
     assert max(map(len, lines[1:-2])) in range(90, 101)
     assert lines[-2:] == [
         f"Code in a session may have created {file}. Trust it with this content? [y/N] ",
-        f"{file} is trusted until it changes; restart ipybox to apply it" if trusted else "not trusted",
+        f"{file} is trusted until it changes; restart ipybox to apply it, in Claude Code with /mcp"
+        if trusted
+        else "not trusted",
     ]
     assert [each.file for each in TrustStore(workspace).agreements()] == [file.name] * trusted
 
@@ -131,7 +133,7 @@ def test_a_policy_shows_each_call_that_it_allows_and_needs_no_profile(
         "  tool calls allowed without asking:",
         '  - ipybox.yaml:3: {"effect": "allow", "server": "files", "tool": "write"}',
         "  - every call that no rule matches",
-        f"{policy} is trusted until it changes; restart ipybox to apply it",
+        f"{policy} is trusted until it changes; restart ipybox to apply it, in Claude Code with /mcp",
     ]
     assert [each.profile for each in TrustStore(workspace).agreements()] == [""]
     policy.write_text("rules:\n  - effect: deny\n    server: bank\n")
@@ -162,7 +164,7 @@ def test_what_is_trusted_is_listed_with_its_hash_until_it_is_revoked(
     assert trust_command.show(workspace) == 0
     assert capsys.readouterr().out.count("; it has changed since, and is not trusted as it is\n") == 2
     assert trust_command.revoke(workspace, [file]) == 0
-    revoked = "is no longer trusted; a running ipybox uses it until it restarts\n"
+    revoked = "is no longer trusted; a running ipybox uses it until it restarts, in Claude Code with /mcp\n"
     assert capsys.readouterr().out == f"sandbox-config.json {revoked}"
     assert trust_command.revoke(workspace, []) == 0
     assert capsys.readouterr().out == f"ipybox.yaml {revoked}"

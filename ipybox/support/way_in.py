@@ -1,0 +1,61 @@
+"""How the person set up this ipybox, so that messages name a setting that this person can change.
+
+Users of a Claude Code plugin set options of the plugin, and have no command line; applications set parameters. Standard
+library only: the plugins use it before anything is installed.
+"""
+
+import os
+from enum import Enum, auto
+
+
+class WayIn(Enum):
+    """A way to run ipybox."""
+
+    SDK = auto()
+    COMMAND_LINE = auto()
+    PLUGIN = auto()
+
+
+#: Parameters whose option on the command line, or in the plugins, has another name.
+FLAGS = {"allowed_domains": "allow_domain", "approval_policy": "approve"}
+
+#: Claude Code sets it for the programs of a plugin: https://code.claude.com/docs/en/plugins-reference
+PLUGIN_VARIABLE = "CLAUDE_PLUGIN_ROOT"
+
+_way = WayIn.SDK
+
+
+def use_command_line() -> None:
+    """Notes that this process was started by a command line, possibly that of a plugin."""
+    global _way
+    _way = WayIn.PLUGIN if PLUGIN_VARIABLE in os.environ else WayIn.COMMAND_LINE
+
+
+def name_of(parameter: str) -> str:
+    """Returns the name under which the person sets a parameter of an executor."""
+    return f"--{FLAGS.get(parameter, parameter).replace('_', '-')}" if _way is WayIn.COMMAND_LINE else parameter
+
+
+def setting(parameter: str) -> str:
+    """Returns the place where the person sets a parameter, which must be an option of the plugins."""
+    if _way is WayIn.PLUGIN:
+        return f"the plugin's option {parameter} (/plugin configure), which the next session uses"
+    return name_of(parameter)
+
+
+def sandbox_file() -> str:
+    """Returns the file that can replace built-in settings of the sandbox."""
+    if _way is WayIn.PLUGIN:
+        return "sandbox-config.json in the workspace"
+    return f"a file for {name_of('sandbox_config')}"
+
+
+def restart() -> str:
+    """Returns what the person does to have changed files read again."""
+    match _way:
+        case WayIn.PLUGIN:
+            return "reconnect ipybox with /mcp"
+        case WayIn.COMMAND_LINE:
+            return "restart ipybox"
+        case WayIn.SDK:
+            return "start a new executor"

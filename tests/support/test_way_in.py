@@ -1,0 +1,39 @@
+"""Messages name settings that the person has."""
+
+import pytest
+
+from ipybox.cli.option import Command
+from ipybox.cli.option_table import OPTIONS
+from ipybox.support import way_in
+
+#: Parameters that messages name as a place where people set something.
+SETTINGS = ("allowed_domains", "audit")
+
+
+@pytest.mark.parametrize("parameter", SETTINGS)
+def test_a_setting_is_an_option_of_the_command_line_and_of_the_plugins(parameter: str, monkeypatch: pytest.MonkeyPatch):
+    (option,) = (option for option in OPTIONS if option.parameter_name == parameter)
+    assert option.plugin is not None
+    assert Command.SERVE in option.commands
+
+    monkeypatch.setattr(way_in, "_way", way_in.WayIn.COMMAND_LINE)
+    assert way_in.setting(parameter) == option.flag
+    monkeypatch.setattr(way_in, "_way", way_in.WayIn.PLUGIN)
+    assert f"the plugin's option {parameter} " in way_in.setting(parameter)
+
+
+@pytest.mark.parametrize(
+    ("variables", "way"), [({}, "restart ipybox"), ({"CLAUDE_PLUGIN_ROOT": "/x"}, "reconnect ipybox with /mcp")]
+)
+def test_a_plugin_is_known_by_the_variable_of_claude_code(
+    variables: dict[str, str], way: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(way_in, "_way", way_in.WayIn.SDK)
+    monkeypatch.delenv("CLAUDE_PLUGIN_ROOT", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert way_in.restart() == "start a new executor"
+
+    way_in.use_command_line()
+
+    assert way_in.restart() == way
