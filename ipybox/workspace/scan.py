@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ipybox.errors import SandboxError
 from ipybox.support.printable import printable
+from ipybox.support.way_in import sandbox_file
 from ipybox.workspace.git_config import configs_with_credentials
 from ipybox.workspace.names import OPENABLE, PACKAGES, PROTECTED_DIRS, PROTECTED_FILES, STATE_DIR, is_protected
 from ipybox.workspace.writable import is_below
@@ -143,7 +144,7 @@ def _hide_config(found: ScanResult, config: str) -> None:
     found.notices.append(
         f"The sandbox hides {printable(config)}, as it holds credentials: git fails in that repository for code in the "
         "sandbox. Move them into a credential helper of your own configuration, or list the file in "
-        "filesystem.allowRead."
+        f"filesystem.allowRead of {sandbox_file()}."
     )
 
 

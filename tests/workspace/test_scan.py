@@ -381,7 +381,7 @@ def test_credentials_of_the_repository_that_the_workspace_is_in_are_hidden(tmp_p
     assert found.notices == [
         f"The sandbox hides {tmp_path}/.git/config, as it holds credentials: git fails in that repository for code in "
         "the sandbox. Move them into a credential helper of your own configuration, or list the file in "
-        "filesystem.allowRead."
+        "filesystem.allowRead of a file for sandbox_config."
     ]
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+from ipybox.support.way_in import setting
 from ipybox.workspace.packages.store import InstallError
 
 REPORTED_LINES = 25
@@ -17,10 +18,15 @@ _CAUSE = re.compile(r"connection broken by ['\"](.+)['\"]: /")
 CONSTRAINT = "Constraints are the versions in ipybox's own environment, which kernels import, too: give one that fits"
 
 _REFUSED = re.compile(r"Tunnel connection failed: 403|CONNECT tunnel failed, response 403")
-REFUSED = (
-    "The sandbox has refused a host: packages come from the hosts of the package index, of the requested URL, and "
-    "those in 'network.allowedDomains' of the sandbox's settings; builds reach only the latter"
-)
+
+
+def refused() -> str:
+    """Returns the reason for a host that the sandbox refuses, and where the user allows it."""
+    return (
+        "The sandbox has refused a host: packages come from the hosts of the package index, of the requested URL, and "
+        "those in 'network.allowedDomains' of the sandbox's settings; builds reach only the latter. To allow a host, "
+        f"list it in {setting('allowed_domains')}"
+    )
 
 
 class PipError(InstallError):
@@ -47,5 +53,5 @@ def pip_failure(output: str, code: int) -> PipError:
     if "(constraint)" in output:
         reason.append(CONSTRAINT)
     if _REFUSED.search(output):
-        reason.append(REFUSED)
+        reason.append(refused())
     return PipError("\n".join(reason) or f"pip has ended with code {code}", offline=bool(causes))
