@@ -167,6 +167,16 @@ def test_a_container_of_an_ordinary_users_daemon_runs_as_root_which_is_that_user
     assert values(create_command(asked, replace(ENGINE, rootless=True)), "--user") == ["0:0"]
 
 
+@pytest.mark.parametrize("root", [None, "/plugins/x"], ids=["command_line", "plugin"])
+def test_messages_in_the_container_name_options_of_the_plugin(
+    asked: Options, root: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("CLAUDE_PLUGIN_ROOT", raising=False)
+    if root is not None:
+        monkeypatch.setenv("CLAUDE_PLUGIN_ROOT", root)
+    assert ("CLAUDE_PLUGIN_ROOT" in values(create_command(asked, ENGINE), "--env")) == (root is not None)
+
+
 def test_a_container_of_an_ordinary_user_is_theirs(asked: Options, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 501)
     monkeypatch.setattr(os, "getegid", lambda: 20)
