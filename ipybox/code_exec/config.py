@@ -160,7 +160,7 @@ class ExecutorConfig:
         if self.engine is not None and self.kernel_gateway_port is not None:
             raise ValueError("kernel_gateway_port can't be used with an engine: its gateway runs on another machine")
         # These depend on the current directory and on files, so they are read when the executor is created.
-        _ = self.workspace, self.images, self.placeholder_values, self.policy, self.functions, self.server
+        _ = self.workspace, self.images, self.policy, self.functions, self.server
 
     def _check_types(self) -> None:
         approver: object = self.approver

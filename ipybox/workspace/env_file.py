@@ -5,7 +5,6 @@ environment, which chooses the state directory, the browser, proxies and certifi
 environment. Its syntax is that of python-dotenv, but reading takes linear time and bounded memory.
 """
 
-import errno
 import logging
 import os
 import re
@@ -69,16 +68,22 @@ def read_env_file(workspace: Path) -> dict[str, str]:
     """Returns the variables of a workspace's `.env` file; `${NAME}` in a value stands for another one of the file.
 
     A file that can't be read, is larger than `MAX_BYTES`, or is a link or a pipe, is ignored with a warning in the log.
+    So are values that exceed `MAX_BYTES` together with those before.
     """
     try:
         with open_directory(workspace, create=False) as directory:
             content = directory.read(NAME, MAX_BYTES)
-        return _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
     except FileNotFoundError:
         return {}
     except OSError as exc:
         logger.warning("%s is not read: %s", workspace / NAME, exc.strerror or exc)
         return {}
+    values, omitted = _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
+    if omitted:
+        logger.warning(
+            "%s: %d values are omitted, as all have more than %d bytes", workspace / NAME, omitted, MAX_BYTES
+        )
+    return values
 
 
 def _bindings(text: str) -> Iterator[tuple[str, str]]:
@@ -109,24 +114,19 @@ def _value(match: re.Match[str]) -> str:
     return "" if unquoted is None else _COMMENT.split(unquoted, 1)[0].rstrip()
 
 
-def _expanded(bindings: Iterator[tuple[str, str]]) -> dict[str, str]:
-    """Returns the values with those of earlier variables filled in.
-
-    Raises:
-        OSError: If they become too large.
-    """
+def _expanded(bindings: Iterator[tuple[str, str]]) -> tuple[dict[str, str], int]:
+    """Returns the values with those of earlier variables filled in, and how many are omitted as they are too large."""
     expanded: dict[str, str] = {}
-    size = 0
+    left, omitted = MAX_BYTES, 0
     for name, value in bindings:
-        parts: list[str] = []
-        for part in _parts(value, expanded):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_BYTES:
-                raise OSError(errno.EFBIG, f"its values have more than {MAX_BYTES} characters")
-        if "\0" not in value:
+        parts = [*_parts(value, expanded)]  # not joined yet: this takes no more memory than the file
+        size = sum(map(len, parts))
+        if size > left:
+            omitted += 1
+        elif "\0" not in value:
+            left -= size
             expanded[name] = "".join(parts)
-    return expanded
+    return expanded, omitted
 
 
 def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:

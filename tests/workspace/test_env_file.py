@@ -94,7 +94,17 @@ def test_no_text_takes_long_or_much_memory(tmp_path: Path):
     )
 
     assert done.stdout.split() == ["True"] * len(texts), done.stderr
-    assert done.stderr.count("its values have more than 1048576 characters") == 2
+    assert done.stderr.count(" values are omitted, as all have more than 1048576 bytes") == 2
+
+
+def test_values_that_become_too_large_cost_no_others(tmp_path: Path):
+    lines = [f"A0={'x' * 100}", *(f"A{n}=" + f"${{A{n - 1}}}" * 10 for n in range(1, 7)), "LAST=${A0}!"]
+    (tmp_path / ".env").write_text("\n".join(lines))
+
+    values = read_env_file(tmp_path)
+
+    sizes = {name: len(value) for name, value in values.items()}
+    assert sizes == {**{f"A{n}": 100 * 10**n for n in range(4)}, "A5": 0, "A6": 0, "LAST": 101}
 
 
 def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path):
