@@ -35,7 +35,8 @@ def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -
     if mode != "docker" and not environment.ready:
         lines.append(
             f"{name} installs its packages now, once, which takes a minute or more. Go on: a call of its tools waits "
-            "for that. If its tools are missing, call WaitForMcpServers; a new session is not needed."
+            "for that. If its tools are missing, call WaitForMcpServers, or search for ipybox with ToolSearch; a new "
+            "session is not needed."
         )
 
     def too_long(_: int, __: FrameType | None) -> NoReturn:
