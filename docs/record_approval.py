@@ -18,7 +18,7 @@ from docs.record_terminal import BACKGROUND, BORDER, HEIGHT, STYLE, WIDTH, Run, 
 from ipybox import generate_mcp_sources
 from tests.claude.api import Block, Request, serve, tool
 from tests.claude.api import text as said
-from tests.claude.cli import Home, publish
+from tests.claude.cli import SESSION_TIMEOUT, Home, publish
 from tests.claude.terminal import COLUMNS, ENTER, LINES, RIGHT, Terminal, terminal
 from tests.servers import ROOT
 
@@ -71,9 +71,12 @@ def record(directory: Path) -> list[Screen]:
             (("✔ Allow: only this call", "❯ Accept"), ENTER),
             (("It has 1",), ""),
         ):
-            shown.until(*texts)
+            shown.until(*texts, timeout=SESSION_TIMEOUT)
             screens.append(_screen(shown))
-            shown.type(key)
+            if key == ENTER and "❯ Accept" in texts:
+                shown.type_until_gone(key, "❯ Accept")
+            else:
+                shown.type(key)
     return screens
 
 
