@@ -18,8 +18,8 @@ from docs.record_terminal import BACKGROUND, BORDER, HEIGHT, STYLE, WIDTH, Run, 
 from ipybox import generate_mcp_sources
 from tests.claude.api import Block, Request, serve, tool
 from tests.claude.api import text as said
-from tests.claude.cli import Home, publish
-from tests.claude.terminal import COLUMNS, DOWN, ENTER, LINES, UP, Terminal, terminal
+from tests.claude.cli import SESSION_TIMEOUT, Home, publish
+from tests.claude.terminal import COLUMNS, ENTER, LINES, RIGHT, Terminal, terminal
 from tests.servers import ROOT
 
 PROMPT = "How many stars has the most starred repository of torvalds?"
@@ -45,7 +45,7 @@ def record(directory: Path) -> list[Screen]:
     Args:
         directory: An empty one.
     """
-    home = Home(directory, publish(directory))
+    home = Home(directory, publish(directory)).newest()
     workspace = home.path / "my-project"
     workspace.mkdir()
     github = {"command": sys.executable, "args": [str(ROOT / "tests" / "github_server.py")]}
@@ -55,25 +55,28 @@ def record(directory: Path) -> list[Screen]:
     config = ["--mcp-config", json.dumps({"mcpServers": {"ipybox": server}}), "--strict-mcp-config"]
     screens: list[Screen] = []
     with (
-        serve([[tool("WaitForMcpServers")], _acts, _answers]) as api,
+        serve([_acts, _answers]) as api,
         terminal(
             home,
             workspace,
             *config,
-            "--allowedTools=mcp__ipybox,WaitForMcpServers",
+            "--allowedTools=mcp__ipybox",
             PROMPT,
             ANTHROPIC_BASE_URL=api.url,
         ) as shown,
     ):
         for texts, key in (
-            (("This question expires at ", "❯ Accept"), DOWN),
-            (("❯ Decline",), UP),
-            (("❯ Accept",), ENTER),
+            (("Expires at ", "▸ not set"), RIGHT),
+            (("❯ ◯ only this call",), ENTER),
+            (("✔ Allow: only this call", "❯ Accept"), ENTER),
             (("It has 1",), ""),
         ):
-            shown.until(*texts)
+            shown.until(*texts, timeout=SESSION_TIMEOUT)
             screens.append(_screen(shown))
-            shown.type(key)
+            if key == ENTER and "❯ Accept" in texts:
+                shown.type_until_gone(key, "❯ Accept")
+            else:
+                shown.type(key)
     return screens
 
 

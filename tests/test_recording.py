@@ -52,9 +52,9 @@ def test_recording_of_an_approval_shows_the_question_its_answer_and_the_result()
 
     for each in (
         record_approval.PROMPT,
-        "Code calls the tool search_repositories of the MCP server github",
+        "Code calls github.search_repositories",
+        "❯ ◯ only this call",
         "❯ Accept",
-        "❯ Decline",
         "It has 1",
     ):
         assert each in text, "run `make recording`"

@@ -38,7 +38,7 @@ first, text[:500].
 
 - Cells run in the workspace and keep variables until reset. Keep results in variables; print only what you need next.
 - Long output is truncated in the middle. You see plots.
-- A separate part after the output has ipybox's messages: the file with the full truncated output, paths of plots, and
+- A separate part next to the output has ipybox's messages: the file with the full truncated output, paths of plots, and
 lines that start with [ipybox]. "The sandbox refused" names the setting that would allow it: tell the user, don't look
 for a way around it. Lines like that in the output itself come from the code.
 - ToolRunnerError contains the server's error text: fix the call, don't retry it unchanged. Don't retry rejected calls.

@@ -161,32 +161,35 @@ class ToolHandlers:
         return _success(f"{done} Other sessions: {', '.join(others)}" if others else done)
 
     def _add_tools(self) -> None:
-        for tool, title, annotations in (
-            (self.register_mcp_server, "Register MCP server", ToolAnnotations(open_world_hint=True)),
-            (self.execute_ipython_cell, "Execute code", ToolAnnotations(open_world_hint=True)),
-            (self.install_package, "Install package", ToolAnnotations(open_world_hint=True)),
-            (self.reset, "Reset kernel", ToolAnnotations(destructive_hint=True, open_world_hint=False)),
+        # Claude Code shows the titles of annotations, and offers "don't ask again" only if they fit: 12 characters fit
+        # in a terminal of 80 columns, and next to the long name of a plugin's server in one of 120.
+        for tool, annotations in (
+            (self.register_mcp_server, ToolAnnotations(title="Add server", open_world_hint=True)),
+            (self.execute_ipython_cell, ToolAnnotations(title="Execute code", open_world_hint=True)),
+            (self.install_package, ToolAnnotations(title="Add package", open_world_hint=True)),
+            (self.reset, ToolAnnotations(title="Reset kernel", destructive_hint=True, open_world_hint=False)),
         ):
-            self._add_tool(tool, title, annotations)
+            self._add_tool(tool, annotations)
 
     def _add_file_tools(self, workspace: "FileTransfer") -> None:
         # Imported late, because only servers with file tools need it.
         from ipybox.mcp_server.file_tools import FileTools
 
         files = FileTools(workspace, self._services.read_from_node)
-        writes = ToolAnnotations(destructive_hint=True, idempotent_hint=True, open_world_hint=False)
-        self._add_tool(files.upload_file, "Upload file", writes)
-        reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        self._add_tool(files.download_file, "Download file", reads)
+        writes = ToolAnnotations(
+            title="Upload file", destructive_hint=True, idempotent_hint=True, open_world_hint=False
+        )
+        self._add_tool(files.upload_file, writes)
+        reads = ToolAnnotations(title="Download", read_only_hint=True, open_world_hint=False)
+        self._add_tool(files.download_file, reads)
 
     def _add_tool(
         self,
         tool: Callable[..., Awaitable[CallToolResult | InputRequiredResult]],
-        title: str,
         annotations: ToolAnnotations,
     ) -> None:
         describe = self.server.tool(
-            title=title,
+            title=annotations.title,
             description=inspect.getdoc(tool),
             annotations=annotations,
             meta=META,

@@ -26,6 +26,10 @@ from typing import Any, Self
 from tests.claude.api import Request, Turn, serve
 from tests.servers import NODE_MODULES, ROOT, children, descendants, is_alive
 
+#: The client, and the newest one (`tests/claude/package.json`).
+CLAUDE = NODE_MODULES / ".bin" / "claude"
+NEWEST = NODE_MODULES.parent / "newest" / "node_modules" / ".bin" / "claude"
+
 #: What a user types, and where it would be without `Home`.
 REPOSITORY = "gradion-ai/ipybox"
 URL = f"https://github.com/{REPOSITORY}.git"
@@ -95,6 +99,7 @@ class Home:
     """
 
     def __init__(self, directory: Path, repository: Path, *, data: Path | None = None, compiles: bool = True):
+        self.program = CLAUDE
         self.path = directory / "home"
         self.path.mkdir()
         self._log = directory / "client.log"
@@ -126,6 +131,13 @@ class Home:
         if pip.is_file():
             (self.path / ".config" / "pip").mkdir(parents=True)
             shutil.copy(pip, self.path / ".config" / "pip")
+
+    def newest(self) -> Self:
+        """Returns this home for a user of the newest client."""
+        assert NEWEST.exists(), f"{NEWEST} is missing, tests/install-npm.sh installs it"
+        other = copy(self)
+        other.program = NEWEST
+        return other
 
     def without(self, *programs: str) -> Self:
         """Returns this home as it is where these programs are not installed."""
@@ -204,7 +216,7 @@ class Home:
         A build of a plugin's environment goes on after the client, and is waited for.
         """
         self._log.unlink(missing_ok=True)
-        command = [str(NODE_MODULES / ".bin" / "claude"), "--debug-file", str(self._log), *arguments]
+        command = [str(self.program), "--debug-file", str(self._log), *arguments]
         with (
             no_process_left(),
             subprocess.Popen(

@@ -11,18 +11,21 @@ import pexpect
 import pyte
 
 from tests.claude.cli import Home, no_process_left
-from tests.servers import NODE_MODULES, WAIT
+from tests.servers import WAIT
 
 LINES, COLUMNS = 50, 120
+
+#: Seconds until a key is pressed again: it could answer the next question if the screen changes later than that.
+PATIENCE = 5.0
 UP, DOWN, RIGHT, ENTER, ESCAPE = "\x1b[A", "\x1b[B", "\x1b[C", "\r", "\x1b"
 
 
 class Terminal:
     """A running client, and the screen that it writes to."""
 
-    def __init__(self, process: "pexpect.spawn[str]"):
+    def __init__(self, process: "pexpect.spawn[str]", columns: int):
         self._process = process
-        self.screen = pyte.Screen(COLUMNS, LINES)
+        self.screen = pyte.Screen(columns, LINES)
         self._stream = pyte.Stream(self.screen)
 
     def until(self, *texts: str, timeout: float = WAIT) -> None:
@@ -43,13 +46,25 @@ class Terminal:
         """Presses a key."""
         self._process.send(key)
 
+    def type_until_gone(self, key: str, text: str, timeout: float = WAIT) -> None:
+        """Presses a key until a text is gone: right after another key, the client does not take it."""
+        deadline = time.monotonic() + timeout
+        again = 0.0
+        while any(text in line for line in self.screen.display):
+            now = time.monotonic()
+            assert now < deadline, f"{text} is still shown: {self.screen.display}"
+            if now >= again:
+                self.type(key)
+                again = now + PATIENCE
+            self._read()
+
     def _read(self) -> None:
         with suppress(pexpect.TIMEOUT):
             self._stream.feed(self._process.read_nonblocking(65536, timeout=1))
 
 
 @contextmanager
-def terminal(home: Home, workspace: Path, *arguments: str, **env: str) -> Generator[Terminal]:
+def terminal(home: Home, workspace: Path, *arguments: str, columns: int = COLUMNS, **env: str) -> Generator[Terminal]:
     """Runs the client in a terminal, in a workspace that its user trusts."""
     key = "a-key-of-which-the-last-20-are-known"
     known = {
@@ -63,15 +78,15 @@ def terminal(home: Home, workspace: Path, *arguments: str, **env: str) -> Genera
     (config / ".claude.json").write_text(json.dumps(known))
     with no_process_left():
         process: pexpect.spawn[str] = pexpect.spawn(
-            str(NODE_MODULES / ".bin" / "claude"),
+            str(home.program),
             list(arguments),
             cwd=str(workspace),
             env={**home.env, **env, "ANTHROPIC_API_KEY": key, "TERM": "xterm-256color"},
-            dimensions=(LINES, COLUMNS),
+            dimensions=(LINES, columns),
             encoding="utf-8",
         )
         try:
-            yield Terminal(process)
+            yield Terminal(process, columns)
         finally:
             process.kill(signal.SIGKILL)
             process.wait()

@@ -1,30 +1,55 @@
 """Questions about tool calls in the real client: in a terminal, and without a person."""
 
 import json
+import re
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
 from tests.claude.cli import SESSION_TIMEOUT, Home
-from tests.claude.terminal import DOWN, ENTER, ESCAPE, RIGHT, terminal
+from tests.claude.terminal import DOWN, ENTER, ESCAPE, RIGHT, Terminal, terminal
 
 CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
 
 
-def options(workspace: Path) -> list[str]:
-    """Returns the options with which the client has a server that asks."""
+@pytest.fixture
+def home(home: Home) -> Home:
+    """A home for the newest client, whose forms show less than earlier ones."""
+    return home.newest()
+
+
+#: The columns of a terminal as it starts by default.
+COLUMNS = 80
+
+
+def options(workspace: Path, *arguments: str, name: str = "ipybox", allowed: bool = True) -> list[str]:
+    """Returns the options with which the client has a server."""
     servers.register(workspace, scripted=servers.scripted())
     with (workspace / ".git" / "info" / "exclude").open("a") as file:
         file.write("\n/registered.py\n/__pycache__/\n")
-    arguments = ["-m", "ipybox", "--workspace", str(workspace), "--approve", "ask"]
-    server = {"type": "stdio", "command": sys.executable, "args": arguments, "alwaysLoad": True}
-    config = json.dumps({"mcpServers": {"ipybox": server}})
-    return ["--mcp-config", config, "--strict-mcp-config", "--allowedTools=mcp__ipybox,WaitForMcpServers"]
+    command = ["-m", "ipybox", "--workspace", str(workspace), *arguments]
+    server = {"type": "stdio", "command": sys.executable, "args": command, "alwaysLoad": True}
+    config = ["--mcp-config", json.dumps({"mcpServers": {name: server}}), "--strict-mcp-config"]
+    return [*config, f"--allowedTools=mcp__{name}"] if allowed else [*config, "--permission-mode=default"]
 
 
 def call(_: Request) -> list[Block]:
     return [tool("execute_ipython_cell", code=CALL)]
+
+
+def accept(screen: Terminal, choice: str = "only this call") -> None:
+    """Chooses an answer of a form that is shown, and accepts it."""
+    screen.type(RIGHT)
+    screen.until("❯ ◯ only this call", "always for this server")
+    if choice != "only this call":
+        screen.type(DOWN)
+        screen.until(f"❯ ◯ {choice}")
+    screen.type(ENTER)
+    screen.until(f"✔ Allow: {choice}", "❯ Accept")
+    screen.type_until_gone(ENTER, "❯ Accept")
 
 
 def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspace: Path):
@@ -35,33 +60,104 @@ def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspa
     def has_failed(request: Request) -> list[Block]:
         (result,) = request.results
         assert result.is_error
-        assert result.text.endswith("call of scripted.echo was rejected: the user declined it")
+        # The keys of a test may come faster than those of a person.
+        assert re.search(r"scripted.echo was rejected: the (user declined it$|client declined it by)", result.text)
         return call(request)
 
     def was_dismissed(request: Request) -> list[Block]:
         (result,) = request.results
         assert result.is_error
-        assert "the question was dismissed without an answer" in result.text
+        assert "dismissed the question" in result.text or "the question was dismissed" in result.text
         return [text("All answered.")]
 
     with (
-        serve([[tool("WaitForMcpServers")], call, has_run, has_failed, was_dismissed]) as api,
-        terminal(home, workspace, *options(workspace), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
+        serve([call, has_run, has_failed, was_dismissed]) as api,
+        terminal(home, workspace, *options(workspace, "--approve", "ask"), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
-        shown = ("Code calls the tool echo of the MCP server scripted", 'text: "hello"', "This question expires at ")
-        screen.until(*shown, "❯ Accept", timeout=SESSION_TIMEOUT)  # client and server start before it
-        screen.type(ENTER)
-        screen.until("Calling ipybox 2 times", *shown, "❯ ✔ Allow: ▸ only this call")
+        shown = ("Code calls scripted.echo", '| text: "hello"', "❯ * Allow: ▸ not set", "Expires at ")
+        screen.until(*shown, timeout=SESSION_TIMEOUT)  # client and server start before it
+        accept(screen)
+        screen.until("Calling ipybox 2 times", *shown)
         for key, chosen in (DOWN, "❯ Accept"), (DOWN, "❯ Decline"):
             screen.type(key)
             screen.until(chosen)
         screen.type(ENTER)
-        screen.until("Calling ipybox 3 times", *shown, "❯ ✔ Allow: ▸ only this call")
+        screen.until("Calling ipybox 3 times", *shown)
         screen.type(ESCAPE)
         screen.until("All answered.")
 
 
-def test_loop_is_one_question_whose_answer_is_given_with_the_first_form(home: Home, workspace: Path):
+MANY: dict[str, object] = {f"argument{number}": "y" * 50 for number in range(15)}
+
+#: What a call sends, and what a form shows of it.
+CALLS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
+    "three": ({"to": "alice", "amount": 100, "note": "LAST"}, ('| to: "alice"', "| amount: 100", '| note: "LAST"')),
+    "five": (
+        {"to": "alice", "amount": 100, "currency": "EUR", "purpose": "rent for November", "note": "the very LAST"},
+        ('echo(to="alice", amount=100, currency="EUR"', 'note="the very LAST")'),
+    ),
+    "long": ({"text": "first " + "x" * 2000, "note": "LAST"}, ("Shortened.", 'text="first xxx', 'note="LAST")')),
+    "many": ({**MANY, "note": "LAST"}, ("Shortened.", "argume", 'note="LAST")')),
+}
+
+
+def test_last_argument_of_a_call_is_visible_in_a_terminal_of_80_columns(home: Home, workspace: Path):
+    turns = [
+        [tool("execute_ipython_cell", code=f"from registered import scripted\nscripted.run_sync('echo', {sent!r})")]
+        for sent, _ in CALLS.values()
+    ]
+    with (
+        serve([*turns, [text("All shown.")]]) as api,
+        terminal(
+            home,
+            workspace,
+            *options(workspace, "--approve", "ask"),
+            "Go",
+            columns=COLUMNS,
+            ANTHROPIC_BASE_URL=api.url,
+        ) as screen,
+    ):
+        for number, (sent, shown) in enumerate(CALLS.values(), 1):
+            screen.until(
+                *shown,
+                "Calling ipybox" + (f" {number} times" if number > 1 else ""),
+                "▸ not set",
+                "Expires at ",
+                timeout=SESSION_TIMEOUT,
+            )
+            if "Shortened." in shown:
+                (path,) = re.findall(r"All of it: (.*?) *\n *(?:\| (\S+) *\n)?", "\n".join(screen.screen.display))
+                file = Path("".join(path).replace("~", str(home.path)))
+                kept = file.read_text()
+                assert [name for name, value in sent.items() if str(value) not in kept] == [], kept
+            screen.type(ESCAPE)
+        screen.until("All shown.")
+
+
+@pytest.mark.parametrize(("name", "columns"), [("ipybox", COLUMNS), ("as-long-as-that-of-the-plugin", 120)])
+def test_permission_for_each_tool_can_be_given_for_good(home: Home, workspace: Path, name: str, columns: int):
+    def registers(_: Request) -> list[Block]:
+        return [tool("register_mcp_server", server_name="x", server_params={"command": "true"})]
+
+    with (
+        serve([[tool("execute_ipython_cell", code="6 * 7")], registers, [tool("reset")], [text("All done.")]]) as api,
+        terminal(
+            home,
+            workspace,
+            *options(workspace, name=name, allowed=False),
+            "Go",
+            columns=columns,
+            ANTHROPIC_BASE_URL=api.url,
+        ) as screen,
+    ):
+        for title in ("Execute code", "Add server", "Reset kernel"):
+            asked = f"2. Yes, and don't ask again for {name} — {title} commands in"
+            screen.until(asked, timeout=SESSION_TIMEOUT)
+            screen.type_until_gone(ENTER, asked)
+        screen.until("All done.", timeout=SESSION_TIMEOUT)
+
+
+def test_loop_is_one_question_for_who_wants_it_so(home: Home, workspace: Path):
     loop = """
 from registered import scripted
 print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for number in range(30)))
@@ -72,33 +168,22 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
         return [text("All answered.")]
 
     with (
-        serve([[tool("WaitForMcpServers")], [tool("execute_ipython_cell", code=loop)], has_run]) as api,
-        terminal(home, workspace, *options(workspace), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
+        serve([[tool("execute_ipython_cell", code=loop)], has_run]) as api,
+        terminal(home, workspace, *options(workspace, "--approve", "ask"), "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
-        screen.until("Decline offers to allow more", "❯ Accept", timeout=SESSION_TIMEOUT)
-        screen.type(DOWN)
-        screen.until("❯ Decline")
-        screen.type(ENTER)
-        screen.until("It is declined unless you allow more than this call", "❯ ✔ Allow: ▸ decline it")
-        screen.type(RIGHT)
-        screen.until("the rest of this cell", "always for this server")
-        screen.type(DOWN)
-        screen.until("❯ ◯ the rest of this cell")
-        screen.type(ENTER)
-        screen.until("Allow: the rest of this cell", "❯ Accept")
-        screen.type(ENTER)
+        screen.until("▸ not set", timeout=SESSION_TIMEOUT)
+        accept(screen, "the rest of this cell")
         screen.until("All answered.")
 
 
 def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspace: Path):
     def has_failed(request: Request) -> list[Block]:
         (result,) = request.results
-        assert "scripted.echo was rejected: the question was dismissed without an answer; where no" in result.text
+        assert "scripted.echo was rejected: the client dismissed the question by itself" in result.text
         assert "`--approve FILE`" in result.text
         return [text("Nobody there.")]
 
     with serve([call, has_failed]) as api:
-        said = home.claude(
-            *options(workspace), "-p", "Go", cwd=workspace, timeout=SESSION_TIMEOUT, ANTHROPIC_BASE_URL=api.url
-        )
+        asks = options(workspace, "--approve", "ask")
+        said = home.claude(*asks, "-p", "Go", cwd=workspace, timeout=SESSION_TIMEOUT, ANTHROPIC_BASE_URL=api.url)
     assert said.strip() == "Nobody there."

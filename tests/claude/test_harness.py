@@ -40,8 +40,8 @@ def test_a_turn_whose_server_is_still_connecting_comes_again():
     with serve([[tool("reset")]]) as api:
         for tools, used in (
             (["WaitForMcpServers"], "WaitForMcpServers"),
-            (["WaitForMcpServers"], "WaitForMcpServers"),
-            (["WaitForMcpServers", "mcp__ipybox__reset"], "mcp__ipybox__reset"),
+            (["ToolSearch"], "ToolSearch"),
+            (["ToolSearch", "mcp__ipybox__reset"], "mcp__ipybox__reset"),
         ):
             (use,) = ask(api.url, PROMPT, tools=tools)["content"]
             assert use["name"] == used

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.claude.api import Block, Request, Turn, serve, text, tool
 from tests.claude.cli import BUILD_TIMEOUT, Home
-from tests.claude.terminal import ENTER, terminal
+from tests.claude.terminal import ENTER, RIGHT, terminal
 from tests.test_readme import QUICKSTART, blocks_of, part_of
 
 PAGE = part_of(QUICKSTART, "Claude Code")
@@ -51,18 +51,18 @@ def test_what_the_page_says_leads_to_an_approved_tool_call(home: Home):
         screen.type(prompt())
         screen.until("office hours now?")
         screen.type(ENTER)
-        screen.until("register_mcp_server(", "❯ 1. Yes")
+        screen.until("Add server(", "❯ 1. Yes")
         screen.type(ENTER)
         # It waits until the packages are installed.
-        screen.until("execute_ipython_cell(", "❯ 1. Yes", timeout=BUILD_TIMEOUT)
+        screen.until("Execute code(", "❯ 1. Yes", timeout=BUILD_TIMEOUT)
         screen.type(ENTER)
-        screen.until("Code calls the tool get_current_time of the MCP server clock", ZONES[0], "❯ Accept")
-        screen.type(ENTER)
-        for zone in ZONES[1:]:
-            screen.until(f'timezone: "{zone}"', "❯ ✔ Allow: ▸ only this call")
+        for zone in ZONES:
+            screen.until("Code calls clock.get_current_time", f'timezone: "{zone}"', "▸ not set")
+            screen.type(RIGHT)
+            screen.until("❯ ◯ only this call")
             screen.type(ENTER)
-            screen.until("❯ Accept")
-            screen.type(ENTER)
+            screen.until("✔ Allow: only this call", "❯ Accept")
+            screen.type_until_gone(ENTER, "❯ Accept")
         screen.until("All of them were asked.")
 
 

@@ -312,7 +312,7 @@ async def test_each_user_is_asked_and_none_waits_for_another_ones_answer(tmp_pat
 
     async def accept(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         forms.append(params.message)
-        return ElicitResult(action="accept", content={})
+        return ElicitResult(action="accept", content={"scope": "only this call"})
 
     silent = Silent()
     with serving(tmp_path, "--approve=ask") as server:
@@ -325,7 +325,7 @@ async def test_each_user_is_asked_and_none_waits_for_another_ones_answer(tmp_pat
             assert await run(other, code) == "hello"
             unanswered.cancel()
     (form,) = forms
-    assert form.startswith('Code calls the tool echo of the MCP server scripted\n  text: "hello"\n')
+    assert form == 'Code calls scripted.echo\n| text: "hello"'
 
 
 async def test_requests_under_way_are_told_that_the_server_stops():

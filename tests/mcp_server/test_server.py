@@ -422,6 +422,9 @@ def resource_of(result: CallToolResult) -> tuple[str, str | None, bytes]:
 async def test_file_tools_are_offered_where_directories_are_allowed(tmp_path: Path):
     async with client_of(tmp_path, "--allowed-dir=.") as client:
         tools = (await client.list_tools()).tools
+        titles = [tool.annotations.title or "" for tool in tools if tool.annotations is not None]
+        assert titles == [tool.title for tool in tools]
+        assert all(0 < len(title) <= 12 for title in titles), "longer ones cost people a choice of Claude Code"
         assert [tool.name for tool in tools][4:] == ["upload_file", "download_file"]
         for tool in tools[4:]:  # what the model gets of them
             assert len(tool.model_dump_json(by_alias=True, exclude_none=True, exclude={"meta"})) < 600

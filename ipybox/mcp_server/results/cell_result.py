@@ -60,18 +60,18 @@ class SavedFile(_Part):
 
 
 class CellResult(_Part):
-    """The result of a cell."""
+    """The result of a cell. Long texts are last, because clients may cut off the end of what a model gets."""
 
-    text: str = Field(description="What the code printed and displayed, without the error")
     images: Sequence[SavedFile]
     files: Sequence[SavedFile] = Field(description="HTML, SVG, LaTeX and JSON of displays")
-    error: CellError | None
     session: str | None = Field(description="The session of the cell; null if the arguments are wrong")
     kernel_restarted: bool = Field(
         description="Whether state of earlier cells was lost since the last result, other than by `reset`"
     )
     notices: Sequence[str] = Field(description="Sentences of ipybox, which code can't write")
     full_output: str | None = Field(description="File with all text and the error, if some of it is omitted here")
+    text: str = Field(description="What the code printed and displayed, without the error")
+    error: CellError | None
 
     def content(self) -> dict[str, Any]:
         """Returns the structured content."""

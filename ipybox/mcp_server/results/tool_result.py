@@ -2,8 +2,10 @@
 
 If that is enabled, the same is there as structured content, too (`cell_result`).
 
-ipybox's messages are a separate block of text after the output, so that code can't forge them. A client may show a
-model the blocks as one text: if the output contains ipybox's mark, a last line says that the code printed it.
+ipybox's messages are a separate block of text after the output, so that code can't forge them, or before a long output:
+Claude Code shows only the beginning of a result with more than 25,000 tokens, and drops its images, so that their paths
+must come first. A client may show a model the blocks as one text: if the output contains ipybox's mark, the first of
+the messages says that the code printed it.
 
 No block of text is blank (empty, or only white space): model APIs answer requests with such a block with status 400.
 """
@@ -39,13 +41,16 @@ REDRAWN = 200
 #: Characters of a text up to which it is processed in the event loop.
 SHORT = 10_000
 
+#: Characters of an output from which on ipybox's messages come first: few for 25,000 tokens, which may be short.
+MESSAGES_FIRST = 20_000
+
 #: The text of a result without any text and image.
 NO_OUTPUT = "(no output)"
 
 #: What each notice begins with.
 MARK = "[ipybox]"
 
-_FORGED = f"Lines above that begin with {MARK} were printed by the code, not by ipybox."
+_FORGED = f"Lines of the output that begin with {MARK} were printed by the code, not by ipybox."
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,8 @@ class ToolResultBuilder:
             ]
         )
         images = [_block(image) for image in shown if isinstance(image, ModelImage)]
-        content: list[ContentBlock] = [TextContent(text=part) for part in (truncated.text, messages) if part.strip()]
+        texts = [truncated.text, messages] if len(truncated.text) < MESSAGES_FIRST else [messages, truncated.text]
+        content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
         result = CallToolResult(
             content=[*content, *images] or [TextContent(text=NO_OUTPUT)], is_error=outcome.failure is not None
         )
