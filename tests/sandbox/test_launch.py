@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 import ipybox
 from ipybox.errors import SandboxError
+from ipybox.kernel_mgr import gateway_launch
+from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.support.state import scratch_root
 from ipybox.tool_exec.seal import key_path
-from tests.servers import NODE_MODULES
+from tests.servers import NODE_MODULES, WAIT
 
 DEFAULT = PROFILES["default"]
 
@@ -33,6 +36,48 @@ def told(workspace: Path, settings: SandboxSettings = DEFAULT) -> dict[str, Any]
     """Returns the settings that srt gets."""
     Sandbox(settings, workspace).kernel_command(["true"], workspace.parent, workspace.parent / "guest")
     return json.loads((workspace.parent / "srt.json").read_text())
+
+
+@pytest.mark.sandbox
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has one namespace of processes")
+@pytest.mark.parametrize(
+    ("user", "landlock", "weaker", "one_namespace"),
+    [(0, True, False, True), (0, False, False, False), (0, True, True, False), (1000, True, False, False)],
+    ids=["root", "root_without_landlock", "root_in_a_container", "ordinary_user"],
+)
+async def test_srt_omits_its_helper_for_root_only_and_only_where_landlock_replaces_it(
+    user: int, landlock: bool, weaker: bool, one_namespace: bool, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gateway_launch, "is_available", lambda: landlock)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    settings = replace(DEFAULT, weaker_nested_sandbox=weaker)
+    launch = await GatewayConfig(working_dir=workspace, sandbox_settings=settings).prepare(None)
+    try:
+        network = json.loads((launch.scratch.path / "srt.json").read_text())["network"]
+    finally:
+        launch.scratch.remove()
+
+    assert network.get("allowAllUnixSockets", False) == one_namespace
+    assert ("--landlock" in launch.command) == one_namespace
+    assert "--confine" in launch.command
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no Landlock")
+def test_a_gateway_that_depends_on_landlock_ends_without_it():
+    code = """
+import sys
+from ipybox.guest import gateway, landlock
+landlock.CREATE_RULESET = 1023  # as in a Linux without Landlock
+gateway.CORE_PATTERN = "/missing"  # else root needs Landlock in any case
+gateway.fork_template = lambda: sys.exit("it goes on")
+sys.argv[1:] = ["--confine", *sys.argv[1:]]
+gateway.main()
+"""
+    for option, said in (["--landlock"], "needs Landlock"), ([], "it goes on"):
+        ended = subprocess.run(
+            [sys.executable, "-c", code, *option], capture_output=True, text=True, timeout=WAIT, check=False
+        )
+        assert (said in ended.stderr, ended.returncode) == (True, 1), ended.stderr
 
 
 def test_keys_and_tokens_can_be_neither_read_nor_written(workspace: Path):
