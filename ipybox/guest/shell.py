@@ -259,13 +259,13 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             print("No traceback available to show.", file=sys.stderr)
             return
         etype, value, traceback = info
+        shorten(value)
         cut_at_ipybox(traceback)
         if os.getpid() != self._process:
             if not isinstance(value, SystemExit):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
-            shorten(value)
             release_what_ran_out(value)  # formatting needs resources, too
             if isinstance(value, SyntaxError):
                 super().showtraceback(info, filename)

@@ -5,6 +5,7 @@ import linecache
 import sysconfig
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from traceback import clear_frames, format_exception, walk_tb
 from types import FrameType, TracebackType
@@ -83,11 +84,12 @@ def shorten(error: BaseException) -> None:
 
     IPython looks at each frame, and Python calls itself for each exception of a chain.
     """
-    for number, link in enumerate(_chain(error)):
-        if number == MAX_CHAIN and (link.__cause__ or link.__context__) is not None:
-            link.__cause__ = link.__context__ = None
-            link.add_note("[the exceptions that led to this one are not shown]")
-        _shorten_traceback(link.__traceback__)
+    with suppress(Exception):  # of an exception that does not let itself be changed
+        for number, link in enumerate(_chain(error)):
+            if number == MAX_CHAIN and (link.__cause__ or link.__context__) is not None:
+                link.__cause__ = link.__context__ = None
+                link.add_note("[the exceptions that led to this one are not shown]")
+            _shorten_traceback(link.__traceback__)
 
 
 def _shorten_traceback(first: TracebackType | None) -> None:
