@@ -23,6 +23,7 @@ from ipybox.guest.gui import check_gui
 from ipybox.guest.pictures import ShownWidgets, with_picture
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
+    bounded,
     count_source_lines,
     cut_at_ipybox,
     has_group,
@@ -300,6 +301,6 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         self.streams.restore()  # both are flushed
-        text = text_of(evalue)
+        text, stb = bounded(text_of(evalue)), list(map(bounded, stb))
         cast(Any, super())._showtraceback(etype, text, stb)
         self.shown = {"status": "error", "ename": etype.__name__, "evalue": text, "traceback": stb}
