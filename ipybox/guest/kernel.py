@@ -51,7 +51,7 @@ with gc_paused(own=True), missing("debugpy"):
     from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
 
 from ipybox.guest.streams import do_nothing
-from ipybox.guest.tracebacks import error_content
+from ipybox.guest.tracebacks import MAX_TEXT, error_content
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,8 @@ class GuestKernel(IPythonKernel):
         execute = partial(cast(Any, super()).do_execute, code, silent, *args, **kwargs)
         try:
             reply = await (execute() if self._inputs is None else self._execute_with_inputs(execute))
-            if reply.get("ename") == "NoneType":  # the code did not raise, but showing its value did
+            # The code did not raise, but showing its value did; or the text of the exception is too long.
+            if reply.get("ename") == "NoneType" or len(reply.get("evalue", "")) > MAX_TEXT:
                 reply |= shell.shown or {}
             return reply
         except BaseException as error:

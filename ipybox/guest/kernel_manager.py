@@ -9,6 +9,7 @@ A request for a kernel gets the one that was started with the gateway, or the sp
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -36,6 +37,8 @@ from ipybox.guest.provisioner import Death, ForkProvisioner, WatchedProvisioner
 from ipybox.guest.spare import Spare
 from ipybox.guest.template_client import KernelTemplate
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
+
+logger = logging.getLogger(__name__)
 
 #: Milliseconds between attempts to connect to a kernel.
 RECONNECT_MILLISECONDS = 5
@@ -211,23 +214,30 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         """Passes a message of the kernel to the client."""
         if stream.channel == "shell":
             self._note_unanswered(self._unanswered - 1)
-        elif stream.channel == "iopub":
+        elif stream.channel == "iopub" and len(outgoing_msg) > 2:
             self._last = outgoing_msg[2]
         cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
 
     def on_restart_failed(self) -> None:
         """Reports that the kernel has died, after all output that it has left."""
         manager = cast(GuestKernelManager, self.kernel_manager)
+        try:
+            self._pass_on(manager.remains or Remains([], {}))
+        except Exception:  # whatever code has left: its end must be reported
+            logger.debug("the last output of a kernel can't be passed on", exc_info=True)
+        self._report("status", {"execution_state": "dead", EXIT: manager.exit})
+
+    def _pass_on(self, remains: Remains) -> None:
         connection: Any = self
         iopub = connection.channels.get("iopub")
-        if iopub is not None and not iopub.closed() and manager.remains is not None:
-            iopub.flush()
-            for message in manager.remains.after(self._last) if self._last is not None else ():
-                self.handle_outgoing_message(iopub, message)
-            for name, text in manager.remains.texts.items():
-                if text:
-                    self._report("stream", {"name": name, "text": text})
-        self._report("status", {"execution_state": "dead", EXIT: manager.exit})
+        if iopub is None or iopub.closed():
+            return
+        iopub.flush()
+        for message in remains.after(self._last) if self._last is not None else ():
+            self.handle_outgoing_message(iopub, message)
+        for name, text in remains.texts.items():
+            if text:
+                self._report("stream", {"name": name, "text": text})
 
     def _report(self, msg_type: str, content: dict[str, Any]) -> None:
         session: Any = self.session

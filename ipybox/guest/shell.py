@@ -23,6 +23,7 @@ from ipybox.guest.gui import check_gui
 from ipybox.guest.pictures import ShownWidgets, with_picture
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
+    bounded,
     count_source_lines,
     cut_at_ipybox,
     has_group,
@@ -259,13 +260,13 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             print("No traceback available to show.", file=sys.stderr)
             return
         etype, value, traceback = info
+        shorten(value)
         cut_at_ipybox(traceback)
         if os.getpid() != self._process:
             if not isinstance(value, SystemExit):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
-            shorten(value)
             release_what_ran_out(value)  # formatting needs resources, too
             if isinstance(value, SyntaxError):
                 super().showtraceback(info, filename)
@@ -300,6 +301,6 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         self.streams.restore()  # both are flushed
-        text = text_of(evalue)
+        text, stb = bounded(text_of(evalue)), list(map(bounded, stb))
         cast(Any, super())._showtraceback(etype, text, stb)
         self.shown = {"status": "error", "ename": etype.__name__, "evalue": text, "traceback": stb}

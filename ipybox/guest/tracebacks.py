@@ -5,6 +5,7 @@ import linecache
 import sysconfig
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from traceback import clear_frames, format_exception, walk_tb
 from types import FrameType, TracebackType
@@ -28,6 +29,9 @@ LIBRARY_NAMES = {"site-packages", "dist-packages", STATE_DIR}
 MAX_FRAMES = 50
 MAX_CHAIN = 20
 
+#: Characters of the text of an exception. A reply has it twice, with up to 12 bytes for each, and at most 256 MiB.
+MAX_TEXT = 1 << 23
+
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -42,6 +46,13 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except BaseException:  # whatever `__str__` raises, even SystemExit
         return "<exception str() failed>"
+
+
+def bounded(text: str) -> str:
+    """Returns a text of an exception, without its middle if it is too long for a message."""
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT // 2]}\n[{len(text) - MAX_TEXT:,} characters are not shown]\n{text[-MAX_TEXT // 2 :]}"
 
 
 def user_traceback(error: BaseException) -> list[str]:
@@ -60,7 +71,12 @@ def error_content(error: BaseException) -> dict[str, Any]:
     """Returns a reply's content for an error that IPython has not shown."""
     # The place of an interrupt outside of the code says nothing about the code.
     lines = [name_of(error)] if isinstance(error, KeyboardInterrupt) else user_traceback(error)
-    return {"status": "error", "ename": name_of(error), "evalue": text_of(error), "traceback": lines}
+    return {
+        "status": "error",
+        "ename": name_of(error),
+        "evalue": bounded(text_of(error)),
+        "traceback": list(map(bounded, lines)),
+    }
 
 
 def has_group(error: BaseException) -> bool:
@@ -83,11 +99,12 @@ def shorten(error: BaseException) -> None:
 
     IPython looks at each frame, and Python calls itself for each exception of a chain.
     """
-    for number, link in enumerate(_chain(error)):
-        if number == MAX_CHAIN and (link.__cause__ or link.__context__) is not None:
-            link.__cause__ = link.__context__ = None
-            link.add_note("[the exceptions that led to this one are not shown]")
-        _shorten_traceback(link.__traceback__)
+    with suppress(Exception):  # of an exception that does not let itself be changed
+        for number, link in enumerate(_chain(error)):
+            if number == MAX_CHAIN and (link.__cause__ or link.__context__) is not None:
+                link.__cause__ = link.__context__ = None
+                link.add_note("[the exceptions that led to this one are not shown]")
+            _shorten_traceback(link.__traceback__)
 
 
 def _shorten_traceback(first: TracebackType | None) -> None:

@@ -60,6 +60,12 @@ def by_signal(number: int, name: str) -> str:
             by_signal(11, "SIGSEGV"),
             id="crash",
         ),
+        pytest.param(
+            "get_ipython().kernel.iopub_thread.output.add([b'no', b'message', b'of', b'Jupyter']); os._exit(7)",
+            "",
+            CODE_7,
+            id="forged",
+        ),
     ],
 )
 async def test_flushed_output_and_the_reason_outlive_the_kernel(

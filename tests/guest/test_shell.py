@@ -381,6 +381,20 @@ async def test_an_error_with_a_long_traceback_is_shown_and_the_state_is_kept(
     assert await text(executor, "sys.setrecursionlimit(limit); keep") == "1"
 
 
+@pytest.mark.parametrize("raised", ["raise ValueError('x' * 10_000_000)", "raise ValueError('x\\n' * 5_000_000)"])
+async def test_the_text_of_an_error_that_is_too_long_for_a_message_is_shown_without_its_middle(
+    executor: CodeExecutor, raised: str
+):
+    with pytest.raises(CodeExecutionError) as error:
+        await executor.execute(f"keep = 1; {raised}", timeout=SOON)
+
+    assert error.value.value is not None
+    for shown in (str(error.value), error.value.value):
+        assert re.search(r"\n\[1,611,\d+ characters are not shown\]\n", shown)
+    assert 1 << 23 < len(error.value.value) < len(str(error.value)) < (1 << 23) + 5000
+    assert await text(executor, "keep") == "1"
+
+
 @pytest.mark.parametrize(
     ("magic", "error"),
     [
