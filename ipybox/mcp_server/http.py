@@ -86,6 +86,9 @@ _EXCHANGE = "ipybox.exchange"
 #: A host that an operator allows: a name or an address, without a port.
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.ASCII | re.IGNORECASE)
 
+#: The host of a `Host` or `Origin` header, with or without a port.
+_AUTHORITY = re.compile(r"(\[[^][]*\]|[^:]*)(:[0-9]{1,5})?")
+
 _TOO_MANY_CLIENTS = (
     "{limit} clients have an MCP session, and this one would be one too many: end one (DELETE), wait until one was not "
     "used for {minutes:g} minutes, or start ipybox with a higher --max-sessions"
@@ -281,6 +284,12 @@ class TokenMiddleware:
             return _unauthorized("Bearer", "this server needs a token: Authorization: Bearer <token>")
         if not hmac.compare_digest(presented.strip().encode(errors="replace"), self._token):
             return _unauthorized('Bearer error="invalid_token"', "this is not the token of this server")
+        headers = Headers(scope=scope)
+        # The SDK's patterns for any port, which check names, accept any text after the colon.
+        if not all(map(_AUTHORITY.fullmatch, headers.getlist("host"))):
+            return PlainTextResponse("Invalid Host header", HTTPStatus.MISDIRECTED_REQUEST)
+        if not all(_AUTHORITY.fullmatch(origin.rpartition("://")[2]) for origin in headers.getlist("origin")):
+            return PlainTextResponse("Invalid Origin header", HTTPStatus.FORBIDDEN)
         return _stopping() if self._closed else None
 
 

@@ -134,12 +134,17 @@ async def test_client_without_the_token_fails(server: Server):
     [
         ({"Host": "evil.example"}, 421),
         ({"Host": "localhost.evil.example:8910"}, 421),
+        ({"Host": "127.0.0.1:1@evil.example"}, 421),
+        ({"Host": "localhost:.evil.example"}, 421),
+        ({"Host": "[::1]:1.evil.example"}, 421),
+        ({"Origin": "http://localhost:1.evil.example"}, 403),
+        ({"Origin": "http://localhost:@evil.example:80"}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://localhost:6274"}, 200),
         ({"Host": "localhost:8910"}, 200),
     ],
-    ids=["other_host", "host_that_looks_like_ours", "other_origin", "null_origin", "our_origin", "our_host"],
+    ids=str,
 )
 @pytest.mark.parametrize("request_", [initialize(), message("tools/list")], ids=["session", "stateless"])
 def test_names_of_other_machines_are_refused(
