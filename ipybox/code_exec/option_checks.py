@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What an option accepts besides its default.
+    """What an option accepts in addition to its default.
 
     Attributes:
         types: The types of its values; bool does not count as int.
