@@ -75,8 +75,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if arguments.command == "check":
         sys.exit(asyncio.run(_check(workspace, options)))
-    if arguments.transport != "http" and (arguments.host, arguments.port) != (None, None):
-        sys.exit("ipybox: --host and --port say where HTTP is served, but it is not asked for: add --transport http")
+    if arguments.transport != "http" and (arguments.host, arguments.port, arguments.allowed_host) != (None, None, None):
+        sys.exit(
+            "ipybox: --host, --port and --allowed-host say where HTTP is served, but it is not asked for: add "
+            "--transport http"
+        )
     try:
         approve = _approval(arguments, store)
         os.chdir(workspace)

@@ -190,6 +190,12 @@ OPTIONS = (
         syntax={"type": int},
     ),
     Option(
+        name="allowed_host",
+        help="name by which clients reach a proxy in front of --transport http, such as ipybox.example.org; repeatable",
+        commands=Command.SERVE,
+        syntax={"action": "append", "metavar": "NAME"},
+    ),
+    Option(
         name="tool_server_host",
         help="host of the tool server's port (default: localhost)",
         commands=Command.SERVE,

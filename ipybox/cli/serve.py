@@ -36,6 +36,9 @@ READ_BEFORE_CELLS = (
 #: The variable with the token for HTTP, if not any is good enough.
 TOKEN_VARIABLE = "IPYBOX_TOKEN"
 
+#: Seconds until calls in progress are ended after SIGTERM, with HTTP.
+DRAIN_TIMEOUT = 25.0
+
 #: Open files and sockets of the server, and of each session: the pipes of an engine, connections to the kernel and from
 #: it, and MCP servers.
 OWN_DESCRIPTORS = 256
@@ -120,7 +123,7 @@ async def serve(
 
 async def _serve_stdio(server: "MCPServer") -> None:
     """Serves until stdin ends; exits the process at a signal."""
-    stopped = _stop_signal()
+    stopped = asyncio.create_task(_signals().get())
     serving = asyncio.create_task(server.run())
     await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():
@@ -136,11 +139,31 @@ async def _serve_stdio(server: "MCPServer") -> None:
 
 async def _serve_http(server: "MCPServer", arguments: argparse.Namespace) -> int | str:
     """Serves until a signal comes, and returns the exit status, or what prevents it."""
+    from ipybox.mcp_server.http import check_host
+
     # MCP servers and packages that are built have the environment, too.
     token = os.environ.pop(TOKEN_VARIABLE, None)
     where = {name: value for name in ("host", "port") if (value := getattr(arguments, name)) is not None}
+    listening: list[HTTPServerInfo] = []
+
+    def tell(listener: "HTTPServerInfo") -> None:
+        listening.append(listener)
+        _tell(listener)
+
+    async def drain() -> None:
+        async with asyncio.timeout(DRAIN_TIMEOUT):
+            for listener in listening:
+                await listener.drain()
+
+    allowed_hosts = arguments.allowed_host or ()
     try:
-        return await until_signal(server.run_http(**where, token=token, on_listening=_tell))
+        for name in allowed_hosts:
+            check_host(name)
+    except ValueError as exc:
+        return f"ipybox: --allowed-host: {exc}"
+    work = server.run_http(**where, token=token, allowed_hosts=allowed_hosts, on_listening=tell)
+    try:
+        return await until_signal(work, drain)
     except ValueError as exc:
         return f"ipybox: {TOKEN_VARIABLE}: {exc}"
     except OSError as exc:
@@ -156,28 +179,46 @@ def _tell(listener: "HTTPServerInfo") -> None:
         print(f"ipybox: {told}", file=sys.stderr, flush=True)
 
 
-async def until_signal(work: Coroutine[object, object, None]) -> int:
-    """Returns the exit status when the work is done, or a signal has cancelled it."""
-    stopped = _stop_signal()
+async def until_signal(
+    work: Coroutine[object, object, None], drain: Callable[[], Coroutine[object, object, None]] | None = None
+) -> int:
+    """Returns the exit status when the work is done, or a signal has cancelled it.
+
+    Args:
+        work: The work.
+        drain: Runs between SIGTERM and the cancellation, until it ends or another signal comes.
+    """
+    signals = _signals()
     working = asyncio.ensure_future(work)
-    stopped.add_done_callback(lambda _: working.cancel())
+
+    async def stop() -> int:
+        number = await signals.get()
+        if number == signal.SIGTERM and drain is not None:
+            waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(drain()), asyncio.ensure_future(signals.get())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        working.cancel()
+        return 128 + number
+
+    stopping = asyncio.create_task(stop())
     try:
         await working
     except asyncio.CancelledError:
-        if not stopped.done():
+        if not stopping.done():
             raise
-    return 128 + stopped.result() if stopped.done() else 0
+        return stopping.result()
+    finally:
+        stopping.cancel()
+    return 0
 
 
-def _stop_signal() -> asyncio.Future[int]:
-    """Returns a future that gets the number of the first SIGINT or SIGTERM."""
+def _signals() -> asyncio.Queue[int]:
+    """Returns a queue of the signals that end this process. A SIGHUP that is ignored, as by `nohup`, stays so."""
     loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[int] = loop.create_future()
-
-    def stop(number: int) -> None:
-        if not stopped.done():
-            stopped.set_result(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
-    return stopped
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, signals.put_nowait, number)
+    return signals

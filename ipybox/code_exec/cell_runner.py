@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionResult
@@ -90,9 +90,19 @@ class Cell:
     inputs: "Inputs | None" = None
     reported: list[str] = field(default_factory=list[str])
 
+    def __post_init__(self) -> None:
+        code = cast(object, self.code)
+        if not isinstance(code, str):
+            raise TypeError(f"code must be a str, not {code!r}")
+        if not callable(self.approver):
+            raise TypeError(f"approver must be a function that gets an ApprovalRequest, not {self.approver!r}")
+
 
 async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> "Inputs | None":
     """Returns what to set before the code of a cell runs, if anything; errors are those of `CodeExecutor.execute`."""
+    for name, given in {"variables": cast(object, variables), "env": cast(object, env)}.items():
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"{name} must be a dict, not {type(given).__name__}")
     if not variables and not env:
         return None
     from ipybox.kernel_mgr import variables as encoding

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
+from ipybox.code_exec.option_checks import check_types
 from ipybox.code_exec.server_options import server_of
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
@@ -105,7 +106,7 @@ class ExecutorConfig:
     Raises:
         OSError: If `gateway_ca` can't be read.
         PolicyError: If the policy can't be read or is wrong.
-        TypeError: If the approver is not a function, or `tools` not a list.
+        TypeError: If an option is of a wrong type.
         ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
             `require_shell_escape` is set without `approve_shell_cmds`, a timeout is not positive, `preload` names no
             module, the URL or token of a Jupyter server is not possible, or an option does not apply to kernels there
@@ -150,7 +151,7 @@ class ExecutorConfig:
     kernel_id: str | None = None
 
     def __post_init__(self) -> None:
-        self._check_types()
+        check_types(self)
         check_init_timeout(self.kernel_init_timeout)
         check_seconds("queue_timeout", self.queue_timeout)
         if self.approval_timeout is not None:
@@ -161,25 +162,6 @@ class ExecutorConfig:
             raise ValueError("kernel_gateway_port can't be used with an engine: its gateway runs on another machine")
         # These depend on the current directory and on files, so they are read when the executor is created.
         _ = self.workspace, self.images, self.policy, self.functions, self.server
-
-    def _check_types(self) -> None:
-        approver: object = self.approver
-        if approver is not None and not callable(approver):
-            raise TypeError(f"approver must be a function that gets an ApprovalRequest, not {approver!r}")
-        tools = cast(object, self.tools)
-        if isinstance(tools, str) or not isinstance(tools, Sequence):
-            hint = f": tools=[{getattr(tools, '__name__', '...')}]" if callable(tools) else ""
-            raise TypeError(f"tools must be a list of functions, not {type(tools).__name__}{hint}")
-        preload = cast(object, self.preload)
-        if isinstance(preload, str) or not isinstance(preload, Sequence):
-            raise TypeError(
-                f"preload must be a list of names of modules, not {type(preload).__name__}: preload=['pandas']"
-            )
-        for name in self.preload:
-            if not all(part.isidentifier() for part in str(name).split(".")):
-                raise ValueError(f"preload: {name!r} is not the name of a module")
-        if not isinstance(cast(object, self.notebook_bytes), int):
-            raise TypeError(f"notebook_bytes={self.notebook_bytes!r} must be an int: give bytes, or 0 to keep nothing")
 
     @cached_property
     def workspace(self) -> Path:

@@ -237,9 +237,11 @@ class CodeExecutor:
             TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
                 running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
             RuntimeError: If the executor is not running.
+            TypeError: If an argument is of a wrong type.
             ValueError: If the timeout is not positive, or a name in `variables` or `env` is not possible.
             VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
+        self._kernel.check_running()
         deadline = Deadline(timeout)
         inputs = await encode_inputs(variables, env)
         return await self._runner.run(Cell(code, deadline, approver or self.default_approver, inputs=inputs))
@@ -322,6 +324,7 @@ class CodeExecutor:
             ValueError: If the name can't be that of a variable, or the timeout is not positive.
             VariableError: If there is no such variable, or its value can't be sent.
         """
+        self._kernel.check_running()
         return await self._runner.get(name, Deadline(timeout))
 
     async def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":

@@ -35,6 +35,21 @@ class _State(enum.Enum):
     STOPPED = "has been stopped"
 
 
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """Returns the event loop that runs here.
+
+    Raises:
+        RuntimeError: If no event loop of asyncio runs here, such as under trio.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "a code executor needs an event loop of asyncio, which does not run here: use ipybox.Executor in a thread, "
+            "such as with trio.to_thread.run_sync()"
+        ) from None
+
+
 class KernelLifecycle:
     """Starts, replaces and stops the kernel of one executor.
 
@@ -98,7 +113,7 @@ class KernelLifecycle:
         """
         if not self.running:
             raise RuntimeError(f"the code executor {self._state.value}")
-        if asyncio.get_running_loop() is not self._loop:
+        if _running_loop() is not self._loop:
             raise RuntimeError(
                 "the code executor belongs to the event loop in which it was started, and this is another one: call it "
                 "there with asyncio.run_coroutine_threadsafe(), or use ipybox.Executor, which works in any thread"
@@ -110,6 +125,7 @@ class KernelLifecycle:
         Raises:
             OSError, SandboxError: If the process can't be started.
         """
+        _running_loop()
         async with self._lock:
             if self._state is _State.NEW:
                 self._resources.push_async_callback(self._gateways.discard)
@@ -117,6 +133,7 @@ class KernelLifecycle:
 
     async def start(self) -> None:
         """Starts kernel gateway, tool server and kernel. If the caller is cancelled, they are stopped again."""
+        _running_loop()
         await self._tasks.undo(self._start(), self._stop)
 
     async def stop(self) -> None:
@@ -127,6 +144,7 @@ class KernelLifecycle:
         """
         if self.running:
             self.check_running()
+        _running_loop()
         await self._tasks.finish(self._stop())
 
     def withdraw(self) -> None:

@@ -368,8 +368,10 @@ def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCall
     """Returns an approver for `CodeExecutor` that asks a plain function.
 
     Raises:
-        TypeError: If it is an asynchronous function.
+        TypeError: If it is no function, or an asynchronous one.
     """
+    if not callable(approver):
+        raise TypeError(f"approver must be a function that gets an ApprovalRequest, not {approver!r}")
     if inspect.iscoroutinefunction(approver):
         raise TypeError(_NOT_PLAIN)
 

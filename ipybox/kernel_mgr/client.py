@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
@@ -84,7 +84,9 @@ class KernelClient:
         self._channels = self._kernel.channels
         self._late = LateOutput()
         self._channels.on_unclaimed = self._late.add
-        self._displays = DisplayDirectory(images_dir or Path("images"), untrusted_root, workspace)
+        #: The directory for images that code displays.
+        self.images_dir: Final = images_dir or Path("images")
+        self._displays = DisplayDirectory(self.images_dir, untrusted_root, workspace)
         self._turn = DeadlineLock()
         self._tasks = TaskSet()
         #: Held while the kernel is created, replaced or deleted, each of which runs to its end.

@@ -1,8 +1,11 @@
 """Streamable HTTP for the MCP server: which requests are accepted, and how they end.
 
     client ── uvicorn ── TokenMiddleware ── the SDK's application ── MCPServer
-              sockets    token              Host, Origin, bodies,
+              sockets    token, health      Host, Origin, bodies,
                          ends               MCP sessions
+
+Every user of this machine can connect. So that none keeps others out, a connection must send its first request soon,
+only some may be waiting to do so, and a request without the token closes its connection.
 
 A client with the token may do everything that ipybox can do. `Host` and `Origin` are checked in addition, so that web
 pages can't even guess tokens. If a client disconnects during a request, the request is cancelled, as 2026-07-28
@@ -13,13 +16,16 @@ get its result. https://modelcontextprotocol.io/specification/2025-11-25/basic/t
 import asyncio
 import hmac
 import ipaddress
+import logging
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import psutil
@@ -31,16 +37,23 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ipybox.support.listen import listen
+from ipybox.support.printable import printable
 from ipybox.support.tokens import new_token, publish_token
+
+logger = logging.getLogger(__name__)
 
 PATH = "/mcp"
 
 #: The path of the metrics, in the format of Prometheus.
 METRICS_PATH = "/metrics"
+
+#: The path of the answer, without a token, whether the server accepts calls.
+HEALTH_PATH = "/health"
 
 #: Limit of concurrent MCP sessions, or `max_sessions` if that is higher, and seconds without a request after which one
 #: ends. A client that returns after that starts a new MCP session; kernels are not affected.
@@ -50,9 +63,16 @@ IDLE_TIMEOUT = 30 * 60
 #: Concurrent connections of a client.
 CONNECTIONS_PER_CLIENT = 8
 
+#: Connections that have not sent a whole request yet, beyond which the oldest one is closed, and the seconds for that.
+MAX_UNHEARD = 128
+UNHEARD_TIMEOUT = 10
+
 #: Bytes of a request: of any request, and of an upload of 64 MiB in base64.
 MAX_REQUEST = 4 << 20
 MAX_UPLOAD = 96 << 20
+
+#: Characters of the name and of the version of a client in the log.
+_LABEL = 64
 
 #: Seconds that connections have at the end to receive pending data.
 _LINGER = 1
@@ -62,6 +82,17 @@ _TOKEN = re.compile(r"[\w.~+/-]{16,}=*", re.ASCII)
 
 #: The key of a request's `HTTPExchange` in its ASGI scope.
 _EXCHANGE = "ipybox.exchange"
+
+#: A host that an operator allows: a name or an address, without a port.
+_HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.ASCII | re.IGNORECASE)
+
+#: The host of a `Host` or `Origin` header, with or without a port.
+_AUTHORITY = re.compile(r"(\[[^][]*\]|[^:]*)(:[0-9]{1,5})?")
+
+_TOO_MANY_CLIENTS = (
+    "{limit} clients have an MCP session, and this one would be one too many: end one (DELETE), wait until one was not "
+    "used for {minutes:g} minutes, or start ipybox with a higher --max-sessions"
+)
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -76,6 +107,7 @@ class HTTPServerInfo:
         token_file: The file with the token, readable by the same user only, until the server ends.
         beyond_machine: Whether other machines can reach it, unencrypted.
         serving: Ends when the server does.
+        drain: Refuses new calls, and returns when those in progress have ended.
     """
 
     url: str
@@ -83,6 +115,7 @@ class HTTPServerInfo:
     token_file: Path
     beyond_machine: bool
     serving: asyncio.Task[None]
+    drain: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -118,6 +151,7 @@ async def listening(
     token: str | None,
     limits: HTTPLimits,
     metrics: Exposition,
+    allowed_hosts: Sequence[str] = (),
 ) -> AsyncGenerator[HTTPServerInfo]:
     """Serves while the context is open; its end cancels requests in progress.
 
@@ -128,35 +162,38 @@ async def listening(
         token: The token that requests need; None for a random one.
         limits: What the server accepts.
         metrics: Returns the metrics, which a route of their own serves.
+        allowed_hosts: Names by which clients reach a proxy in front of the server.
 
     Raises:
         OSError: If it can't listen on this address.
-        ValueError: If the token is too short or has characters that are not allowed.
+        ValueError: If the token is too short or has characters that are not allowed, or an allowed host is no name.
     """
     if token is None:
         token = new_token()
     elif not _TOKEN.fullmatch(token):
         raise ValueError("the token must have 16 or more of the characters A-Z a-z 0-9 - . _ ~ + /")
+    for name in allowed_hosts:
+        check_host(name)
     with listen(host, port) as listener:
         address, port = listener.getsockname()[:2]
-        server.middleware.append(_until_client_goes)
-        accepted = security(host, address)
+        gate = TokenMiddleware(token, limits.clients)
+        server.middleware.append(gate.handle)
+        accepted = security(host, address, allowed_hosts)
         _serve_metrics(server, metrics, accepted)
-        app = server.streamable_http_app(
+        gate.app = server.streamable_http_app(
             streamable_http_path=PATH,
             max_request_body_size=limits.request,
             session_idle_timeout=IDLE_TIMEOUT,
             max_sessions=limits.clients,
             transport_security=accepted,
         )
-        gate = TokenMiddleware(app, token)
         web = _Uvicorn(_config(gate, limits.connections))
         token_file = publish_token("mcp-server", port, token)
         serving = asyncio.create_task(web.serve([listener]))
         name = f"[{host}]" if ":" in host else host
         beyond_machine = not ipaddress.ip_address(address).is_loopback
         try:
-            yield HTTPServerInfo(f"http://{name}:{port}{PATH}", token, token_file, beyond_machine, serving)
+            yield HTTPServerInfo(f"http://{name}:{port}{PATH}", token, token_file, beyond_machine, serving, gate.drain)
         finally:
             gate.close()
             web.should_exit = True
@@ -165,25 +202,38 @@ async def listening(
 
 
 class TokenMiddleware:
-    """Accepts requests with the token, and cancels them when it is closed."""
+    """Accepts requests with the token, and cancels them when it is closed.
 
-    def __init__(self, app: ASGIApp, token: str):
-        self._app = app
+    Args:
+        token: The token.
+        max_clients: Number of MCP sessions that `app` accepts.
+
+    Attributes:
+        app: What answers the requests.
+    """
+
+    app: ASGIApp
+
+    def __init__(self, token: str, max_clients: int = MAX_CLIENTS):
         self._token = token.encode()
+        self._max_clients = max_clients
         self._exchanges: set[HTTPExchange] = set()
-        self._closed = False
+        self._calls: set[asyncio.Future[None]] = set()
+        self._draining = self._closed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request (ASGI)."""
         if scope["type"] == "lifespan":
-            return await self._app(scope, receive, send)
+            return await self.app(scope, receive, send)
+        if scope["path"] == HEALTH_PATH:
+            return await self._health()(scope, receive, send)
         if (refusal := self._refusal(scope)) is not None:
             return await refusal(scope, receive, send)
-        scope[_EXCHANGE] = exchange = HTTPExchange(receive, send)
+        scope[_EXCHANGE] = exchange = HTTPExchange(receive, send, self._max_clients)
         self._exchanges.add(exchange)
         try:
             with exchange.ends():
-                await self._app(scope, exchange.receive, exchange.send)
+                await self.app(scope, exchange.receive, exchange.send)
             await exchange.complete(scope)
         except anyio.ClosedResourceError:
             # The SDK acknowledges a notification, but then has no session to deliver it to.
@@ -191,7 +241,36 @@ class TokenMiddleware:
                 raise
         finally:
             self._exchanges.discard(exchange)
+            if scope["method"] == "DELETE":
+                logger.info("a client has ended its MCP session")
         return None
+
+    async def handle(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+        """Handles a request of an MCP client, until its HTTP request ends (middleware of the SDK's server)."""
+        if ctx.method in ("initialize", "server/discover"):
+            logger.info("a client connects: %s", _client_of(ctx))
+        if ctx.method != "tools/call":
+            return await _until_client_goes(ctx, call_next)
+        if self._draining:
+            raise MCPError(INTERNAL_ERROR, "ipybox is stopping, and accepts no new calls")
+        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._calls.add(call)
+        try:
+            return await _until_client_goes(ctx, call_next)
+        finally:
+            self._calls.discard(call)
+            call.set_result(None)
+
+    async def drain(self) -> None:
+        """Refuses new calls, and returns when those in progress have ended."""
+        self._draining = True
+        while self._calls:
+            await asyncio.wait(tuple(self._calls))
+
+    def _health(self) -> PlainTextResponse:
+        if self._draining or self._closed:
+            return _stopping()
+        return PlainTextResponse("ok", headers={"Connection": "close", "Cache-Control": "no-store"})
 
     def close(self) -> None:
         """Ends all requests, and rejects new ones."""
@@ -205,15 +284,24 @@ class TokenMiddleware:
             return _unauthorized("Bearer", "this server needs a token: Authorization: Bearer <token>")
         if not hmac.compare_digest(presented.strip().encode(errors="replace"), self._token):
             return _unauthorized('Bearer error="invalid_token"', "this is not the token of this server")
+        headers = Headers(scope=scope)
+        # The SDK's patterns for any port, which check names, accept any text after the colon.
+        if not all(map(_AUTHORITY.fullmatch, headers.getlist("host"))):
+            return PlainTextResponse("Invalid Host header", HTTPStatus.MISDIRECTED_REQUEST)
+        if not all(_AUTHORITY.fullmatch(origin.rpartition("://")[2]) for origin in headers.getlist("origin")):
+            return PlainTextResponse("Invalid Origin header", HTTPStatus.FORBIDDEN)
         return _stopping() if self._closed else None
 
 
 class HTTPExchange:
     """A request, its response, and the work that ends with them."""
 
-    def __init__(self, receive: Receive, send: Send):
+    def __init__(self, receive: Receive, send: Send, max_clients: int):
         self._receive = receive
         self._send = send
+        self._max_clients = max_clients
+        #: Whether the application had no room for another MCP session.
+        self._crowded = False
         self._started = False
         #: Whether the whole response was sent, or the client is gone.
         self.is_complete = False
@@ -246,9 +334,25 @@ class HTTPExchange:
         """Sends a part of the response; drops data after its end."""
         if self.is_complete:
             return
+        if self._crowded:
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                await self._refuse_client()
+            return
+        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
+            self._crowded = True  # the only reason for which the SDK's application answers so
+            return
         self._started = True
         self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
+
+    async def _refuse_client(self) -> None:
+        """Sends the refusal of another MCP session, with its remedy, which the SDK's own one does not tell."""
+        text = _TOO_MANY_CLIENTS.format(limit=self._max_clients, minutes=IDLE_TIMEOUT / 60)
+        logger.warning("refused a client: %s", text)
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": text}}
+        self.is_complete = True
+        response = JSONResponse(error, HTTPStatus.SERVICE_UNAVAILABLE)
+        await response({"type": "http"}, self._receive, self._send)
 
     async def complete(self, scope: Scope) -> None:
         """Completes a response that ended early."""
@@ -261,7 +365,7 @@ class HTTPExchange:
 
 
 async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-    """Ends the handling of a request with its HTTP request (middleware of the SDK's server).
+    """Ends the handling of a request with its HTTP request.
 
     In the sessions of earlier revisions, the handling is not in the task of the HTTP request.
     """
@@ -271,6 +375,55 @@ async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: Cal
     with exchange.ends():
         return await call_next(ctx)
     raise MCPError(INTERNAL_ERROR, "the request has ended early")
+
+
+def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
+    """Returns the name and version that a client gives itself, and its address."""
+    params: Mapping[str, Any] = ctx.params or {}
+    meta: object = params.get("_meta")
+    if isinstance(meta, Mapping):
+        params = {**params, **{str(key).rpartition("/")[2]: value for key, value in cast(Any, meta).items()}}
+    info: object = params.get("clientInfo")
+    known: Mapping[str, object] = cast(Any, info) if isinstance(info, Mapping) else {}
+    label = " ".join(str(known[key])[:_LABEL] for key in ("name", "version") if key in known)
+    address = ctx.request.client.host if ctx.request is not None and ctx.request.client is not None else "?"
+    return printable(f"{label or 'without a name'}, from {address}")
+
+
+class _Connection(H11Protocol):
+    """A connection, which must send its first request soon.
+
+    Args:
+        unheard: The connections of the server that have not sent a whole request yet, the oldest one first.
+    """
+
+    def __init__(self, *args: Any, unheard: "dict[_Connection, asyncio.TimerHandle]", **options: Any):
+        super().__init__(*args, **options)
+        self._unheard = unheard
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self._unheard) >= MAX_UNHEARD:
+            next(iter(self._unheard)).give_up()
+        self._unheard[self] = asyncio.get_running_loop().call_later(UNHEARD_TIMEOUT, self.give_up)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.headers is not None:  # pyright: ignore[reportUnnecessaryComparison] - until the first request
+            self._note_heard()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._note_heard()
+
+    def give_up(self) -> None:
+        """Closes the connection."""
+        self._note_heard()
+        self.transport.abort()
+
+    def _note_heard(self) -> None:
+        if (timer := self._unheard.pop(self, None)) is not None:
+            timer.cancel()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -297,27 +450,41 @@ def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition, accept
 def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="h11",
+        http=cast(Any, partial(_Connection, unheard={})),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=connections,
+        limit_concurrency=connections + MAX_UNHEARD,
         timeout_graceful_shutdown=_LINGER,
     )
 
 
-def security(host: str, address: str) -> TransportSecuritySettings:
-    """Returns the accepted values of `Host` and `Origin`: this machine's names, and pages that it serves to itself."""
-    names = {*_LOOPBACK, host, address}
+def security(host: str, address: str, allowed_hosts: Sequence[str] = ()) -> TransportSecuritySettings:
+    """Returns the accepted values of `Host` and `Origin`.
+
+    These are this machine's names, and pages that it serves to itself, and those of allowed hosts.
+    """
+    names = {*_LOOPBACK, host, address, *allowed_hosts}
     if ipaddress.ip_address(address).is_unspecified:
         interfaces = psutil.net_if_addrs().values()
         names |= {socket.gethostname(), *(each.address.partition("%")[0] for every in interfaces for each in every)}
-    hosts = [f"[{name}]" if ":" in name else name for name in sorted(names)]
+    hosts = [f"[{name}]" if ":" in name and not name.startswith("[") else name for name in sorted(names)]
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in ("localhost", "127.0.0.1", "[::1]")]
+    origins += [f"https://{name}" for name in allowed_hosts]
     return TransportSecuritySettings(allowed_hosts=_any_port(hosts), allowed_origins=_any_port(origins))
+
+
+def check_host(name: str) -> None:
+    """Checks a name by which clients may reach a proxy in front of the server.
+
+    Raises:
+        ValueError: If it is no name or address, such as one with a port.
+    """
+    if not _HOST.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a host: give it without scheme, port and path, and no pattern")
 
 
 def _any_port(names: list[str]) -> list[str]:
@@ -325,8 +492,8 @@ def _any_port(names: list[str]) -> list[str]:
 
 
 def _unauthorized(challenge: str, text: str) -> PlainTextResponse:
-    return PlainTextResponse(text, 401, {"WWW-Authenticate": challenge})
+    return PlainTextResponse(text, 401, {"WWW-Authenticate": challenge, "Connection": "close"})
 
 
 def _stopping() -> PlainTextResponse:
-    return PlainTextResponse("ipybox is stopping", 503)
+    return PlainTextResponse("ipybox is stopping", 503, {"Connection": "close"})

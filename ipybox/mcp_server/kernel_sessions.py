@@ -35,6 +35,8 @@ MAX_EXPIRED = 1000
 #: Seconds for the sessions that are ending to end with the server.
 END_TIMEOUT = 30.0
 
+_STOPPING = "ipybox is stopping"
+
 #: What a session does. `queued` is a start that waits for the node of an engine.
 State = Literal["running", "starting", "queued"]
 
@@ -123,21 +125,20 @@ class KernelSessions:
             IpyboxError, OSError: If it can't be started.
         """
         session = self._ensure_started(name)
-        ended = f"the session {name!r} was reset while it was in use"
         session.users += 1
         try:
             if not session.start.done():
                 # Unlike `await`, this does not cancel the start with the caller: others may be waiting for it.
                 await asyncio.wait([session.start])
             if session.start.cancelled():
-                raise CodeExecutionError(ended)
+                raise CodeExecutionError(self._end_of(name))
             executor = session.start.result()
             try:
                 yield executor
             except RuntimeError as exc:
                 if self._sessions.get(name) is session:
                     raise
-                raise CodeExecutionError(ended) from exc
+                raise CodeExecutionError(self._end_of(name)) from exc
         finally:
             session.users -= 1
             self._release(name, session)
@@ -152,7 +153,9 @@ class KernelSessions:
         if name == DEFAULT_SESSION:
             async with self.use(name) as executor:
                 await executor.reset()
+            logger.info("the session %s has a new kernel", name)
         elif name in self._sessions:
+            logger.info("the session %s ends", name)
             await self._tasks.finish(self._sessions.pop(name).end())
         elif self._expired.pop(name, None) is None:
             raise ValueError(f"no session named {name!r}; existing sessions: {', '.join(self.names)}")
@@ -161,9 +164,14 @@ class KernelSessions:
         """Ends all sessions concurrently, because a client may kill this process soon."""
         self._stopped = True
         sessions, self._sessions = self._sessions, {}
+        for name in sessions:
+            logger.info("the session %s ends with the server", name)
         await asyncio.gather(self._tasks.wait(END_TIMEOUT), *(session.end() for session in sessions.values()))
         if self._default is not None:  # it may have been prepared, but not started
             await self._default.stop()
+
+    def _end_of(self, name: str) -> str:
+        return _STOPPING if self._stopped else f"the session {name!r} was reset while it was in use"
 
     def _ensure_started(self, name: str) -> "_Session":
         session = self._sessions.get(name)
@@ -175,7 +183,7 @@ class KernelSessions:
 
     def _check_new(self, name: str) -> None:
         if self._stopped:
-            raise CodeExecutionError("ipybox is stopping")
+            raise CodeExecutionError(_STOPPING)
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid session name: use up to 64 letters, digits and any of _ . -")
         if name != DEFAULT_SESSION and len(names := self.names) >= self.limit:
@@ -197,6 +205,7 @@ class KernelSessions:
         if session.start.cancelled():
             return
         if (exc := session.start.exception()) is None:
+            logger.info("the session %s has started", name)
             self._expired.pop(name, None)
             self._release(name, session)
             return

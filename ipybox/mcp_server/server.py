@@ -115,23 +115,26 @@ class MCPServer:
         port: int = HTTP_PORT,
         token: str | None = None,
         *,
+        allowed_hosts: Sequence[str] = (),
         on_listening: Callable[["HTTPServerInfo"], None] = lambda _: None,
     ) -> None:
         """Serves Streamable HTTP until it is cancelled, then stops all sessions.
 
         All clients share the kernel sessions, because the token stands for one user. If a client disconnects during a
-        request, the request is cancelled. `/metrics` has metrics for Prometheus.
+        request, the request is cancelled. `/metrics` has metrics for Prometheus, and `/health` says, without a token,
+        whether calls are accepted.
 
         Args:
             host: A name or address of this machine. Through any but a loopback address, other machines can connect.
             port: A port, or 0 for any free one.
             token: The token that requests need, as `Authorization: Bearer <token>`: 16 or more letters, digits and any
                 of -._~+/, by default random ones. Kept in a file that only the same user can read, while this runs.
+            allowed_hosts: Names by which clients reach a proxy in front of this server, which are accepted as `Host`.
             on_listening: Receives the URL, the token and its file as soon as clients can connect.
 
         Raises:
             OSError: If it can't listen on this address.
-            ValueError: If the token is too short or has characters that are not allowed.
+            ValueError: If the token is too short or has characters that are not allowed, or an allowed host is no name.
         """
         async with self:
             # Imported late, because only HTTP needs them.
@@ -143,7 +146,7 @@ class MCPServer:
             from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, HTTPLimits, listening
 
             limits = HTTPLimits.of(sessions.limit, MAX_REQUEST if self._files is None else MAX_UPLOAD)
-            async with listening(server, host, port, token, limits, metrics.exposition) as listener:
+            async with listening(server, host, port, token, limits, metrics.exposition, allowed_hosts) as listener:
                 on_listening(listener)
                 try:
                     await asyncio.shield(listener.serving)

@@ -80,7 +80,7 @@ def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
         ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method: tools=\[print\]"),
         ({"tools": "print"}, "tools must be a list of functions, not str"),
         ({"preload": "pandas"}, r"^preload must be a list of names of modules, not str: preload=\['pandas'\]$"),
-        ({"notebook_bytes": 1.5}, r"^notebook_bytes=1\.5 must be an int: give bytes, or 0 to keep nothing$"),
+        ({"notebook_bytes": 1.5}, r"^notebook_bytes must be an int: bytes, or 0 to keep nothing, not 1\.5$"),
         ({"kernel_init_timeout": "5"}, r"^kernel_init_timeout='5' must be a number: give seconds$"),
         ({"approval_timeout": "5"}, r"^approval_timeout='5' must be a number: give seconds, or None for no limit$"),
     ],

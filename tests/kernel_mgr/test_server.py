@@ -173,6 +173,11 @@ async def test_a_client_that_is_not_connected_says_so():
     await client.disconnect()
 
 
+@pytest.mark.parametrize("given", [None, Path("pictures"), Path("/tmp/pictures")])
+def test_a_client_knows_its_directory_of_images_as_in_0_9(given: Path | None):
+    assert KernelClient(images_dir=given).images_dir == (given or Path("images"))
+
+
 async def test_a_positional_argument_means_what_it_meant_in_0_9_or_is_an_error(tmp_path: Path):
     gateway = inspect.signature(KernelGateway).parameters.values()
     positional = [each.name for each in gateway if each.kind is each.POSITIONAL_OR_KEYWORD]

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -134,12 +134,17 @@ async def test_client_without_the_token_fails(server: Server):
     [
         ({"Host": "evil.example"}, 421),
         ({"Host": "localhost.evil.example:8910"}, 421),
+        ({"Host": "127.0.0.1:1@evil.example"}, 421),
+        ({"Host": "localhost:.evil.example"}, 421),
+        ({"Host": "[::1]:1.evil.example"}, 421),
+        ({"Origin": "http://localhost:1.evil.example"}, 403),
+        ({"Origin": "http://localhost:@evil.example:80"}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://localhost:6274"}, 200),
         ({"Host": "localhost:8910"}, 200),
     ],
-    ids=["other_host", "host_that_looks_like_ours", "other_origin", "null_origin", "our_origin", "our_host"],
+    ids=str,
 )
 @pytest.mark.parametrize("request_", [initialize(), message("tools/list")], ids=["session", "stateless"])
 def test_names_of_other_machines_are_refused(
@@ -335,7 +340,8 @@ async def test_requests_under_way_are_told_that_the_server_stops():
         begun.set()
         await asyncio.sleep(3600)
 
-    gate = TokenMiddleware(hang, "token")
+    gate = TokenMiddleware("token")
+    gate.app = hang
     headers = {"Authorization": "Bearer token"}
     transport = httpx2.ASGITransport(gate)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
@@ -365,13 +371,132 @@ def test_claude_code_connects(server: Server, tmp_path: Path):
 
 
 def test_number_of_clients_is_bounded(tmp_path: Path):
-    with serving(tmp_path) as server, httpx2.Client(headers={**ACCEPT, **server.headers}) as http:
+    # The refusal is a warning.
+    with (
+        serving(tmp_path, "--log-level=ERROR") as server,
+        httpx2.Client(headers={**ACCEPT, **server.headers}) as http,
+    ):
         answers = [http.post(server.url, json=initialize()) for _ in range(MAX_CLIENTS + 1)]
         assert [answer.status_code for answer in answers] == [200] * MAX_CLIENTS + [503]
+        assert answers[-1].json()["error"]["message"] == (
+            "64 clients have an MCP session, and this one would be one too many: end one (DELETE), wait until one was "
+            "not used for 30 minutes, or start ipybox with a higher --max-sessions"
+        )
 
         headers = {"Mcp-Session-Id": answers[0].headers["Mcp-Session-Id"]}
         assert http.delete(server.url, headers=headers).status_code == 200
         assert http.post(server.url, json=initialize()).status_code == 200
+
+
+async def until_stopping(server: Server) -> None:
+    """Returns when a server that got a signal accepts no more calls."""
+    async with asyncio.timeout(WAIT), httpx2.AsyncClient() as http:
+        while (await http.get(health(server))).status_code == 200:
+            pass
+
+
+def health(server: Server) -> str:
+    return server.url.removesuffix("/mcp") + "/health"
+
+
+@pytest.mark.parametrize("path", ["/health", "/health?x=y"])
+@pytest.mark.parametrize("host", ["localhost", "10.0.0.7:8910", "evil.example"])
+def test_health_needs_no_token_and_tells_nothing_else(server: Server, path: str, host: str):
+    answer = httpx2.get(server.url.removesuffix("/mcp") + path, headers={"Host": host})
+    assert (answer.status_code, answer.text, answer.headers["Connection"]) == (200, "ok", "close")
+    assert httpx2.get(health(server) + "/x", headers={"Host": host}).status_code == 401
+
+
+async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_refused(
+    tmp_path: Path, fifo: Fifo, era: Era
+):
+    waits = f"print(open({str(fifo.path)!r}).readline(), end='')"
+    with serving(tmp_path, "--log-level=INFO") as server:
+        async with client_of(server, era, name="worker") as client, client_of(server, era) as other:
+            await run(client, "1")
+            cell = asyncio.create_task(run(client, f"open({str(fifo.path)!r}, 'w').write('begun\\n')\n{waits}"))
+            await fifo.until("begun")
+            server.process.terminate()
+            await until_stopping(server)
+            with pytest.raises(MCPError, match="ipybox is stopping, and accepts no new calls"):
+                await run(other, "2")
+            fifo.send("done")
+            assert (await cell).strip() == "done"
+        assert await asyncio.to_thread(server.process.wait, WAIT) == 143
+        assert server.process.stderr is not None
+        log = server.process.stderr.read()
+    assert "a client connects: worker 1, from 127.0.0.1" in log
+    assert "the session default has started" in log
+    assert "the session default ends with the server" in log
+
+
+async def test_calls_that_do_not_end_are_told_why(tmp_path: Path, fifo: Fifo):
+    with serving(tmp_path) as server:
+        async with client_of(server, "legacy") as client:
+            cell = asyncio.create_task(run(client, CELL.format(fifo=str(fifo.path))))
+            await fifo.until("begun")
+            server.process.terminate()
+            await until_stopping(server)
+            server.process.terminate()
+            said = await asyncio.gather(cell, return_exceptions=True)
+            assert "stopping" in str(said[0]) or "ended early" in str(said[0])
+            assert "reset" not in str(said[0])
+
+
+def test_the_token_file_goes_when_the_terminal_does(tmp_path: Path):
+    with serving(tmp_path) as server:
+        server.process.send_signal(signal.SIGHUP)
+        assert server.process.wait(WAIT) == 128 + signal.SIGHUP
+        assert not server.token_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "box.example.org"}, 200),
+        ({"Host": "box.example.org:8443", "Origin": "https://box.example.org"}, 200),
+        ({"Host": "[fd00::1]"}, 200),
+        ({"Host": "box.example.org.evil.example"}, 421),
+        ({"Host": "evil.box.example.org"}, 421),
+        ({"Host": "other.example.org"}, 421),
+        ({"Host": "box.example.org", "Origin": "https://other.example.org"}, 403),
+        ({"Host": "localhost"}, 200),
+    ],
+)
+def test_a_proxy_may_have_a_name_of_its_own(proxied: Server, headers: dict[str, str], status: int):
+    answer = httpx2.post(proxied.url, json=initialize(), headers={**ACCEPT, **proxied.headers, **headers})
+    assert answer.status_code == status
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory, shared: None) -> Iterator[Server]:
+    """A server behind a proxy with two names."""
+    with serving(
+        tmp_path_factory.mktemp("proxied"), "--allowed-host=box.example.org", "--allowed-host=[fd00::1]"
+    ) as running:
+        yield running
+
+
+PARTS = {
+    "nothing": b"",
+    "part of a line": b"GET /metr",
+    "part of the headers": b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+    "a whole request": b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "part of a body": b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\nx",
+    "health": b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_connections_without_the_token_leave_room_for_those_with_it(server: Server, part: str):
+    address = httpx2.URL(server.url)
+    with ExitStack() as opened:
+        for _ in range(700):
+            connection = opened.enter_context(socket.create_connection((address.host, address.port or 0), WAIT))
+            with suppress(ConnectionError):  # it was closed in favor of a newer one
+                connection.sendall(PARTS[part])
+        answer = httpx2.post(server.url, json=initialize(), headers={**ACCEPT, **server.headers}, timeout=WAIT)
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda ending: ending.name)
@@ -384,6 +509,9 @@ async def test_nothing_is_left_when_the_server_ends(ending: signal.Signals, tmp_
             children = descendants(server.process.pid)
             assert len(children) >= 2  # gateway and kernel
             server.process.send_signal(ending)
+            if ending == signal.SIGTERM:  # the second one ends what still runs
+                await until_stopping(server)
+                server.process.send_signal(ending)
             status = await asyncio.to_thread(server.process.wait, WAIT)
             assert status == (-9 if ending == signal.SIGKILL else 128 + ending)
             assert not await until_dead(children, timeout=2)
@@ -406,13 +534,16 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "token", "said"),
     [
-        (["--port=1"], None, "ipybox: --host and --port say where HTTP is served, but it is not asked for"),
+        (["--port=1"], None, "ipybox: --host, --port and --allowed-host say where HTTP is served, but it is not asked"),
+        (["--transport=http", "--allowed-host=https://x"], None, "ipybox: --allowed-host: 'https://x' is not the name"),
+        (["--transport=http", "--allowed-host=x:443"], None, "ipybox: --allowed-host: 'x:443' is not the name of a"),
+        (["--transport=http", "--allowed-host=*.x"], None, "ipybox: --allowed-host: '*.x' is not the name of a host"),
         (["--transport=http", "--port=0"], "", "ipybox: IPYBOX_TOKEN: the token must have 16 or more of"),
         (["--transport=http", "--port=0"], "with space in it", "ipybox: IPYBOX_TOKEN: the token must have"),
         (["--transport=http", "--port=99999"], None, "ipybox: can't listen on 127.0.0.1 port 99999"),
         (["--transport=http", "--port=0", "--host=no.such.host.invalid"], None, "ipybox: can't listen on no.such.host"),
     ],
-    ids=["without_transport", "empty_token", "bad_token", "bad_port", "bad_host"],
+    ids=["without_transport", "scheme", "port", "pattern", "empty_token", "bad_token", "bad_port", "bad_host"],
 )
 def test_options_that_are_wrong_say_so(options: list[str], token: str | None, said: str, tmp_path: Path):
     done = started(tmp_path, *options, **({} if token is None else {"IPYBOX_TOKEN": token}))
