@@ -76,7 +76,7 @@ def _measure(arguments: argparse.Namespace) -> Report:
         if arguments.peer is not None:
             peer = sides["peer"] = Peer(arguments.peer, root / "peer")
             versions["peer"] = f"datamodel-code-generator {peer.version}"
-        packages = module_names([corpus.name for corpus in corpora])
+        packages = module_names([corpus.name for corpus in corpora], {})
         measured = [measure(*each, sides, arguments.rounds) for each in zip(corpora, packages, strict=True)]
         return Report(measured, None if arguments.no_types else check(ours.root), versions)
 

@@ -103,7 +103,7 @@ class Peer:
 
 def modules_of(corpus: Corpus) -> list[str]:
     """The names of the tools' modules, on either side."""
-    return module_names([tool.name for tool in corpus.tools])
+    return module_names([tool.name for tool in corpus.tools], {})
 
 
 def ask(python: str, script: str, request: Mapping[str, Any]) -> Any:

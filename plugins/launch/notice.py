@@ -37,8 +37,8 @@ def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -
     if mode != "docker" and not environment.ready:
         installs = f"{name} installs its packages now, once, which takes a minute or more."
         model = (
-            f"{installs} Go on: a call of its tools waits for that. If its tools are missing, call WaitForMcpServers, or "
-            "search for ipybox with ToolSearch; a new session is not needed."
+            f"{installs} Go on: a call of its tools waits for that. If its tools are missing, call WaitForMcpServers, "
+            "or search for ipybox with ToolSearch; a new session is not needed."
         )
         lines.append(SessionNotice(f"{installs} You can go on: its tools wait for that.", model))
 

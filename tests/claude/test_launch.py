@@ -264,8 +264,8 @@ def test_a_python_that_is_too_old_for_ipybox_says_in_each_call_what_to_install(t
             assert said.endswith(f" -m pip install --user uv`, or install Python 3.11 or later. {AGAIN}")
 
 
-def test_uv_is_found_where_the_command_of_the_notice_puts_it(tmp_path: Path, cache: Path):
-    plugin = Plugin(tmp_path, cache, hidden={"uv", *PYTHONS})
+def test_uv_is_found_where_the_command_of_the_notice_puts_it(tmp_path: Path):
+    plugin = Plugin(tmp_path, hidden={"uv", *PYTHONS})
     python = os.path.realpath(sys.executable)
     (plugin.bin / "python3").write_text(
         f'#!/bin/sh\nwhile [ "$1" != -c ]; do [ $# = 0 ] && exit; shift; done; echo old {python}\n'
