@@ -133,8 +133,9 @@ def _short_name(name: str) -> str:
 
 
 def _name(name: str) -> str:
-    """Returns a name that can't be taken for something else, such as for a value."""
-    return name if name.replace("-", "_").replace(".", "_").isidentifier() else printable(_dumped(name))
+    """Returns a name that can't be taken for something else, such as for a value; identifiers may be invisible."""
+    plain = name.replace("-", "_").replace(".", "_").isidentifier() and printable(name) == name
+    return name if plain else printable(_dumped(name))
 
 
 def _dumped(value: object) -> str:

@@ -38,9 +38,9 @@ async def test_no_code_of_the_workspace_runs_when_a_client_connects(tmp_path: Pa
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
 
     async with Client(server) as client:
-        code = "import os; print(os.environ.get('GREETING'), os.environ.get('PYTHONPATH'))"
+        code = f"import os; print(os.environ.get('GREETING'), {str(workspace)!r} in os.environ['PYTHONPATH'])"
         (block,) = (await client.call_tool("execute_ipython_cell", {"code": code})).content
 
     assert isinstance(block, TextContent)
-    assert block.text == "hello None"
+    assert block.text == "hello False"
     assert not mark.exists()
