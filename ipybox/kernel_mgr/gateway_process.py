@@ -38,6 +38,8 @@ class GatewayProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._stderr = StderrLines("gateway", echo=log_to_stderr)
         self._tasks = TaskSet()
+        #: What ends with the process.
+        self._cleaning: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
@@ -70,7 +72,7 @@ class GatewayProcess:
                 start_new_session=True,
             )
         self.link.open(on_tool_connection)
-        self._tasks.start(self._end_with_process(self._process))
+        self._cleaning = self._tasks.start(self._end_with_process(self._process))
 
     async def until_ready(self) -> None:
         """Waits until the gateway answers requests.
@@ -102,7 +104,9 @@ class GatewayProcess:
         self.link.close()
         if self._process is not None:
             await self._end_group(self._process, timeout)
-            if self._process.returncode != 0:
+            if self._cleaning is not None:  # if it were cancelled, its thread would go on
+                await asyncio.wait([self._cleaning])
+            if not self._was_killed(self._process) and self._process.returncode:
                 # The gateway has not ended the processes that its kernels started.
                 await asyncio.to_thread(self._kill_marked)
             if self._was_killed(self._process) and self.launch.clean_up is not None:

@@ -84,7 +84,7 @@ class Session:
             if "method" in message:
                 if "id" in message:
                     self.questions.append(message)
-                    self.send(id=message["id"], result={"action": "accept", "content": {}})
+                    self.send(id=message["id"], result={"action": "accept", "content": {"scope": "only this call"}})
             elif (answered := self._waiting.pop(message["id"], None)) is not None and not answered.done():
                 answered.set_result(message.get("result") or message["error"])
         for answered in self._waiting.values():
