@@ -8,7 +8,7 @@ KEY = bytes(range(32))
 TOKEN = "known-to-the-repository"
 
 #: Modules that ipybox imports, and that are in the repository. Code plants all others that there are.
-MODULES = ("aiohttp", "anyio", "dotenv", "httpx2", "jsonschema", "mcp", "mcp_types", "pydantic", "starlette", "yaml")
+MODULES = ("aiohttp", "anyio", "httpx2", "jsonschema", "mcp", "mcp_types", "psutil", "pydantic", "starlette", "yaml")
 
 #: Programs in directories of the repository that are on the user's PATH, as tools like direnv put them there: one that
 #: is there, and one that is relative. Code makes a third one, and changes where a fourth one, a link, leads.
