@@ -9,6 +9,7 @@
 #     tests/as-ordinary-user.sh --test              only runs them, after --set-up
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/second-chance.sh
 name=ipybox-ci
 
 part=both
@@ -73,9 +74,13 @@ make_there() {
     as_user make -C "$copy" PYTHON="$python" "$@"
 }
 
+run_tests() {
+    make_there test-user ARGS="$*"
+}
+
 if [ "$part" != --test ]; then
     set_up "$@"
 fi
 if [ "$part" != --set-up ]; then
-    make_there test-user
+    twice "$copy/.pytest_cache" run_tests
 fi
