@@ -218,7 +218,9 @@ class GuestKernelApp(IPKernelApp):
         """Loads no configuration, which code of another session could have written."""
 
     def _run_startup_files(self) -> None:
-        """Runs no startup files, which code of another session could have written."""
+        """Runs only the file that the environment names: code of another session could have written all others."""
+        if startup := os.environ.get("PYTHONSTARTUP"):
+            cast(Any, self)._exec_file(startup)
 
     def init_iopub(self, context: Any) -> None:
         """Opens the socket for output, which keeps all messages even if the reader is slow.

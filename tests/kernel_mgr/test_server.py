@@ -174,7 +174,7 @@ async def test_a_client_that_is_not_connected_says_so():
 
 
 @pytest.mark.parametrize("given", [None, Path("pictures"), Path("/tmp/pictures")])
-def test_a_client_knows_its_directory_of_images_as_in_0_9(given: Path | None):
+async def test_a_client_knows_its_directory_of_images_as_in_0_9(given: Path | None):
     assert KernelClient(images_dir=given).images_dir == (given or Path("images"))
 
 

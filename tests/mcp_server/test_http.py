@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -410,7 +410,9 @@ def test_health_needs_no_token_and_tells_nothing_else(server: Server, path: str,
 async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_refused(
     tmp_path: Path, fifo: Fifo, era: Era
 ):
-    waits = f"print(open({str(fifo.path)!r}).readline(), end='')"
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    waits = f"print(open({str(go)!r}).readline(), end='')"
     with serving(tmp_path, "--log-level=INFO") as server:
         async with client_of(server, era, name="worker") as client, client_of(server, era) as other:
             await run(client, "1")
@@ -420,7 +422,7 @@ async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_ref
             await until_stopping(server)
             with pytest.raises(MCPError, match="ipybox is stopping, and accepts no new calls"):
                 await run(other, "2")
-            fifo.send("done")
+            await asyncio.to_thread(go.write_text, "done\n")
             assert (await cell).strip() == "done"
         assert await asyncio.to_thread(server.process.wait, WAIT) == 143
         assert server.process.stderr is not None
@@ -443,8 +445,18 @@ async def test_calls_that_do_not_end_are_told_why(tmp_path: Path, fifo: Fifo):
             assert "reset" not in str(said[0])
 
 
+@contextmanager
+def hangups_end() -> Generator[None]:
+    """Has processes that are started within end when their terminal does, even if this one ignores that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_the_token_file_goes_when_the_terminal_does(tmp_path: Path):
-    with serving(tmp_path) as server:
+    with hangups_end(), serving(tmp_path) as server:
         server.process.send_signal(signal.SIGHUP)
         assert server.process.wait(WAIT) == 128 + signal.SIGHUP
         assert not server.token_file.exists()

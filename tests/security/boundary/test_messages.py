@@ -12,9 +12,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MESSAGES = "messages of the kernel"
 MESSAGE_ATTACKS: dict[str, str] = {
-    "another cell's parent": "guests.publish('stream', {'name': 'stdout', 'text': 'FORGED'}, parent={'msg_id': 'x'})",
+    # Such output belongs to the running cell, as that of a thread does.
+    "another cell's parent": "guests.publish('stream', {'name': 'stdout', 'text': 'LATE'}, parent={'msg_id': 'x'})",
     "a parent that is not text": "for id in (1, None, [], {}, 'x' * 10_000_000):\n"
-    "    guests.publish('stream', {'name': 'stdout', 'text': 'FORGED'}, parent={'msg_id': id, 'header': {}})",
+    "    guests.publish('stream', {'name': 'stdout', 'text': 'LATE'}, parent={'msg_id': id, 'header': {}})",
     "the end of the kernel": "guests.publish('status', {'execution_state': 'dead'})",
     "the end of the cell": "guests.publish('status', {'execution_state': 'idle'})\n"
     "guests.reply('execute_reply', {'status': 'ok'})\nimport time\ntime.sleep(0.5)",
