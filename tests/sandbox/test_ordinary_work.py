@@ -38,7 +38,9 @@ WORK = {
     # As psutil, dask, joblib and ps do; for root, srt alone has another namespace of processes than its /proc.
     "own_process": "import os; print(os.readlink('/proc/self') == str(os.getpid()))",
     "child_process": (
-        "import subprocess; child = subprocess.Popen(['sleep', '100'])\n"
+        # A program has its name there only a moment after `Popen` has returned.
+        "import subprocess; child = subprocess.Popen(['cat'], stdin=-1, stdout=-1)\n"
+        "child.stdin.write(b'1'); child.stdin.flush(); child.stdout.read(1)\n"
         "print(open(f'/proc/{child.pid}/comm').read(), child.kill(), child.wait())"
     ),
     "process_of_a_shell": (
@@ -63,7 +65,7 @@ EXPECTED = {
     "temporary_file": "3",
     "database": "(2,)",
     "own_process": "True",
-    "child_process": "sleep\n None -9",
+    "child_process": "cat\n None -9",
     "process_of_a_shell": "b'sh\\n'",
     "multiprocessing_spawn": "[-1]",
 }
