@@ -16,7 +16,7 @@ demo: $(VENV)/demo.stamp .npm/demo.stamp
 # The suites with environments of their own, each of which only its target runs.
 APART := attach or clients or cluster or jupyter or servers
 
-# What protects the main promises, within four minutes on two cores. ARGS, if given, picks tests instead, which then run
+# What protects the main promises, within six minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
 # `--randomly-seed` that repeats it.
 FIRST := not (slow or docker or claude or fuzz or soak or $(APART))
