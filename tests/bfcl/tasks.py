@@ -1,10 +1,8 @@
 """The multi-turn tasks of the Berkeley Function Calling Leaderboard: their tools, states, ground truths and outcomes.
 
-`bfcl-eval` has four suites of 200 tasks. Each task loads up to four classes with a
+The package `bfcl-eval` has four suites of 200 tasks. Each task loads up to four classes with a
 state of its own; its ground truth is a list of calls of their methods. The tests and the MCP server both use this
 module, so that results differ only if ipybox changed something on the way.
-
-Standard library only: the server is started without site-packages.
 """
 
 import ast
