@@ -245,9 +245,9 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	@touch $@
 
 # The benchmark, without what its command line needs.
+.bfcl/stamp: PACKAGES = --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<1.4'
 .bfcl/stamp: | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<1.4' || \
-		$(BIN)/python -m pip install --quiet --target .bfcl --no-deps 'bfcl-eval==2026.3.23' 'mpmath>=1.3,<1.4'
+	$(BIN)/uv pip install --quiet $(PACKAGES) || $(BIN)/python -m pip install --quiet $(PACKAGES)
 	@touch $@
 
 # A tokenizer and its vocabulary, without what else the packages need.

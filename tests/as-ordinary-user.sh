@@ -28,7 +28,7 @@ copy=$home/ipybox
 environment=("HOME=$home" "USER=$name" "LOGNAME=$name" "PATH=/usr/local/bin:/usr/bin:/bin" "LANG=C.UTF-8")
 for variable in $(compgen -e); do
     case $variable in
-        IPYBOX_TEST_COMPLETE | PYTEST_ADDOPTS | SEED | PIP_* | npm_config_* | NPM_CONFIG_* | NODE_EXTRA_CA_CERTS | SSL_CERT_* | REQUESTS_CA_BUNDLE | \
+        IPYBOX_TEST_COMPLETE | SEED | PIP_* | npm_config_* | NPM_CONFIG_* | NODE_EXTRA_CA_CERTS | SSL_CERT_* | REQUESTS_CA_BUNDLE | \
             HTTP_PROXY | HTTPS_PROXY | NO_PROXY | http_proxy | https_proxy | no_proxy)
             environment+=("$variable=${!variable}")
             ;;

@@ -210,9 +210,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Those that would run the same code in a sandbox once more are deselected, see `BOTH_MODES`.
     """
-    once_more = [item for item in items if _repeats(item)]
+    once_more: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
+    for item in items:
+        (once_more if _repeats(item) else kept).append(item)
     config.hook.pytest_deselected(items=once_more)
-    items[:] = [item for item in items if not _repeats(item)]
+    items[:] = kept
     for item in items:
         for mark in _marks(item):
             item.add_marker(mark)
