@@ -16,9 +16,9 @@ from typing import Any
 from mcp_types import Tool
 
 from ipybox.code_exec import ExecutorConfig
+from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 from ipybox.mcp_server.services import WorkspaceServices
 from ipybox.mcp_server.tools import ToolHandlers
-from ipybox.workspace.transfer.file_transfer import FileTransfer
 
 PAGE = Path(__file__).with_name("mcp-tools.md")
 

@@ -17,9 +17,9 @@ from ipybox.support.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
     from ipybox.code_exec.sync import Executor
-    from ipybox.errors import CodeExecutionError
-    from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
     from ipybox.mcp_apigen import generate_mcp_sources
+    from ipybox.support.errors import CodeExecutionError
+    from ipybox.support.outputs import Clear, Display, Result, Stream
     from ipybox.tool_exec.approval.request import ApprovalRequest
 
 __all__ = [
@@ -40,15 +40,15 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "ApprovalRequest": "ipybox.tool_exec.approval.request",
-        "Clear": "ipybox.kernel_mgr.outputs",
+        "Clear": "ipybox.support.outputs",
         "CodeExecutionChunk": "ipybox.code_exec.executor",
-        "CodeExecutionError": "ipybox.errors",
+        "CodeExecutionError": "ipybox.support.errors",
         "CodeExecutionResult": "ipybox.code_exec.executor",
         "CodeExecutor": "ipybox.code_exec.executor",
-        "Display": "ipybox.kernel_mgr.outputs",
+        "Display": "ipybox.support.outputs",
         "Executor": "ipybox.code_exec.sync",
-        "Result": "ipybox.kernel_mgr.outputs",
-        "Stream": "ipybox.kernel_mgr.outputs",
+        "Result": "ipybox.support.outputs",
+        "Stream": "ipybox.support.outputs",
         "generate_mcp_sources": "ipybox.mcp_apigen",
     },
 )

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from ipybox.tool_exec.seal import mac_of, seal
 from ipybox.workspace.registrations import locked_registration
+from ipybox.workspace.seal import mac_of, seal
 
 ROOT = Path(__file__).parent.parent
 NODE_MODULES = ROOT / ".npm" / "node_modules"

@@ -90,10 +90,9 @@ FOLDERS = {
     "test_real_servers.py": ("slow",),
     "tool_exec/test_functions.py": ("python",),
     "workspace": ("python",),
-    "workspace/packages": ("slow",),
+    "kernel_mgr/packages": ("slow",),
     "workspace/test_npx.py": ("slow",),
-    "workspace/test_stdio_servers.py": ("slow",),
-    "workspace/transfer": (),
+    "mcp_client/test_stdio_servers.py": ("slow",),
 }
 
 #: Marks that tests have by their place only: where one is demanded, modules elsewhere need no import, which takes long.
@@ -119,8 +118,10 @@ BOTH_MODES = (
     "security/",
     "soak/",
     "test_skill.py/",  # the skill, as the plugin codeact-sandbox has it
+    "mcp_client/test_stdio_servers.py/",
+    "support/test_scratch.py/",
     "workspace/test_",  # what code can write, and what is believed of it
-    "workspace/transfer/",
+    "kernel_mgr/transfer/",
     "workspace/trust/",
 )
 

@@ -15,9 +15,9 @@ from ipybox.audit.digests import digest, key_path
 from ipybox.audit.log import AuditLogFile
 from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE, MAX_OTHER, utc_now
 from ipybox.audit.redaction import Redactor, secrets_among
-from ipybox.errors import AuditError
+from ipybox.support.errors import AuditError
 from ipybox.support.keys import load_or_create_key
-from ipybox.vars import variables
+from ipybox.support.placeholders import variables
 from ipybox.workspace.env_file import EnvFile
 
 logger = logging.getLogger(__name__)

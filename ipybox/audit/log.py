@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from ipybox.errors import AuditError
+from ipybox.support.errors import AuditError
+from ipybox.support.names import STATE_DIR
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
 from ipybox.support.way_in import setting
-from ipybox.workspace.names import STATE_DIR
 
 #: Bytes of a file after which a new one is started, and how many full ones are kept.
 MAX_BYTES = 10 << 20

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from ipybox.audit.records import Outcome
 
 if TYPE_CHECKING:
-    from ipybox.engine.job import JobEvent
+    from ipybox.audit.job import JobEvent
 
 
 class SessionObserver(Protocol):

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipybox.audit import tracing
-from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
+from ipybox.support.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 
 if TYPE_CHECKING:
+    from ipybox.audit.decision import ApprovalDecision
     from ipybox.audit.notebook.cell import ExecutedCell
-    from ipybox.kernel_mgr.execution_output import ExecutionOutput
-    from ipybox.tool_exec.approval.protocol import ApprovalDecision
+    from ipybox.support.execution_output import ExecutionOutput
 
 #: How an action ended.
 Outcome = Literal["ok", "error", "timeout", "cancelled", "rejected"]

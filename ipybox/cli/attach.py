@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.errors import IpyboxError
 from ipybox.kernel_mgr.attach.instructions import instructions
 from ipybox.mcp_server.attach_socket import running_servers
+from ipybox.support.errors import IpyboxError
 from ipybox.support.listen import is_local
 from ipybox.support.printable import printable
 from ipybox.support.private_socket import connect_private
+from ipybox.support.scratch import ScratchDirectory
 from ipybox.support.tokens import find_token
-from ipybox.workspace.scratch import ScratchDirectory
 
 
 class AttachError(Exception):

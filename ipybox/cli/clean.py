@@ -17,11 +17,11 @@ from typing import Literal
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.sandbox.launch import free_names
+from ipybox.support.names import STATE_DIR
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.sizes import format_bytes
 from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir
-from ipybox.workspace.names import STATE_DIR
 
 #: The plugins, by the names that their directories in Claude Code's begin with.
 _PLUGINS = "codeact-*"

@@ -15,9 +15,9 @@ from ipybox.cli.option_table import OPTIONS
 from ipybox.cli.option_use import given_parameters, needless_sandbox_options
 from ipybox.cli.options import SAVED, parser
 from ipybox.cli.serve import serve, until_signal
-from ipybox.errors import AuditError, IpyboxError, PolicyError, SandboxError
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.sandbox.preflight import require_sandbox
+from ipybox.support.errors import AuditError, IpyboxError, PolicyError, SandboxError
 from ipybox.support.printable import PrintableFormatter, printable
 from ipybox.support.way_in import use_command_line
 from ipybox.workspace.imports import guard_imports
@@ -117,7 +117,7 @@ def _docker(arguments: argparse.Namespace) -> NoReturn:
 
 def _trust(arguments: argparse.Namespace, workspace: Path) -> int:
     """Lists, adds or removes what a person trusts in a workspace, and returns the exit status."""
-    from ipybox.workspace import trust_command
+    from ipybox.cli import trust_command
 
     files: list[Path] = arguments.file if "file" in arguments else []
     if "list" in arguments:
@@ -194,7 +194,7 @@ def _executor_options(arguments: argparse.Namespace, store: TrustStore) -> dict[
 
 
 def _sandbox_settings(arguments: argparse.Namespace, store: TrustStore) -> "SandboxSettings":
-    from ipybox.workspace.config import sandbox_settings
+    from ipybox.sandbox.workspace_settings import sandbox_settings
 
     return sandbox_settings(
         store,
@@ -221,9 +221,9 @@ def _approval(arguments: argparse.Namespace, store: TrustStore) -> "Approval | C
 
 
 def _policy(file: Path, store: TrustStore) -> "ApprovalPolicy":
-    from ipybox.workspace.config import approval_policy
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-    policy = approval_policy(store, file)
+    policy = ApprovalPolicy.load(file, store.workspace, store)
     if policy.untrusted is not None:
         logger.warning("%s", policy.untrusted)
     return policy
@@ -243,7 +243,7 @@ def _check_audit(arguments: argparse.Namespace, workspace: Path) -> None:
 
 async def _check(workspace: Path, options: dict[str, Any]) -> int:
     """Prints what the check says, and returns the exit status."""
-    from ipybox.codeact.kernel_check import check_in_kernel
+    from ipybox.code_exec.kernel_check import check_in_kernel
 
     try:
         said = await check_in_kernel(workspace, **options)

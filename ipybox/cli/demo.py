@@ -21,7 +21,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor, generate_mcp_sources
-from ipybox.errors import MCPServerError
+from ipybox.support.errors import MCPServerError
 from ipybox.support.printable import printable
 
 COMMITS = [

@@ -20,16 +20,16 @@ from typing import Literal
 
 from ipybox.docker.engine import DOCKER, engine_findings
 from ipybox.docker.options import default_image
-from ipybox.errors import SandboxError
 from ipybox.sandbox.findings import INSTALLERS, Finding, Install, together
 from ipybox.sandbox.preflight import diagnose, require_sandbox, requirements
 from ipybox.sandbox.programs import Program, examine
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.sandbox.transient import BUSY, transient_cause
+from ipybox.sandbox.workspace_settings import sandbox_settings, untrusted_path
+from ipybox.support.errors import SandboxError
 from ipybox.support.printable import printable
 from ipybox.support.probe import probe
-from ipybox.workspace.config import sandbox_settings, untrusted_path
-from ipybox.workspace.scratch import ScratchDirectory
+from ipybox.support.scratch import ScratchDirectory
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, policy_notice, read_untrusted
 
 #: The modes that can be checked; "other" has programs that people often use in addition.

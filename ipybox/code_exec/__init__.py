@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ipybox.code_exec.config import ExecutorConfig
     from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
     from ipybox.code_exec.sync import Executor
-    from ipybox.errors import CodeExecutionError
-    from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
+    from ipybox.support.errors import CodeExecutionError
+    from ipybox.support.outputs import Clear, Display, Result, Stream
 
 __all__ = [
     "Clear",
@@ -46,15 +46,15 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "Clear": "ipybox.kernel_mgr.outputs",
+        "Clear": "ipybox.support.outputs",
         "CodeExecutionChunk": "ipybox.code_exec.executor",
-        "CodeExecutionError": "ipybox.errors",
+        "CodeExecutionError": "ipybox.support.errors",
         "CodeExecutionResult": "ipybox.code_exec.executor",
         "CodeExecutor": "ipybox.code_exec.executor",
-        "Display": "ipybox.kernel_mgr.outputs",
+        "Display": "ipybox.support.outputs",
         "Executor": "ipybox.code_exec.sync",
         "ExecutorConfig": "ipybox.code_exec.config",
-        "Result": "ipybox.kernel_mgr.outputs",
-        "Stream": "ipybox.kernel_mgr.outputs",
+        "Result": "ipybox.support.outputs",
+        "Stream": "ipybox.support.outputs",
     },
 )

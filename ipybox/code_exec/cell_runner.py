@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionResult
-from ipybox.errors import (
+from ipybox.support.deadline import Deadline, DeadlineLock
+from ipybox.support.errors import (
     CodeExecutionError,
     ExecutionCancelledError,
     ExecutionError,
     ExecutionTimeoutError,
     KernelDiedError,
 )
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
-from ipybox.support.deadline import Deadline, DeadlineLock
+from ipybox.support.execution_output import ExecutionOutput
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder

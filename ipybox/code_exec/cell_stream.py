@@ -11,9 +11,9 @@ from ipybox.code_exec.cell_runner import Cell, CellRunner, encode_inputs
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.kernel_mgr.display_forms import text_of
-from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline
+from ipybox.support.outputs import Clear, Display, Stream
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.approval.request import ApprovalRequest

@@ -23,8 +23,8 @@ from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.code_exec.status import ExecutorStatus
-from ipybox.errors import CodeExecutionError
 from ipybox.support.deadline import Deadline
+from ipybox.support.errors import CodeExecutionError
 from ipybox.support.tokens import new_token
 from ipybox.tool_exec.caller import ToolCaller
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from ipybox.audit.observer import SessionObserver
     from ipybox.kernel_mgr.attach.relay import KernelRelay
+    from ipybox.kernel_mgr.transfer.file_transfer import Download, TransferReport
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
-    from ipybox.workspace.transfer.file_transfer import Download, TransferReport
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
 

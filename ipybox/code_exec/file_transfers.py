@@ -9,7 +9,7 @@ from ipybox.code_exec.node_files import note_upload, read_from_node, send_upload
 
 if TYPE_CHECKING:
     from ipybox.code_exec.lifecycle import KernelLifecycle
-    from ipybox.workspace.transfer.file_transfer import FileTransfer, TransferReport
+    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer, TransferReport
 
 
 async def upload(
@@ -34,7 +34,7 @@ async def download(
 def _transfer(config: ExecutorConfig) -> "FileTransfer":
     if config.server is not None:
         raise ValueError("files are not copied to or from kernels of a Jupyter server: use the server's own means")
-    from ipybox.workspace.transfer.file_transfer import FileTransfer
+    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 
     settings = config.settings
     return FileTransfer(

@@ -7,8 +7,8 @@ from ipybox.mcp_apigen.generator import generate_package
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.functions.function_tools import FunctionTools
-from ipybox.tool_exec.seal import mac_of, seal
 from ipybox.workspace.registrations import current_seal
+from ipybox.workspace.seal import mac_of, seal
 
 
 def write_package(functions: FunctionTools, workspace: Path) -> None:

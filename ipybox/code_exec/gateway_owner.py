@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Self, cast
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.gateways import Gateway, new_gateway
-from ipybox.errors import GatewayError
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.acceptor import AcceptedSocket
+from ipybox.support.errors import GatewayError
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, cast
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.gateways import Gateway
 from ipybox.code_exec.shared_runtime import SharedRuntime
-from ipybox.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
+from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.caller import ToolCaller
 

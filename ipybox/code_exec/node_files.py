@@ -9,14 +9,14 @@ from ipybox.code_exec.config import ExecutorConfig
 if TYPE_CHECKING:
     from ipybox.code_exec.lifecycle import KernelLifecycle
     from ipybox.engine.gateway import EngineGateway
-    from ipybox.workspace.transfer.file_transfer import Download
+    from ipybox.kernel_mgr.transfer.file_transfer import Download
 
 
 def note_upload(config: ExecutorConfig) -> Callable[[Path], object]:
     """Returns what notes the path of an upload, so that nodes of an engine get it."""
     if config.known_engine is None:
         return lambda _: None
-    from ipybox.workspace.transfer.uploads import UploadedPaths
+    from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 
     return UploadedPaths(config.workspace).add
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.action import recorded
 from ipybox.code_exec.function_package import is_of_functions
-from ipybox.errors import MCPServerError, MissingVariableError
 from ipybox.mcp_apigen.generator import check_place, generate_package
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
@@ -20,13 +19,14 @@ from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.oauth.browser import open_in_browser
 from ipybox.mcp_client.params import StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
+from ipybox.mcp_client.stdio_servers import named_paths, risk
 from ipybox.sandbox.settings import PROFILES
+from ipybox.support.errors import MCPServerError, MissingVariableError
 from ipybox.support.lazy_exports import import_installed
+from ipybox.support.placeholders import variables as placeholders
 from ipybox.support.state import had_confined_code, state_dir
 from ipybox.tool_exec.functions import APP_SERVER
-from ipybox.vars import variables as placeholders
 from ipybox.workspace.env_file import read_env_file
-from ipybox.workspace.stdio_servers import named_paths, risk
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import reprlib
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ipybox.errors import NO_CELL
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
-from ipybox.kernel_mgr.outputs import Clear, Display, Stream
+from ipybox.support.errors import NO_CELL
+from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import Clear, Display, Stream
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

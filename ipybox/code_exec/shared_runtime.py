@@ -117,7 +117,7 @@ class SharedRuntime:
         )
 
     async def _install_package(self, specifier: str) -> str:
-        from ipybox.workspace.packages import PackageInstaller
+        from ipybox.kernel_mgr.packages import PackageInstaller
 
         # The tool server records the installation.
         installer = PackageInstaller(self._config.workspace, self._config.settings)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
     from ipybox.kernel_mgr.attach.relay import KernelRelay
+    from ipybox.kernel_mgr.transfer.file_transfer import TransferReport
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
-    from ipybox.workspace.transfer.file_transfer import TransferReport
 
 _Result = TypeVar("_Result")
 

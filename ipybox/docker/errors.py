@@ -1,6 +1,6 @@
 """The exception of the launcher."""
 
-from ipybox.errors import IpyboxError
+from ipybox.support.errors import IpyboxError
 
 
 class DockerError(IpyboxError):

@@ -16,6 +16,11 @@ from pathlib import Path
 
 from ipybox.engine.file_exchange import ANSWER_TIMEOUT, FileExchange
 from ipybox.guest.packages import packages_dir
+from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, TransferReport, mime_type
+from ipybox.kernel_mgr.transfer.rules import TransferRules
+from ipybox.kernel_mgr.transfer.synced_state import Bounds, FileState, Scan, batches, changed
+from ipybox.kernel_mgr.transfer.synced_tree import CHANGED, SyncedTree
+from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 from ipybox.node.file_messages import (
     FROM_NODE_DIRECTORIES,
     IMAGES,
@@ -38,11 +43,6 @@ from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
 from ipybox.support.tasks import TaskSet
-from ipybox.workspace.transfer.file_transfer import TAR, Download, TransferReport, mime_type
-from ipybox.workspace.transfer.rules import TransferRules
-from ipybox.workspace.transfer.synced_state import Bounds, FileState, Scan, batches, changed
-from ipybox.workspace.transfer.synced_tree import CHANGED, SyncedTree
-from ipybox.workspace.transfer.uploads import UploadedPaths
 
 #: Start of notices about files that are not on the node.
 NOT_SENT = "Not sent to the node, where code runs"

@@ -16,29 +16,29 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipybox.engine.job import JobAction, JobEvent
+from ipybox.audit.job import JobAction, JobEvent
 from ipybox.engine.link import NodeLink
 from ipybox.engine.node_wait import NodeWait, stderr_of
 from ipybox.engine.process import EngineProcess
 from ipybox.engine.queue import with_limits
 from ipybox.engine.settings import Engine
-from ipybox.errors import GatewayError, SandboxError
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.node.platform import platform_name
 from ipybox.node.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.endpoint import Endpoint
+from ipybox.support.errors import GatewayError, SandboxError
+from ipybox.support.names import STATE_DIR
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import make_ipybox_dir
 from ipybox.workspace.imports import guard_imports
-from ipybox.workspace.names import STATE_DIR
 from ipybox.workspace.programs import host_path
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.engine.file_sync import FileSync
-    from ipybox.workspace.transfer.file_transfer import Download
+    from ipybox.kernel_mgr.transfer.file_transfer import Download
 
 logger = logging.getLogger(__name__)
 

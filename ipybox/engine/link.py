@@ -13,7 +13,6 @@ from importlib.metadata import version
 
 from pydantic import ValidationError
 
-from ipybox.errors import GatewayError
 from ipybox.node.connection import Connection
 from ipybox.node.messages import InvalidMessageError, MessageStream
 from ipybox.node.protocol import (
@@ -38,6 +37,7 @@ from ipybox.node.protocol import (
 from ipybox.node.stream import Stream, StreamClosedError
 from ipybox.node.tunnel import tunnel
 from ipybox.support.acceptor import AcceptedSocket
+from ipybox.support.errors import GatewayError
 from ipybox.support.printable import printable
 from ipybox.support.tasks import TaskSet
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ipybox.engine.link import NodeLink
 from ipybox.engine.process import EngineProcess
-from ipybox.errors import GatewayError
+from ipybox.support.errors import GatewayError
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from shutil import which
 
 from ipybox.engine import tied
 from ipybox.engine.queue import SlurmJob, queued_job
-from ipybox.errors import GatewayError
+from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
 from ipybox.support.process_group import signal_group
 from ipybox.support.stderr_lines import StderrLines

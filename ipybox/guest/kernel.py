@@ -142,8 +142,8 @@ class GuestKernel(IPythonKernel):
             shell.streams.restore()
 
     async def _execute_with_inputs(self, execute: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        from ipybox.errors import VariableError
         from ipybox.guest.variables import environment, error_content, set_variables
+        from ipybox.support.errors import VariableError
 
         assert self._inputs is not None
         (inputs, buffers), self._inputs = self._inputs, None

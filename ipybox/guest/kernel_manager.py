@@ -114,7 +114,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def _ip_default(self) -> str:
         if self.transport != "ipc":
             return "127.0.0.1"  # Jupyter would look for all addresses of this machine, with psutil
-        # Paths of sockets must be short (`ipybox.workspace.scratch`), and Jupyter's own name has 50 characters.
+        # Paths of sockets must be short (`ipybox.support.scratch`), and Jupyter's own name has 50 characters.
         return str(self.directory / "c")
 
     def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:

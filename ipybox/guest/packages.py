@@ -17,7 +17,7 @@ from importlib.machinery import (
 )
 from pathlib import Path
 
-from ipybox.workspace.names import STATE_DIR
+from ipybox.support.names import STATE_DIR
 
 #: The directory of a module that Python programs of kernels import when they start, and the variable that it reads.
 CHILD_SITE = str(Path(__file__).with_name("child_site"))

@@ -24,7 +24,6 @@ from typing import Any, cast
 
 from IPython.core.magics import script
 
-from ipybox.errors import ShellCommandError
 from ipybox.guest.marks import mark_output
 from ipybox.guest.tools.http import ServerAddress, SyncConnectionPool
 from ipybox.guest.tools.protocol import (
@@ -36,6 +35,7 @@ from ipybox.guest.tools.protocol import (
     TOKEN_VARIABLE,
     ShellRequest,
 )
+from ipybox.support.errors import ShellCommandError
 
 #: What is known about a program that is about to start; `cmd` is always there.
 Command = dict[str, str]

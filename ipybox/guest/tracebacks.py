@@ -14,7 +14,7 @@ from typing import Any
 import ipykernel
 import IPython
 
-from ipybox.workspace.names import STATE_DIR
+from ipybox.support.names import STATE_DIR
 
 PACKAGE_DIR = str(Path(__file__).resolve().parents[1])
 

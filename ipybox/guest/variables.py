@@ -9,9 +9,9 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ipybox.errors import VariableError
 from ipybox.guest.protocol import ENCODING, VARIABLE_ERROR
 from ipybox.guest.streams import do_nothing
+from ipybox.support.errors import VariableError
 from ipybox.support.variables import EncodedVariable, decode, encode
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ipybox.errors import ExecutionError, GatewayError, KernelDiedError
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.jupyter_engine.calls import PART_BYTES, IncomingCalls
 from ipybox.jupyter_engine.guest_files import Archive
@@ -21,6 +20,7 @@ from ipybox.kernel_mgr.display_forms import joined, object_of
 from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from ipybox.kernel_mgr.messages import Message
 from ipybox.support.deadline import Deadline
+from ipybox.support.errors import ExecutionError, GatewayError, KernelDiedError
 from ipybox.support.printable import printable
 
 #: Seconds for the kernel's control channel to answer an order.

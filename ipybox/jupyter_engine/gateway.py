@@ -9,12 +9,12 @@ from pathlib import Path
 
 import aiohttp
 
-from ipybox.errors import GatewayError
 from ipybox.jupyter_engine.guest_files import GuestFiles
 from ipybox.jupyter_engine.kernel import ServerKernel
 from ipybox.kernel_mgr.display_forms import object_of
 from ipybox.kernel_mgr.gateway_client import GatewayClient
 from ipybox.support.endpoint import Endpoint
+from ipybox.support.errors import GatewayError
 from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipybox.errors import ExecutionError
+from ipybox.support.errors import ExecutionError
 from ipybox.support.sizes import format_bytes
 
 #: Limits of the generated packages of a workspace: bytes and files.

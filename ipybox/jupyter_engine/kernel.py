@@ -15,7 +15,6 @@ from typing import Any
 
 import aiohttp
 
-from ipybox.errors import ExecutionError, GatewayError, KernelDiedError, VariableError
 from ipybox.jupyter_engine.bridge import KernelBridge
 from ipybox.jupyter_engine.guest_files import Archive, GuestFiles
 from ipybox.kernel_mgr import messages
@@ -24,6 +23,7 @@ from ipybox.kernel_mgr.kernel_channels import MessageListener
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint
+from ipybox.support.errors import ExecutionError, GatewayError, KernelDiedError, VariableError
 from ipybox.support.sizes import format_bytes
 from ipybox.support.tasks import TaskSet
 

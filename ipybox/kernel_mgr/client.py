@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
-from ipybox.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
 from ipybox.guest.protocol import READ
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_files import DisplayDirectory
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.execution import Execution
-from ipybox.kernel_mgr.execution_output import ExecutionResult
 from ipybox.kernel_mgr.gateway_client import is_shortage
 from ipybox.kernel_mgr.late_output import LateOutput
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
-from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline, DeadlineLock
 from ipybox.support.endpoint import Endpoint
+from ipybox.support.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
+from ipybox.support.execution_output import ExecutionResult
+from ipybox.support.outputs import Clear, Display, Stream
 from ipybox.support.tasks import TaskSet
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ipybox.kernel_mgr.display_forms import BASE64_TYPES, IMAGE_TYPES, files_of, has_broken_image, image_of
-from ipybox.kernel_mgr.outputs import Display
+from ipybox.support.outputs import Display
 from ipybox.support.safe_directory import Directory, open_directory
 
 #: Maximum number of files per cell that are not images, and of their characters together.

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
 from ipybox.kernel_mgr.plain_text import plain
+from ipybox.support.outputs import Clear, Display, Result, Stream
 
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}

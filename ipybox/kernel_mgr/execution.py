@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from ipybox.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
 from ipybox.guest.protocol import VARIABLE_ERROR
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector, OutputListener
 from ipybox.kernel_mgr.plain_text import plain
+from ipybox.support.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
+from ipybox.support.execution_output import ExecutionOutput
 
 OUTPUT_GAP = "The connection to the kernel was lost for a while: parts of the output may be missing."
 

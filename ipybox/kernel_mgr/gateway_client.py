@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import aiohttp
 
-from ipybox.errors import GatewayError
 from ipybox.kernel_mgr import timeouts
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint, read_answer
+from ipybox.support.errors import GatewayError
 from ipybox.support.printable import printable
 
 

@@ -23,8 +23,8 @@ from ipybox.guest.strays import GATEWAY_ID, KERNEL_ID
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
 from ipybox.support.private_file import create_private
+from ipybox.support.scratch import ScratchDirectory
 from ipybox.workspace.programs import interpreter
-from ipybox.workspace.scratch import ScratchDirectory
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:

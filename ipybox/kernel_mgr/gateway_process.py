@@ -10,11 +10,11 @@ import os
 import signal
 from contextlib import suppress
 
-from ipybox.errors import GatewayError
 from ipybox.guest.strays import GATEWAY_ID, kill_marked
 from ipybox.kernel_mgr.gateway_launch import GatewayLaunch
 from ipybox.kernel_mgr.link import Link
 from ipybox.support.acceptor import AcceptedSocket
+from ipybox.support.errors import GatewayError
 from ipybox.support.process_group import signal_group
 from ipybox.support.stderr_lines import StderrLines
 from ipybox.support.tasks import TaskSet

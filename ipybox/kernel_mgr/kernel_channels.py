@@ -13,11 +13,11 @@ from typing import Any, Protocol, cast
 
 import aiohttp
 
-from ipybox.errors import KernelDiedError
 from ipybox.guest.protocol import EXIT, MARK, MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.acknowledgment import Acknowledgment
 from ipybox.support.deadline import Deadline
+from ipybox.support.errors import KernelDiedError
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
 

@@ -18,10 +18,10 @@ import struct
 import threading
 from functools import partial
 
-from ipybox.errors import GatewayError
 from ipybox.guest.protocol import CONNECTION, LISTENER, MAX_FDS, READY
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.daemon_thread import start_daemon_thread
+from ipybox.support.errors import GatewayError
 
 logger = logging.getLogger(__name__)
 

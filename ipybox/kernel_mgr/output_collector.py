@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from ipybox.kernel_mgr.display_forms import display_of, joined, object_of, text_of
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.outputs import Clear, Display, Stream, StreamName
 from ipybox.kernel_mgr.plain_text import plain, split_unfinished
 from ipybox.support.bounded_json import MAX_VALUES, count_values
+from ipybox.support.outputs import Clear, Display, Stream, StreamName
 from ipybox.support.sizes import format_bytes
 
 #: Bytes of messages of one cell whose outputs are kept; further ones are dropped.

@@ -15,13 +15,13 @@ from typing import Any
 
 import aiohttp
 
-from ipybox.errors import GatewayError, KernelDiedError
 from ipybox.guest.protocol import MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.gateway_client import GatewayClient, is_shortage
 from ipybox.kernel_mgr.kernel_channels import KernelChannels, MessageListener
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint
+from ipybox.support.errors import GatewayError, KernelDiedError
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ipybox.errors import GatewayError, SandboxError
 from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.kernel_mgr.gateway_process import GatewayProcess
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
 from ipybox.sandbox import transient
 from ipybox.sandbox.settings import SandboxConfig, load_settings
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
+from ipybox.support.errors import GatewayError, SandboxError
 from ipybox.support.listen import listen
 from ipybox.support.sizes import format_bytes
 from ipybox.support.tasks import TaskSet

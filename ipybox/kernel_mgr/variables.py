@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipybox.errors import VariableError
 from ipybox.guest.protocol import ENCODING, ENVIRONMENT, INPUTS, VARIABLES
 from ipybox.kernel_mgr.messages import Message
+from ipybox.support.errors import VariableError
 from ipybox.support.sizes import format_bytes
 from ipybox.support.variables import EncodedVariable, check_name, check_size, decode, encode
 

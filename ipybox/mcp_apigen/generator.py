@@ -15,8 +15,8 @@ from ipybox.mcp_apigen.package.swap import Moved, check_generated, clean_up, swa
 from ipybox.mcp_apigen.package.tool_modules import ToolChanges, ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory, open_directory
-from ipybox.tool_exec.seal import mac_of, seal
 from ipybox.workspace.registrations import Registration, locked_registration
+from ipybox.workspace.seal import mac_of, seal
 
 
 def generate_package(

@@ -26,13 +26,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.mcp_client.answers import repair_answers
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.params import parse_params
 from ipybox.mcp_client.tool_list import ToolList
 from ipybox.mcp_client.tool_result import restored
+from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:

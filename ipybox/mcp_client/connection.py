@@ -34,7 +34,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 
 from ipybox.audit.redaction import Redactor
-from ipybox.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.mcp_client import launcher_log, process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
 from ipybox.mcp_client.http import Reach, bounded
@@ -43,13 +42,14 @@ from ipybox.mcp_client.oauth.errors import SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail
+from ipybox.mcp_client.stdio_servers import harden_stdio_params
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.mcp_client.transport import stdio_transport
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES
+from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
+from ipybox.support.placeholders import substitute, variables
 from ipybox.support.printable import printable
-from ipybox.vars import substitute, variables
 from ipybox.workspace.programs import interpreter
-from ipybox.workspace.stdio_servers import harden_stdio_params
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:

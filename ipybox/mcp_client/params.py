@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from ipybox.mcp_client.oauth.params import OAuthParams, parse_oauth
-from ipybox.vars import variables
+from ipybox.support.placeholders import variables
 
 Kind = Literal["stdio", "http", "sse"]
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ipybox.audit.redaction import has_known_form, is_secret, is_secret_name, looks_secret
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
-from ipybox.vars import variables
+from ipybox.support.placeholders import variables
 
 
 @dataclass(frozen=True)

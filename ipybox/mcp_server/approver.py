@@ -18,14 +18,14 @@ from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ValidationError
 
 from ipybox.audit.redaction import Redactor, shortened
-from ipybox.errors import SandboxError
 from ipybox.mcp_server.question import Question, rules_option
 from ipybox.mcp_server.shown_call import name_of
+from ipybox.support.errors import SandboxError
 from ipybox.support.printable import printable
 from ipybox.support.private_file import create_private
+from ipybox.support.scratch import ScratchDirectory
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.tool_exec.approval.request import ApprovalRequest
-from ipybox.workspace.scratch import ScratchDirectory
 
 #: Seconds in which no person reads a form and answers it: the client itself gave an answer that comes sooner.
 READING_TIME = 0.5

@@ -13,8 +13,8 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from ipybox.errors import IpyboxError
 from ipybox.mcp_server.kernel_sessions import KernelSessions
+from ipybox.support.errors import IpyboxError
 from ipybox.support.private_socket import bind_private, connect_private
 from ipybox.support.state import workspace_state_dir
 from ipybox.support.tasks import TaskSet

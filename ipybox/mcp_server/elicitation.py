@@ -12,11 +12,11 @@ from mcp.server.mcpserver import Context
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
 from ipybox.code_exec.executor import CodeExecutionResult, CodeExecutor
-from ipybox.errors import CodeExecutionError
 from ipybox.mcp_server.approver import Ask, ElicitationApprover, asker, client_of
 from ipybox.mcp_server.cells import run_cell
 from ipybox.mcp_server.detached import DetachedTask
 from ipybox.mcp_server.progress import Progress
+from ipybox.support.errors import CodeExecutionError
 
 #: The key of a form: there is one at a time.
 APPROVAL = "approval"

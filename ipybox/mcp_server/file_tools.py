@@ -16,10 +16,10 @@ from mcp_types import (
 )
 from pydantic import Field
 
-from ipybox.errors import IpyboxError
+from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, FileTransfer, TransferReport
 from ipybox.mcp_server.results.failure import failure_result
+from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import printable
-from ipybox.workspace.transfer.file_transfer import TAR, Download, FileTransfer, TransferReport
 
 #: Bytes of an image for a model; larger ones would make a client's next request fail.
 MAX_IMAGE = 3_750_000

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from ipybox.code_exec.executor import CodeExecutor
-from ipybox.errors import CodeExecutionError, IpyboxError
 from ipybox.support.deadline import check_seconds
+from ipybox.support.errors import CodeExecutionError, IpyboxError
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)

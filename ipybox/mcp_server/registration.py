@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.mcpserver import Context
 from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 
-from ipybox.errors import MCPServerError
 from ipybox.mcp_client.oauth.browser import open_in_browser
 from ipybox.mcp_server.detached import DetachedTask
+from ipybox.support.errors import MCPServerError
 from ipybox.support.printable import printable
 
 if TYPE_CHECKING:

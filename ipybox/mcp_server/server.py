@@ -22,10 +22,10 @@ from ipybox.support.gc_pause import gc_paused
 if TYPE_CHECKING:
     from mcp.server import mcpserver
 
+    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.mcp_server.http import HTTPServerInfo
     from ipybox.mcp_server.tools import ToolHandlers
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
-    from ipybox.workspace.transfer.file_transfer import FileTransfer
 
 #: The default port for Streamable HTTP.
 HTTP_PORT = 8910
@@ -179,7 +179,7 @@ class MCPServer:
 def _files(config: ExecutorConfig, allowed_dirs: Sequence[Path | str]) -> "FileTransfer":
     if config.server is not None:
         raise ValueError("allowed_dirs: files are not copied to or from kernels of a Jupyter server")
-    from ipybox.workspace.transfer.file_transfer import FileTransfer
+    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 
     settings = config.require_settings if config.sandbox else None
     return FileTransfer(config.workspace, allowed_dirs, settings=settings, on_upload=note_upload(config))

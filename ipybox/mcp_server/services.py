@@ -13,7 +13,7 @@ from ipybox.code_exec.executor import CodeExecutor
 from ipybox.mcp_server.attach_socket import AttachSocket
 from ipybox.mcp_server.choices import Approval, AuditOption
 from ipybox.mcp_server.kernel_sessions import KernelSessions
-from ipybox.workspace.names import STATE_DIR
+from ipybox.support.names import STATE_DIR
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
     from ipybox.audit.observer import SessionObserver
     from ipybox.code_exec.executor import CodeExecutionResult
+    from ipybox.kernel_mgr.packages import PackageInstaller
+    from ipybox.kernel_mgr.transfer.file_transfer import Download
     from ipybox.mcp_server.elicitation import ElicitingRunner
     from ipybox.mcp_server.progress import Progress
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
-    from ipybox.workspace.packages import PackageInstaller
-    from ipybox.workspace.transfer.file_transfer import Download
 
 
 #: Seconds for the first start of an MCP server, at which launchers such as npx and uvx may download it.
@@ -158,7 +158,7 @@ class WorkspaceServices:
                 "use %pip in a cell"
             )
         if self._packages is None:
-            from ipybox.workspace.packages import PackageInstaller
+            from ipybox.kernel_mgr.packages import PackageInstaller
 
             self._packages = PackageInstaller(self.config.workspace, self.config.settings, audit=self.opened_audit())
         return self._packages

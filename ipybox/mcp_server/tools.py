@@ -16,7 +16,6 @@ from mcp.server.mcpserver import server as sdk_server
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from ipybox.errors import IpyboxError
 from ipybox.mcp_server.choices import Images, Instructions
 from ipybox.mcp_server.instructions import TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
@@ -28,12 +27,13 @@ from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import ToolResultBuilder
 from ipybox.mcp_server.services import WorkspaceServices
+from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import printable
 
 if TYPE_CHECKING:
+    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.mcp_apigen import ToolModules
     from ipybox.mcp_client.oauth.authenticator import SignIn
-    from ipybox.workspace.transfer.file_transfer import FileTransfer
 
 #: Directory of the workspace in which tool APIs are generated.
 TOOLS_DIR = "mcptools"

@@ -9,10 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
 from ipybox.guest.tools.files import FILES_DIR
+from ipybox.kernel_mgr.transfer.files import MAX_BYTES
+from ipybox.kernel_mgr.transfer.synced_state import Bounds, FileState
 from ipybox.node.messages import InvalidMessageError
 from ipybox.node.stream import Stream, StreamClosedError
-from ipybox.workspace.transfer.files import MAX_BYTES
-from ipybox.workspace.transfer.synced_state import Bounds, FileState
 
 #: Directories of the workspace that are synchronized, in the order in which their files are sent.
 SYNCED: Final = (MCPTOOLS, MCPPARSE, GENTOOLS, FILES_DIR.name)

@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ipybox.guest.packages import packages_dir
+from ipybox.kernel_mgr.transfer.file_transfer import TAR, FileTransfer
+from ipybox.kernel_mgr.transfer.rules import TransferRules
+from ipybox.kernel_mgr.transfer.synced_state import FileState, changed
+from ipybox.kernel_mgr.transfer.synced_tree import SyncedTree, Written
 from ipybox.node.file_messages import (
     FROM_NODE_DIRECTORIES,
     MAX_CHANGES,
@@ -37,12 +41,8 @@ from ipybox.node.file_messages import (
 from ipybox.node.stream import Stream, StreamClosedError
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.safe_directory import open_directory
+from ipybox.support.scratch import create_locked, remove_tree, remove_unused
 from ipybox.support.state import make_ipybox_dir
-from ipybox.workspace.scratch import create_locked, remove_tree, remove_unused
-from ipybox.workspace.transfer.file_transfer import TAR, FileTransfer
-from ipybox.workspace.transfer.rules import TransferRules
-from ipybox.workspace.transfer.synced_state import FileState, changed
-from ipybox.workspace.transfer.synced_tree import SyncedTree, Written
 
 
 class NodeWorkspace:

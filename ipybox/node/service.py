@@ -17,7 +17,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipybox.errors import GatewayError, IpyboxError, SandboxError
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.node.connection import Connection
@@ -47,8 +46,9 @@ from ipybox.node.protocol import (
 )
 from ipybox.node.stream import Stream
 from ipybox.node.tunnel import tunnel
+from ipybox.support.errors import GatewayError, IpyboxError, SandboxError
+from ipybox.support.names import STATE_DIR
 from ipybox.support.tasks import TaskSet
-from ipybox.workspace.names import STATE_DIR
 
 if TYPE_CHECKING:
     from ipybox.node.files import NodeFiles, NodeWorkspace

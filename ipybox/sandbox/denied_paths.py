@@ -9,8 +9,8 @@ from typing import Final
 from ipybox.sandbox.denial import Denial, Reason
 from ipybox.sandbox.denial_text import enumeration, shortened
 from ipybox.sandbox.policy import SandboxPolicy
+from ipybox.support.names import OPENABLE
 from ipybox.support.way_in import restart
-from ipybox.workspace.names import OPENABLE
 
 _MOST_QUOTED: Final = 4
 

@@ -19,12 +19,14 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from ipybox.errors import SandboxError
 from ipybox.sandbox import git_exclude, placeholders
 from ipybox.sandbox.policy import SandboxPolicy
 from ipybox.sandbox.preflight import require_sandbox, srt_programs
 from ipybox.sandbox.settings import SandboxSettings
+from ipybox.support.errors import SandboxError
+from ipybox.support.names import HOME_FILES, OPENABLE, PLACEHOLDERS, STATE_DIR, expand, literal
 from ipybox.support.printable import printable
+from ipybox.support.private_directories import private_directories
 from ipybox.support.private_file import create_private
 from ipybox.support.state import (
     make_directory,
@@ -33,8 +35,6 @@ from ipybox.support.state import (
     scratch_root,
     workspace_state_dir,
 )
-from ipybox.workspace.names import HOME_FILES, OPENABLE, PLACEHOLDERS, STATE_DIR, expand, literal
-from ipybox.workspace.private_directories import private_directories
 from ipybox.workspace.programs import dropped_directories, host_path, interpreter
 from ipybox.workspace.scan import ScanResult, is_name_pattern, name_matchers, scan
 from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces

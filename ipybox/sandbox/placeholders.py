@@ -11,7 +11,7 @@ directory is also removed, even if the application that created it has died.
 If srt is killed, the sandbox that it started goes on. Its processes are killed before the names are freed: removing a
 name also removes the mount over it, so code in that sandbox could then write the name.
 
-The names are arguments (`ipybox.workspace.names.PLACEHOLDERS` is the list): the name of an empty directory ends with a
+The names are arguments (`ipybox.support.names.PLACEHOLDERS` is the list): the name of an empty directory ends with a
 slash, the name of a file is followed by its content. While they are taken, git does not see them (`git_exclude`).
 
 Standard library only, because `-I -S` hides site-packages, and few modules of it, because every start waits for them.

@@ -1,6 +1,6 @@
 """Applies the settings of a sandbox to one path or host, like srt, and returns the rule that denies it.
 
-It serves messages, and file transfers on the host (`ipybox/workspace/transfer`), which obey the same settings. It does
+It serves messages, and file transfers on the host (`ipybox/kernel_mgr/transfer`), which obey the same settings. It does
 not confine code in the sandbox: srt does. Paths may come from the sandbox, so no file is opened, and long or deep paths
 are not resolved.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from ipybox.sandbox.denial import Denial, Reason
 from ipybox.sandbox.path_patterns import PathPattern, components_of, covered_depth, deepest_pattern, patterns_of
 from ipybox.sandbox.settings import SandboxSettings
-from ipybox.workspace.names import OPENABLE, STATE_DIR, expand, is_protected
+from ipybox.support.names import OPENABLE, STATE_DIR, expand, is_protected
 
 #: Limits of characters and components; longer and deeper paths are not checked.
 _LONGEST_PATH: Final = 1024

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from ipybox.errors import SandboxError
 from ipybox.sandbox.findings import DOCKER_MODE, Finding, Install
 from ipybox.sandbox.namespaces import namespace_findings
 from ipybox.sandbox.programs import (
@@ -28,6 +27,7 @@ from ipybox.sandbox.programs import (
     presence,
     version_text,
 )
+from ipybox.support.errors import SandboxError
 from ipybox.support.probe import probe
 
 #: The oldest supported version of srt.

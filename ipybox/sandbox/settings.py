@@ -2,8 +2,8 @@
 
 A file replaces the lists that it contains; all other values come from a profile. Nothing is ignored: an unknown key, a
 value of the wrong kind or a file that can't be read is an error before anything starts. `load_settings` trusts the
-file, because the application names it; `ipybox.workspace.config` decides which files of a workspace the command line
-trusts.
+file, because the application names it; `ipybox.sandbox.workspace_settings` decides which files of a workspace the
+command line trusts.
 https://github.com/anthropic-experimental/sandbox-runtime#configuration
 """
 
@@ -15,9 +15,9 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final, cast
 
-from ipybox.errors import SandboxError
+from ipybox.support.errors import SandboxError
+from ipybox.support.names import CREDENTIALS, SECRET_FILES
 from ipybox.support.way_in import restart, sandbox_file
-from ipybox.workspace.names import CREDENTIALS, SECRET_FILES
 
 #: A host and its port, and an address that itself contains colons.
 _PORT: Final = r"(?::([1-9][0-9]{0,4}))?"

@@ -4,8 +4,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from ipybox.support.names import STATE_DIR, account_home
 from ipybox.support.safe_directory import open_directory
-from ipybox.workspace.names import STATE_DIR, account_home
 
 #: The file in a workspace's state that records that code ran confined to it.
 _CONFINED = "confined"
@@ -88,7 +88,7 @@ def empty_directory() -> Path:
 
 
 def scratch_root() -> Path:
-    """Returns the directory of ipybox's scratch directories (`ipybox.workspace.scratch`); it may not exist yet.
+    """Returns the directory of ipybox's scratch directories (`ipybox.support.scratch`); it may not exist yet.
 
     It is not in the state directory, because the sandbox opens parts of it, but must not open the state directory.
     """

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ipybox.errors import VariableError
 from ipybox.support.arrow_stream import check_stream
 from ipybox.support.bounded_json import exceeds_value_limit
+from ipybox.support.errors import VariableError
 from ipybox.support.sizes import format_bytes
 
 #: The libraries whose tables can be sent, which are also the names of their encodings.

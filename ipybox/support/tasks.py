@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ipybox.errors import IpyboxError
+from ipybox.support.errors import IpyboxError
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ipybox.errors import VariableError
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
+from ipybox.support.errors import VariableError
 from ipybox.support.sizes import format_bytes
 from ipybox.support.value_text import SEND_TEXT, place_text, type_name
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.audit.records import ToolCallRecord
-from ipybox.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.guest.tools.protocol import RunReply, RunRequest
+from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.tool_exec.approval.protocol import NoDecision, RequestKind
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER

@@ -29,7 +29,7 @@ from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, RefusedErr
 from ipybox.tool_exec.dispatch import ConnectedCaller, approve_and_perform, denied, run_tool
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
-from ipybox.tool_exec.seal import SealVerifier
+from ipybox.workspace.seal import SealVerifier
 
 logger = logging.getLogger(__name__)
 

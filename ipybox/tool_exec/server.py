@@ -42,8 +42,8 @@ from ipybox.tool_exec.apps import serve_connection, start_api
 from ipybox.tool_exec.caller import ToolCaller
 from ipybox.tool_exec.dispatch import ConnectedCaller
 from ipybox.tool_exec.kernel_requests import KernelRequests, run_request
-from ipybox.tool_exec.seal import SealVerifier
 from ipybox.tool_exec.server_connections import ServerConnections
+from ipybox.workspace.seal import SealVerifier
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:

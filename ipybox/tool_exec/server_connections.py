@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ipybox.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, MissingVariableError
+from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, MissingVariableError
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
 
-from ipybox.errors import SandboxError
+from ipybox.support.errors import SandboxError
+from ipybox.support.names import OPENABLE, PACKAGES, PROTECTED_DIRS, PROTECTED_FILES, STATE_DIR, is_protected
 from ipybox.support.printable import printable
 from ipybox.support.way_in import sandbox_file
 from ipybox.workspace.git_config import configs_with_credentials
-from ipybox.workspace.names import OPENABLE, PACKAGES, PROTECTED_DIRS, PROTECTED_FILES, STATE_DIR, is_protected
 from ipybox.workspace.writable import is_below
 
 #: bubblewrap needs three seconds for 1,000 mounts, and nine for 2,000.

@@ -11,12 +11,9 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ipybox.support.state import data_dir
-
-if TYPE_CHECKING:
-    from ipybox.sandbox.settings import SandboxSettings
 
 PACKAGE_DIR = Path(__file__).resolve().parents[1]
 
@@ -34,6 +31,20 @@ def _python_directories() -> tuple[Path, ...]:
 PYTHON_DIRECTORIES = _python_directories()
 
 
+class WriteSettings(Protocol):
+    """The part of the sandbox settings that says where code can write."""
+
+    @property
+    def allow_write(self) -> tuple[str, ...]:
+        """Paths that can be written."""
+        ...
+
+    @property
+    def deny_write(self) -> tuple[str, ...]:
+        """Paths that can't be written although they are below an entry of `allow_write`."""
+        ...
+
+
 class WritablePlaces:
     """The places that code in the kernels of one workspace can write.
 
@@ -45,7 +56,7 @@ class WritablePlaces:
         remote: Whether code runs on another machine, which confines it, too, as far as this one is concerned.
     """
 
-    def __init__(self, workspace: Path, settings: "SandboxSettings | None" = None, *, remote: bool = False):
+    def __init__(self, workspace: Path, settings: WriteSettings | None = None, *, remote: bool = False):
         self.workspace = workspace
         #: Whether code is confined to these places. Otherwise, files in them that a person names are as good as others.
         self.confined = remote or settings is not None

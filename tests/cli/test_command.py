@@ -8,7 +8,7 @@ import pytest
 
 from ipybox.cli.options import parser
 from ipybox.cli.serve import kernel_env
-from ipybox.workspace.names import STATE_DIR
+from ipybox.support.names import STATE_DIR
 from tests.conftest import Mode
 from tests.servers import NODE_MODULES, ROOT
 

@@ -12,12 +12,12 @@ from ipybox import CodeExecutor
 from tests.cluster.machines import NODES, on_head, queue_is_empty, srun
 from tests.conftest import Mode
 from tests.http_server import serving
+from tests.kernel_mgr.packages.conftest import index, place
+from tests.kernel_mgr.packages.index import Index
 from tests.mcp_server.test_http import client_of as http_client_of
 from tests.mcp_server.test_http import run
 from tests.mcp_server.test_server import call, client_of, output, text_of
 from tests.servers import scripted
-from tests.workspace.packages.conftest import index, place
-from tests.workspace.packages.index import Index
 
 __all__ = ["index", "place"]
 

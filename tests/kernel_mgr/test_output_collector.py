@@ -11,8 +11,8 @@ from ipybox.kernel_mgr.display_files import DisplayFiles, SavedFiles
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
-from ipybox.kernel_mgr.outputs import Clear, Display, Stream
 from ipybox.kernel_mgr.plain_text import plain
+from ipybox.support.outputs import Clear, Display, Stream
 
 PNG = b"\x89PNG\r\n\x1a\n..."
 JPEG = b"\xff\xd8\xff..."

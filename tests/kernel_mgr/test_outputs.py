@@ -8,7 +8,7 @@ import pytest
 from ipybox.kernel_mgr import output_collector
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.outputs import Clear, Display, Result, Stream
+from ipybox.support.outputs import Clear, Display, Result, Stream
 from tests.kernel_mgr.test_output_collector import Collector, collected, display, message, png, stream
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.workspace.packages.request import parse_request
+from ipybox.kernel_mgr.packages.request import parse_request
 from tests.mcp_fuzz.answers import Id, Requests, Secrets, parsed
 from tests.mcp_fuzz.conversation import harmless
 from tests.mcp_fuzz.messages import Message

@@ -31,7 +31,7 @@ def _without(file: str, *slow: str) -> list[str]:
 
 #: Modules below ipybox/, and their tests.
 TARGETS: dict[str, list[str]] = {
-    "tool_exec/seal": ["tests/tool_exec/test_seal.py"],
+    "workspace/seal": ["tests/workspace/test_seal.py"],
     "tool_exec/approval/policy": [*POLICY, "tests/workspace/trust"],
     "tool_exec/approval/rules": POLICY,
     "tool_exec/approval/conditions": POLICY,
@@ -40,12 +40,12 @@ TARGETS: dict[str, list[str]] = {
     "audit/redaction": ["tests/audit/test_redaction.py"],
     "mcp_apigen/render/naming": ["tests/mcp_apigen/test_naming.py"],
     "kernel_mgr/messages": ["tests/kernel_mgr/test_messages.py"],
-    "workspace/config": ["tests/workspace/test_narrowing.py", "tests/workspace/trust"],
+    "sandbox/workspace_settings": ["tests/sandbox/test_narrowing.py", "tests/workspace/trust"],
     "workspace/env_file": ["tests/workspace/test_env_file.py"],
     "workspace/git_config": ["tests/workspace/test_git_config.py"],
     "workspace/imports": ["tests/workspace/test_imports.py"],
-    "workspace/names": ["tests/workspace/test_names.py"],
-    "workspace/narrowing": ["tests/workspace/test_narrowing.py"],
+    "support/names": ["tests/support/test_names.py"],
+    "sandbox/narrowing": ["tests/sandbox/test_narrowing.py"],
     "workspace/programs": ["tests/workspace/test_programs.py", "tests/workspace/test_writable.py"],
     "workspace/registrations": ["tests/workspace/test_registrations.py"],
     "workspace/scan": _without(
@@ -56,9 +56,9 @@ TARGETS: dict[str, list[str]] = {
         "too_many_secrets_in_many_directories_are_hidden_by_some_of_these",
         "a_directory_of_too_much_that_is_only_protected_can_be_read",
     ),
-    "workspace/scratch": ["tests/workspace/test_scratch.py"],
-    "workspace/stdio_servers": _without(
-        "tests/workspace/test_stdio_servers.py",
+    "support/scratch": ["tests/support/test_scratch.py"],
+    "mcp_client/stdio_servers": _without(
+        "tests/mcp_client/test_stdio_servers.py",
         "npx_runs_nothing_of_the_workspace",
         "npm_obeys_its_global_configuration_and_not_that_of_the_workspace",
         "uv_takes_its_index_from_the_user_and_not_from_the_workspace",
@@ -67,7 +67,7 @@ TARGETS: dict[str, list[str]] = {
         "generating_follows_no_link",
     ),
     "workspace/trust": ["tests/workspace/trust"],
-    "workspace/trust_command": ["tests/workspace/trust"],
+    "cli/trust_command": ["tests/workspace/trust"],
     "workspace/writable": ["tests/workspace/test_writable.py", "tests/workspace/test_imports.py"],
 }
 

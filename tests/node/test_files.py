@@ -14,6 +14,9 @@ import pytest
 
 from ipybox.engine import file_sync
 from ipybox.engine.file_sync import FileSync
+from ipybox.kernel_mgr.transfer import synced_tree
+from ipybox.kernel_mgr.transfer.synced_state import Bounds, FileState
+from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 from ipybox.node.connection import Connection
 from ipybox.node.file_messages import (
     TO_NODE,
@@ -31,9 +34,6 @@ from ipybox.node.file_messages import (
 from ipybox.node.files import NodeFiles, NodeWorkspace
 from ipybox.node.stream import Stream, StreamClosedError
 from ipybox.sandbox.settings import SandboxSettings, load_settings
-from ipybox.workspace.transfer import synced_tree
-from ipybox.workspace.transfer.synced_state import Bounds, FileState
-from ipybox.workspace.transfer.uploads import UploadedPaths
 
 #: Seconds that a test waits for what must happen.
 WAIT = 20.0

@@ -11,7 +11,7 @@ import pytest
 
 from ipybox import CodeExecutor
 from ipybox.sandbox import git_exclude
-from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
+from ipybox.support.names import PLACEHOLDERS, STATE_DIR
 from tests.conftest import Mode
 from tests.sandbox.repositories import git
 from tests.sandbox.test_placeholders import entries, guarded

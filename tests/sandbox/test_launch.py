@@ -19,7 +19,7 @@ from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.support.state import scratch_root
-from ipybox.tool_exec.seal import key_path
+from ipybox.workspace.seal import key_path
 from tests.servers import NODE_MODULES, WAIT
 
 DEFAULT = PROFILES["default"]

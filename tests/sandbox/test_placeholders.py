@@ -13,7 +13,7 @@ import pytest
 
 from ipybox import CodeExecutor
 from ipybox.sandbox import placeholders
-from ipybox.workspace.names import PLACEHOLDERS, STATE_DIR
+from ipybox.support.names import PLACEHOLDERS, STATE_DIR
 from tests.code_exec.cells import process_of
 from tests.code_exec.test_lifecycle import command_of
 from tests.sandbox.repositories import git

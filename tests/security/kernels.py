@@ -18,7 +18,7 @@ import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.tool_exec.seal import key_path
+from ipybox.workspace.seal import key_path
 from tests.security import attack_tools
 from tests.security.conftest import Row
 

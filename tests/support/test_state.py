@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.support.scratch import ScratchDirectory
 from ipybox.support.state import data_dir, empty_directory, make_directory, state_dir, workspace_state_dir
-from ipybox.workspace.scratch import ScratchDirectory
 
 
 def test_the_state_directory_is_where_an_absolute_path_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,8 +18,8 @@ from ipybox.support.tokens import find_token, token_file
 from ipybox.tool_exec import admission, kernel_requests
 from ipybox.tool_exec import server as server_module
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
-from ipybox.tool_exec.seal import seal
 from ipybox.tool_exec.server import ToolServer
+from ipybox.workspace.seal import seal
 from tests import servers
 from tests.conftest import Fifo
 from tests.servers import WAIT, registered

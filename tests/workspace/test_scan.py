@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ipybox.errors import SandboxError
+from ipybox.support.names import SECRET_FILES
 from ipybox.workspace import scan as module
-from ipybox.workspace.names import SECRET_FILES
 from ipybox.workspace.scan import MAX_MOUNTS, ScanResult, ends_with, is_name_pattern, name_matchers, scan
 
 

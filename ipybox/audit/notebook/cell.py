@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ipybox.kernel_mgr.outputs import Display, Stream
+from ipybox.support.outputs import Display, Stream
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -13,7 +13,7 @@ from typing import Any, cast
 import nbformat
 
 from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
-from ipybox.kernel_mgr.outputs import Display, Result, Stream
+from ipybox.support.outputs import Display, Result, Stream
 from ipybox.support.printable import printable
 
 #: Levels of a JSON value; deeper ones can't be processed by all readers of notebooks.

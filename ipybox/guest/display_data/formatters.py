@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Unicode
 
 from ipybox.guest.display_data.tables import table_of, table_of_series
-from ipybox.guest.protocol import CHART_TYPE, TABLE_TYPE
+from ipybox.support.outputs import CHART_TYPE, TABLE_TYPE
 
 logger = logging.getLogger(__name__)
 

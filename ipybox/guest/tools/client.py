@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
-from ipybox.errors import ToolRunnerError
 from ipybox.guest.marks import mark_output
 from ipybox.guest.tools.arguments import ArgumentError, as_json
 from ipybox.guest.tools.content import render, show_beside_structured
@@ -27,6 +26,7 @@ from ipybox.guest.tools.protocol import (
     RunReply,
     RunRequest,
 )
+from ipybox.support.errors import ToolRunnerError
 
 if TYPE_CHECKING:
     from ipybox.guest.tools.tool import Tool

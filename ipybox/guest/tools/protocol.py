@@ -36,7 +36,7 @@ class RunRequest(TypedDict):
 
     server_name: str
     server_params: dict[str, Any]
-    #: Proof that `server_params` were registered under this name, see `ipybox.tool_exec.seal`.
+    #: Proof that `server_params` were registered under this name, see `ipybox.workspace.seal`.
     seal: str | None
     tool_name: str
     tool_args: dict[str, Any]

@@ -20,7 +20,6 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from ipybox.errors import GatewayError, KernelDiedError
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.access import access_check, error
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
@@ -30,6 +29,7 @@ from ipybox.kernel_mgr.attach.models import KernelModels
 from ipybox.kernel_mgr.attach.shown_content import shown_content
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+from ipybox.support.errors import GatewayError, KernelDiedError
 from ipybox.support.listen import listen
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token, publish_token

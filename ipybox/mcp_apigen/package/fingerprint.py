@@ -8,7 +8,6 @@ from typing import Any
 
 import pydantic
 
-import ipybox
 from ipybox.mcp_apigen.package.files import tool_digest
 from ipybox.mcp_apigen.package.manifest import sha256_hex
 from ipybox.mcp_apigen.render.module import ToolSpec
@@ -25,7 +24,7 @@ def inputs_hash(server_name: str, server_params: dict[str, Any], seal: str, tool
 @cache
 def _generator() -> str:
     # The version is not enough: it is the same for many commits, all of which can be installed.
-    package = Path(ipybox.__file__).parent
+    package = Path(__file__).parents[2]
     sources = sorted(
         path for part in ("mcp_apigen", "guest/tools", "tool_exec") for path in (package / part).rglob("*.py")
     )

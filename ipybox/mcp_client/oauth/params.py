@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from ipybox.vars import variables
+from ipybox.support.placeholders import variables
 
 Grant = Literal["authorization_code", "client_credentials"]
 SecretMethod = Literal["client_secret_basic", "client_secret_post"]

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ipybox.errors import CodeExecutionError
 from ipybox.kernel_mgr.display_forms import FILE_TYPES, IMAGE_TYPES
 from ipybox.mcp_server.results.failure import failure_text
+from ipybox.support.errors import CodeExecutionError
 from ipybox.support.printable import printable
 
 _MIME_TYPES = {suffix: mime_type for mime_type, suffix in (IMAGE_TYPES | FILE_TYPES).items()}

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipybox.kernel_mgr.transfer.files import open_file
+from ipybox.support.names import STATE_DIR
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.state import make_ipybox_dir
-from ipybox.workspace.names import STATE_DIR
-from ipybox.workspace.transfer.files import open_file
 
 #: Limits of the kept outputs: their number, and their bytes together. The newest one is kept at any size.
 MAX_FILES = 100

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.mcp_server.choices import Images
 from ipybox.mcp_server.results.cell_result import CellError, CellResult, SavedFile
 from ipybox.mcp_server.results.failure import failure_text
@@ -28,6 +27,7 @@ from ipybox.mcp_server.results.model_images import ModelImage, model_images
 from ipybox.mcp_server.results.resources import output_uri
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.terminal import drawn
+from ipybox.support.execution_output import ExecutionOutput
 from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 import yaml
 from yaml.reader import ReaderError
 
-from ipybox.errors import PolicyError
+from ipybox.support.errors import PolicyError
 from ipybox.support.printable import printable
 
 #: Bytes of a document.

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ipybox.errors import PolicyError
+from ipybox.support.errors import PolicyError
 from ipybox.support.safe_directory import names_below
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.document import MAX_SIZE, PolicyDocument

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipybox.errors import PolicyError
+from ipybox.support.errors import PolicyError
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.untrusted_file import open_untrusted
 from ipybox.tool_exec.approval.rules import ApprovalRule

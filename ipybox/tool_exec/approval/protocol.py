@@ -7,6 +7,8 @@ https://www.jsonrpc.org/specification
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, cast
 
+from ipybox.audit.decision import ApprovalDecision
+
 APPROVE_METHOD = "approve"
 DECIDED_METHOD = "decided"
 CALLBACK_FAILED = -32000
@@ -33,26 +35,6 @@ class Rejection:
     """A decision against a call, with its reason."""
 
     reason: str
-
-
-@dataclass(frozen=True)
-class ApprovalDecision:
-    """The decision on a call; it is true if the call is accepted.
-
-    Attributes:
-        accepted: Whether it may run.
-        by: The decider: `auto`, a `rule`, a `user`, a `client` without its user, the `application`, `timeout`,
-            `nobody`, or a name that an application gives.
-        reason: The reason, such as the rule's file and line; None without a reason.
-    """
-
-    accepted: bool
-    by: str
-    reason: str | None = None
-
-    def __bool__(self) -> bool:
-        # `if await request.decided()` must not accept a rejected call.
-        return self.accepted
 
 
 class NoDecision(ApprovalDecision):

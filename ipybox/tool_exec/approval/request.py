@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from ipybox.errors import ApprovalExpiredError
+from ipybox.support.errors import ApprovalExpiredError
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.protocol import (
     APPLICATION,

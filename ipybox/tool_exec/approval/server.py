@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from ipybox.errors import ToolRunnerError
+from ipybox.support.errors import ToolRunnerError
 from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.approval.protocol import (
     APPLICATION,

@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ipybox.errors import ToolRunnerError
 from ipybox.guest.tools.protocol import RunReply
 from ipybox.support.daemon_thread import in_daemon_thread
+from ipybox.support.errors import ToolRunnerError
 from ipybox.tool_exec.functions.result import ResultType, problems
 from ipybox.tool_exec.functions.signature import ToolSchema, arguments_adapter, resolved_signature, tool_name
 

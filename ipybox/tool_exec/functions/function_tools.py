@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from threading import BoundedSemaphore
 from typing import Any
 
-from ipybox.errors import ToolRunnerError
 from ipybox.guest.tools.protocol import RunReply
+from ipybox.support.errors import ToolRunnerError
 from ipybox.tool_exec.functions.function_tool import FunctionTool
 
 #: Calls of sync functions that run at the same time; more are refused. A call that was cancelled counts until its

@@ -8,7 +8,7 @@ import pytest
 
 from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
 from ipybox.audit.notebook.document import MAX_DEPTH, code_span, notebook
-from ipybox.kernel_mgr.outputs import Display, Result, Stream
+from ipybox.support.outputs import Display, Result, Stream
 
 
 def nested(levels: int) -> list[Any]:

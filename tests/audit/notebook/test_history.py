@@ -5,8 +5,8 @@ from typing import Any
 from ipybox.audit.notebook.history import MAX_CALLS, SessionHistory
 from ipybox.audit.records import ToolCallRecord
 from ipybox.audit.redaction import Redactor
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
-from ipybox.kernel_mgr.outputs import Display, Stream
+from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import Display, Stream
 
 KB = 1 << 10
 

@@ -9,10 +9,10 @@ import pytest
 from mcp_types import CallToolResult
 
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.mcp_server.results.cell_result import CellResult
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder
+from ipybox.support.execution_output import ExecutionOutput
 
 NOTHING: dict[str, Any] = {
     "text": "",

@@ -9,10 +9,10 @@ from mcp_types import CallToolResult, ImageContent, TextContent
 from PIL import Image
 
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError
-from ipybox.kernel_mgr.execution_output import ExecutionOutput
 from ipybox.mcp_server.choices import Images
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder
+from ipybox.support.execution_output import ExecutionOutput
 
 
 def png() -> bytes:

@@ -143,7 +143,7 @@ for place in ("../elsewhere/mcptools", elsewhere, "./../elsewhere/mcptools", "x/
         "a seal made in the kernel",
         """
 import pathlib
-from ipybox.tool_exec.seal import seal
+from ipybox.workspace.seal import seal
 params = {"command": "/bin/sh", "args": ["-c", f"touch {OUTSIDE}/mark"]}
 for state in (os.environ.get("XDG_STATE_HOME"), STATE, os.path.expanduser("~/.local/state")):
     if state:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.tool_exec import seal
+from ipybox.workspace import seal
 from tests.security import kernels
 from tests.security.files.probing import HOST_KEY, Kernels
 from tests.security.kernels import Place, make_place, running

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.tool_exec import seal
-from ipybox.workspace.names import CREDENTIALS
+from ipybox.support.names import CREDENTIALS
+from ipybox.workspace import seal
 from tests.security import file_attacks, kernels
 from tests.security.conftest import Row
 from tests.security.files.probing import HOST_KEY, Kernels

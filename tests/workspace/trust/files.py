@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ipybox.cli import trust_command
 from ipybox.sandbox.settings import SandboxSettings
-from ipybox.workspace import trust_command
-from ipybox.workspace.config import sandbox_settings
+from ipybox.sandbox.workspace_settings import sandbox_settings
 from ipybox.workspace.trust import TrustStore
 from tests.servers import WAIT
 

@@ -11,8 +11,8 @@ import pytest
 
 from ipybox.errors import SandboxError
 from ipybox.sandbox.settings import PROFILES
+from ipybox.sandbox.workspace_settings import sandbox_settings
 from ipybox.support.state import state_dir
-from ipybox.workspace.config import sandbox_settings
 from ipybox.workspace.trust import MAX_SIZE, TrustStore, read_untrusted
 from tests.workspace.trust.files import HOSTILE, found, trust
 

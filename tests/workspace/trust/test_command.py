@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ipybox.workspace import trust_command
+from ipybox.cli import trust_command
 from ipybox.workspace.trust import TrustStore
 from tests.workspace.trust.files import HOSTILE, RULES, trust
 

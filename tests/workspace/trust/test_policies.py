@@ -6,8 +6,8 @@ import pytest
 
 from ipybox.errors import PolicyError
 from ipybox.sandbox.settings import SandboxSettings
+from ipybox.sandbox.workspace_settings import untrusted_path
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
-from ipybox.workspace.config import approval_policy, untrusted_path
 from ipybox.workspace.trust import TrustStore
 from tests.workspace.trust.files import RULES, trust
 
@@ -36,7 +36,7 @@ def test_an_untrusted_policy_only_denies_and_a_trusted_one_learns(workspace: Pat
     file.write_text(f"{RULES}  - effect: ask\n    server: clock\n")
     store = TrustStore(workspace)
 
-    policy = approval_policy(store, file)
+    policy = ApprovalPolicy.load(file, workspace, store)
     effects = [policy.decide(server, "write", {}).effect for server in ("files", "bank", "clock", "other")]
     assert effects == ["ask", "deny", "ask", "ask"]
     assert not any(policy.decide(server, "write", {}).can_be_remembered for server in ("files", "clock", "other"))
@@ -44,12 +44,12 @@ def test_an_untrusted_policy_only_denies_and_a_trusted_one_learns(workspace: Pat
     assert policy.untrusted is not None
 
     trust(workspace)
-    policy = approval_policy(store, file)
+    policy = ApprovalPolicy.load(file, workspace, store)
     effects = [policy.decide(server, "write", {}).effect for server in ("files", "bank", "clock", "other")]
     assert effects == ["allow", "deny", "ask", "allow"]
     policy.remember(policy.decide("clock", "write", {}), "tool")
     assert "clock" in file.read_text().partition("# remembered")[2]
-    again = approval_policy(store, file)
+    again = ApprovalPolicy.load(file, workspace, store)
     assert (again.untrusted, again.decide("clock", "write", {}).effect) == (None, "allow")
 
 
@@ -58,7 +58,7 @@ def test_rules_that_deny_hold_whatever_an_untrusted_file_would_allow_before_them
     rule = "  - effect: {}\n    server: files\n    args: {{path: {{path: '{}'}}}}\n"
     file.write_text("rules:\n" + rule.format("allow", "data/**") + rule.format("deny", "**"))
 
-    for policy in (approval_policy(TrustStore(workspace), file), ApprovalPolicy.load(file, workspace)):
+    for policy in (ApprovalPolicy.load(file, workspace, TrustStore(workspace)), ApprovalPolicy.load(file, workspace)):
         # It is not certain that this is below data: the first rule does not decide.
         assert policy.decide("files", "read", {"path": "$X/y"}).effect == "deny"
 
@@ -71,7 +71,7 @@ def test_an_untrusted_policy_means_the_workspace_and_says_why_it_asks(
     file.write_text("rules:\n- effect: allow\n  args: {path: {path: data/**}}\n")
     call = ("files", "write", {"path": str(workspace / "data" / "x")})
 
-    decision = approval_policy(TrustStore(workspace), file).decide(*call)
+    decision = ApprovalPolicy.load(file, workspace, TrustStore(workspace)).decide(*call)
 
     assert (decision.effect, decision.reason) == ("ask", "ipybox.yaml:2, which is not trusted")
     assert not decision.can_be_remembered
@@ -81,7 +81,7 @@ def test_an_untrusted_policy_that_is_wrong_has_everything_asked_about(workspace:
     file = workspace / "ipybox.yaml"
     file.write_text("rules: yes\ndefault: allow")
 
-    policy = approval_policy(TrustStore(workspace), file)
+    policy = ApprovalPolicy.load(file, workspace, TrustStore(workspace))
     assert policy.decide("files", "write", {}).effect == "ask"
     assert policy.untrusted is not None
     assert "ipybox.yaml:1: 'rules' must be a list" in policy.untrusted
@@ -92,5 +92,5 @@ def test_a_policy_that_leads_out_of_the_workspace_is_refused(workspace: Path, tm
     (workspace / "ipybox.yaml").symlink_to(tmp_path / "mine.yaml")
 
     with pytest.raises(PolicyError, match="leads out of the workspace"):
-        approval_policy(TrustStore(workspace), workspace / "ipybox.yaml")
-    assert approval_policy(TrustStore(workspace), tmp_path / "mine.yaml").untrusted is None
+        ApprovalPolicy.load(workspace / "ipybox.yaml", workspace, TrustStore(workspace))
+    assert ApprovalPolicy.load(tmp_path / "mine.yaml", workspace, TrustStore(workspace)).untrusted is None

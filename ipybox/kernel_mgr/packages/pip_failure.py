@@ -1,0 +1,57 @@
+"""The errors of pip: the lines of its output that say the reason."""
+
+import re
+
+from ipybox.kernel_mgr.packages.store import InstallError
+from ipybox.support.way_in import setting
+
+REPORTED_LINES = 25
+
+# Lines of pip that are not the reason.
+_NOISE = re.compile(
+    r"\[notice\]|ERROR: ResolutionImpossible|To fix this you could try|\d\. (loosen|remove)|WARNING:|hint:"
+    r"|note: This error originates|╰─> See above"
+)
+_CAUSE = re.compile(r"connection broken by ['\"](.+)['\"]: /")
+
+#: What pip's constraints are.
+CONSTRAINT = "Constraints are the versions in ipybox's own environment, which kernels import, too: give one that fits"
+
+_REFUSED = re.compile(r"Tunnel connection failed: 403|CONNECT tunnel failed, response 403")
+
+
+def refused() -> str:
+    """Returns the reason for a host that the sandbox refuses, and where the user allows it."""
+    return (
+        "The sandbox has refused a host: packages come from the hosts of the package index, of the requested URL, and "
+        "those in 'network.allowedDomains' of the sandbox's settings; builds reach only the latter. To allow a host, "
+        f"list it in {setting('allowed_domains')}"
+    )
+
+
+class PipError(InstallError):
+    """pip has failed; the message is what it said."""
+
+    def __init__(self, reason: str, *, offline: bool):
+        super().__init__(reason)
+        #: Whether the reason may be that pip could not reach its index.
+        self.offline = offline
+
+
+def pip_failure(output: str, code: int) -> PipError:
+    """Returns the error of a pip that has ended with a code, given its output."""
+    lines = output.splitlines()
+    starts = [index for index, line in enumerate(lines) if line.strip().lower().startswith(("error:", "fatal:"))]
+    said = lines[starts[0] :] if starts else lines
+    said = [line for line in said if line.strip() and not _NOISE.match(line.strip())]
+    # Builds that fail in a process of pip's own are reported twice, once with an indentation.
+    reason = list({line.strip(): line.removeprefix("ERROR: ") for line in said}.values())
+    reason = reason[:2] + reason[2:][-REPORTED_LINES:]
+    causes = [match[1] for line in lines if (match := _CAUSE.search(line))]
+    if causes:
+        reason.append(f"No connection to the index: {causes[-1]}")
+    if "(constraint)" in output:
+        reason.append(CONSTRAINT)
+    if _REFUSED.search(output):
+        reason.append(refused())
+    return PipError("\n".join(reason) or f"pip has ended with code {code}", offline=bool(causes))

@@ -1,0 +1,109 @@
+"""Directories as tar, in memory: nothing here touches the file system.
+
+A packed tar is the same for the same files: sorted, without owners and times. A tar to unpack may be hostile: all its
+names are checked before any of it is used, and it is not compressed, so that it can't grow.
+"""
+
+import io
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ipybox.kernel_mgr.transfer.files import Item, Refused, Transfer
+from ipybox.support.printable import printable
+
+#: Seconds of each member's time, 1980-01-01: programs treat an earlier one as a mistake.
+MTIME = 315_532_800
+#: Exceptions of `tarfile` for an invalid header, and for many headers about one member.
+_UNREADABLE = (tarfile.TarError, ValueError, LookupError, OverflowError, EOFError, RecursionError)
+
+_Members = list[tuple[tuple[str, ...], tarfile.TarInfo]]
+
+
+def pack(items: Iterable[Item], transfer: Transfer) -> bytes:
+    """Returns files and directories as tar."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for item in items:
+            member = tarfile.TarInfo("/".join(item.names))
+            member.mtime = MTIME
+            if item.file is None:
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(member)
+            else:
+                # Its size must be known first, and it may change while it is read.
+                content = b"".join(transfer.chunks(item))
+                member.size, member.mode = len(content), 0o755 if item.executable else 0o644
+                archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def unpack(packed: bytes, transfer: Transfer, refused: Refused) -> Iterator[Item]:
+    """Returns the files and directories in a tar; links and the like are omitted, as are rejected paths.
+
+    Raises:
+        ValueError: If it can't be read, or a member is invalid.
+    """
+    archive = _opened(packed)
+    return _items(archive, _checked(archive, len(packed), transfer, refused))
+
+
+def _items(archive: tarfile.TarFile, members: _Members) -> Iterator[Item]:
+    for names, member in members:
+        file = archive.extractfile(member) if member.isreg() else None
+        yield Item(names, file, member.isreg() and bool(member.mode & 0o100))
+
+
+def _opened(packed: bytes) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=io.BytesIO(packed), mode="r:")
+    except _UNREADABLE as exc:
+        raise ValueError(f"this is not an uncompressed tar: {exc}") from exc
+
+
+def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: Refused) -> _Members:
+    members: _Members = []
+    files: set[tuple[str, ...]] = set()
+    directories: set[tuple[str, ...]] = set()
+    for member in _members(archive, size):
+        names = _names(member.name)
+        transfer.count(Path(*names), len(names))
+        if not names and member.isdir():
+            continue  # the packed directory itself
+        if not names:
+            raise ValueError(f"in the tar, {printable(member.name) or 'a file'} has no name")
+        reason = refused(names)
+        if reason is None and not member.isreg() and not member.isdir():
+            reason = "a link" if member.issym() or member.islnk() else "a device or the like"
+        if reason is not None:
+            transfer.omit(names, reason)
+            continue
+        if names in files or (member.isreg() and names in directories):
+            raise ValueError(f"the tar has {printable(member.name)} twice")
+        directories.update(names[:depth] for depth in range(1, len(names)))
+        (files if member.isreg() else directories).add(names)
+        members.append((names, member))
+    for names in files & directories:
+        raise ValueError(f"the tar has {printable('/'.join(names))} as a file and as a directory")
+    return members
+
+
+def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
+    while True:
+        try:
+            member = archive.next()
+        except _UNREADABLE as exc:
+            raise ValueError(f"the tar can't be read: {exc}") from exc
+        if member is None:
+            return
+        # With such sizes, reads would hit other data, or the same data again.
+        if member.size < 0 or member.issparse() or (member.isreg() and member.offset_data + member.size > size):
+            raise ValueError(f"in the tar, {printable(member.name)} is cut off or sparse")
+        yield member
+
+
+def _names(name: str) -> tuple[str, ...]:
+    names = tuple(part for part in name.split("/") if part not in ("", "."))
+    if name.startswith("/") or ".." in names or "\0" in name:
+        raise ValueError(f"in the tar, {printable(name)} leads out of it: its names must be relative and without '..'")
+    return names

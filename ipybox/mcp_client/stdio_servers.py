@@ -1,0 +1,325 @@
+"""Starts stdio MCP servers so that they load no program, module or configuration that code can write.
+
+A server runs with the rights of the user. Many programs prefer files in their working directory: Python imports modules
+from there, uv builds the project that it finds, npx runs `node_modules/.bin`. So a server starts in the workspace only
+if its launcher is known to load nothing from it; every other one starts in an empty directory. A `cwd` in the
+registration, or a sandbox of its own as the command, overrides that.
+"""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from shutil import which
+
+from ipybox.mcp_client.launcher_log import NPM_VARIABLES
+from ipybox.mcp_client.params import StdioParams
+from ipybox.support.errors import MCPServerError
+from ipybox.support.inherited import NETWORK, inherited
+from ipybox.support.state import empty_directory
+from ipybox.workspace.programs import host_path, interpreter
+from ipybox.workspace.writable import WritablePlaces
+
+#: Python imports no modules from the working directory (from 3.11 on), and uv reads no settings there.
+_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "UV_NO_CONFIG": "1"}
+
+#: Configuration that git must not read from a repository, because code can create repositories.
+_GIT_CONFIG = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.sshCommand": "ssh",
+    "core.pager": "cat",
+    "protocol.ext.allow": "never",
+}
+
+#: Programs that run the program in their arguments.
+_RUNNERS = frozenset(
+    (
+        *("python", "node", "deno", "bun", "bunx", "npx", "npm", "yarn", "pnpm", "pnpx", "tsx", "ts-node"),
+        *("uv", "uvx", "pipx", "poetry", "hatch", "pdm", "sh", "bash", "dash", "zsh", "fish", "make", "just"),
+        *("env", "nice", "timeout", "srt", "java", "ruby", "perl", "php", "go", "cargo", "dotnet"),
+    )
+)
+#: Those that get that program from an index.
+_PACKAGE_RUNNERS = frozenset(("npx", "uvx"))
+
+#: Options of npx and of `uv tool run` before the program: those without a value, and those with one.
+_NPX_FLAGS = frozenset(("-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--offline", "--prefer-offline", "--"))
+_NPX_VALUES = frozenset(("-p", "--package"))
+#: Packages that npm gets from a repository, and never from a directory: `github:owner/name`.
+_NPX_HOSTS = ("github:", "gitlab:", "bitbucket:", "gist:")
+_UVX_FLAGS = frozenset(("-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"))
+_UVX_VALUES = frozenset(("--from", "--with", "-p", "--python"))
+
+#: Seconds that a Python gets to print its version.
+_VERSION_TIMEOUT = 10.0
+
+
+def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioParams:
+    """Returns parameters with which a server loads nothing that code can write.
+
+    Variables in the registration's `env` stay. May run a Python to get its version, which takes a moment.
+
+    Args:
+        server: The server, as it was registered.
+        places: The places that code can write.
+
+    Raises:
+        MCPServerError: If the server lies in such a place, or its relative paths can't work in an empty directory; the
+            message says what to change.
+    """
+    path = server.env.get("PATH") or host_path(places)
+    command = _resolved(server.command, path, server.cwd)
+    if _name(command) == "python" and _is_shim(command):
+        command = _behind_shim(command, path, _empty_directory(places)) or command
+    words = [command, *server.args]
+    reports = NPM_VARIABLES if _name(command) in ("npx", "npm") else {}
+    env = _network(places) | _ENVIRONMENT | _uv_config(places) | _git_environment() | reports | {"PATH": path}
+    env |= server.env
+    hardened = replace(server, command=command, env=env)
+    if server.cwd is not None:
+        return hardened
+    if places.confined:
+        _refuse_own_code(words, places)
+    if _takes_nothing(words, places) or not places.covers(Path.cwd()):
+        return hardened
+    head = _head(words)
+    for index, word in enumerate(map(_value, server.args)):
+        is_package = _name(command) in _PACKAGE_RUNNERS and index < head
+        if is_package and _name(command) == "npx" and word.startswith(_NPX_HOSTS):
+            continue
+        if _is_relative(word) or (not is_package and not os.path.isabs(word) and os.path.lexists(word)):
+            raise MCPServerError(
+                f"{word!r} is relative to the working directory, but {_name(command)} starts in an empty one: give an "
+                "absolute path, or name a 'cwd' in server_params, from which the server may then run programs"
+            )
+    return replace(hardened, cwd=str(_empty_directory(places)))
+
+
+def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
+    """Checks that code can write neither the program of a command nor the programs in its arguments.
+
+    Raises:
+        MCPServerError: If code can.
+    """
+    command, *arguments = words
+    if _name(command) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
+        words = arguments[2:] or words[:1]
+        command, *arguments = words
+    named = arguments[: _head(words)] if _name(command) in _RUNNERS else []
+    if _name(command) in _PACKAGE_RUNNERS:
+        named = [word for word in named if os.sep in word]
+    for path in (command, *map(_value, named)):
+        if places.covers(path) and os.path.lexists(path):
+            raise MCPServerError(
+                f"{path} lies where code in the kernel can write, and would run with your rights: move it elsewhere, "
+                "or name a 'cwd' in server_params if you accept that"
+            )
+
+
+def named_paths(server: StdioParams) -> list[Path]:
+    """Returns the existing files and directories that a command may name."""
+    words = [_resolved(server.command, server.env.get("PATH", ""), server.cwd), *map(_value, server.args)]
+    paths = (Path(server.cwd or "", word) for word in words)
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def risk(server: StdioParams, places: WritablePlaces) -> str | None:
+    """Returns a warning about a registration with a `cwd`; None if code can't exploit it."""
+    if server.cwd is None or not places.covers(server.cwd):
+        return None
+    words = [_resolved(server.command, server.env.get("PATH") or host_path(places), server.cwd), *server.args]
+    if _takes_nothing(words, places):
+        return None
+    return (
+        f"{_name(words[0])} starts in {server.cwd}, which code can write: what it runs or reads there runs with your "
+        "rights, outside of any sandbox"
+    )
+
+
+def _empty_directory(places: WritablePlaces) -> Path:
+    """Returns an empty directory with no parent that code can write, because some programs search the parents, too."""
+    directory = empty_directory()
+    return Path("/") if any(map(places.covers, (directory, *directory.parents))) else directory
+
+
+def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
+    """Returns whether a hardened command is known to load nothing from its working directory."""
+    command, *arguments = words
+    if os.sep in command and (places.covers(command) or _is_shim(command)):
+        return False
+    match _name(command):
+        case "python":
+            return _python_is_safe(command, arguments, places)
+        case "node":
+            return bool(arguments) and _is_script(arguments[0], places)
+        case "uvx":
+            return _runs_a_package(arguments)
+        case "uv":
+            return arguments[:2] == ["tool", "run"] and _runs_a_package(arguments[2:])
+        case "srt" if arguments[:1] in (["-s"], ["--settings"]) and len(arguments) > 2:
+            return _takes_nothing(arguments[2:], places)
+        case _:
+            return False
+
+
+def _head(words: Sequence[str]) -> int:
+    """Returns how many of the arguments name the program of a runner; the following ones are for that program."""
+    command, *arguments = words
+    match _name(command):
+        case "npx":
+            flags, values = _NPX_FLAGS, _NPX_VALUES
+        case "uvx":
+            flags, values = _UVX_FLAGS, _UVX_VALUES
+        case "python":
+            count = _python_flags(arguments)
+            if arguments[count : count + 1] in (["-m"], ["-c"]):
+                return count + 2
+            flags, values = frozenset(arguments[:count]), frozenset[str]()
+        case "node":
+            values = flags = frozenset[str]()
+        case _:
+            return len(arguments)
+    skip = False
+    for index, word in enumerate(arguments):
+        if skip or word in flags or word.partition("=")[0] in values:
+            skip = not skip and word in values
+        else:
+            return len(arguments) if word.startswith("-") else index + 1
+    return len(arguments)
+
+
+def _is_shim(command: str) -> bool:
+    """Returns whether a program is a shim (pyenv, asdf, mise, volta), whose target depends on the working directory."""
+    real = os.path.realpath(command)
+    if _name(real) != _name(command):
+        return True
+    try:
+        with open(real, "rb") as program:
+            return program.read(2) == b"#!"
+    except OSError:
+        return True
+
+
+def _python_is_safe(command: str, arguments: Sequence[str], places: WritablePlaces) -> bool:
+    count = _python_flags(arguments)
+    first = arguments[count] if count < len(arguments) else ""
+    flags = {*"".join(arguments[:count])}
+    if "E" in flags and not flags & {"I", "P"}:  # it ignores PYTHONSAFEPATH
+        return False
+    return (first in ("-m", "-c") or _is_script(first, places)) and _has_safe_path(command)
+
+
+def _is_script(word: str, places: WritablePlaces) -> bool:
+    """Whether a word is the path of a script that may run."""
+    if not places.confined:
+        return os.path.isfile(word)
+    return os.path.isabs(word) and not places.covers(word)
+
+
+def _python_flags(arguments: Sequence[str]) -> int:
+    """Returns how many flags precede the program that Python runs."""
+    return next((index for index, word in enumerate(arguments) if not _is_python_flag(word)), len(arguments))
+
+
+def _is_python_flag(word: str) -> bool:
+    return len(word) > 1 and word[0] == "-" and set(word[1:]) <= set("bBdEiIOPqsSuv")
+
+
+@cache
+def _behind_shim(python: str, path: str, directory: Path) -> str | None:
+    """Returns the Python that a shim runs in a directory that code can't write."""
+    return _says(python, "import sys; print(sys.executable)", cwd=directory, env={**os.environ, "PATH": path}) or None
+
+
+@cache
+def _has_safe_path(python: str) -> bool:
+    """Returns whether a Python obeys PYTHONSAFEPATH, as 3.11 and later do."""
+    if os.path.realpath(python) == os.path.realpath(interpreter()):
+        return True
+    return _says(python, "import sys; print(sys.version_info >= (3, 11))") == "True"
+
+
+def _says(python: str, code: str, *, cwd: Path = Path("/"), env: dict[str, str] | None = None) -> str:
+    """Returns the output of a Python; empty if it fails."""
+    try:
+        done = subprocess.run(
+            [python, "-I", "-S", "-c", code],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=env,
+            timeout=_VERSION_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _runs_a_package(arguments: Sequence[str]) -> bool:
+    """Returns whether these arguments of uvx begin with known options and packages of an index."""
+    words = iter(arguments)
+    for word in words:
+        option, _, value = word.partition("=")
+        if word in _UVX_FLAGS:
+            continue
+        if option not in _UVX_VALUES:
+            return not word.startswith("-") and not _is_relative(word)
+        if _is_relative(value or next(words, ".")):
+            return False
+    return False
+
+
+def _is_relative(word: str) -> bool:
+    """Returns whether a word can only be a path that begins in the working directory."""
+    is_package = word.startswith("@") and word.count("/") == 1
+    return word in (".", "..") or (
+        "/" in word and not word.startswith(("/", "-")) and "://" not in word and not is_package
+    )
+
+
+def _value(word: str) -> str:
+    """Returns the possible path in an argument: all of it, the value of `--option=value`, or the part after `file:`."""
+    word = word.partition("=")[2] if word.startswith("-") and "=" in word else word
+    _, _, path = word.rpartition("file:")
+    return f"/{path.lstrip('/')}" if path.startswith("//") else path
+
+
+def _resolved(command: str, path: str, cwd: str | None) -> str:
+    """Returns the path of a program, or the unchanged command if the program is not found."""
+    if os.sep in command:
+        return os.path.abspath(os.path.join(cwd or "", command))
+    return which(command, path=path) or command
+
+
+def _name(command: str) -> str:
+    """Returns the name of a program without a version or a suffix, such as `python` for `python3.12`."""
+    name = os.path.basename(command).lower().removesuffix(".exe").removesuffix(".cmd")
+    return "python" if name.startswith(("python", "pypy")) else name
+
+
+def _network(places: WritablePlaces) -> dict[str, str]:
+    """Returns the variables for proxies, certificates and indexes, unless they lead to files that code can write."""
+    found = inherited(NETWORK)
+    return {name: value for name, value in found.items() if not (os.path.lexists(value) and places.covers(value))}
+
+
+def _uv_config(places: WritablePlaces) -> dict[str, str]:
+    """Returns the variable that makes uv read the user's or the system's settings, which it would otherwise ignore."""
+    own = os.environ.get("UV_CONFIG_FILE")
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    files = [own] if own else [os.path.join(directory, "uv", "uv.toml") for directory in (home, "/etc")]
+    usable = [file for file in files if os.path.isfile(file) and not places.covers(file)]
+    return {"UV_CONFIG_FILE": usable[0]} if usable else {}
+
+
+def _git_environment() -> dict[str, str]:
+    """Returns variables that make git obey `_GIT_CONFIG`, whatever a repository configures (git-config(1))."""
+    env = {"GIT_CONFIG_COUNT": str(len(_GIT_CONFIG))}
+    for index, (key, value) in enumerate(_GIT_CONFIG.items()):
+        env |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
+    return env

@@ -1,0 +1,82 @@
+"""Sandbox settings from files of a workspace, as the command line applies them.
+
+A file in a place that code can write may restrict. What it opens applies only after a person has agreed to exactly that
+content (`ipybox trust`): the hashed bytes are the parsed bytes. Files elsewhere belong to the user.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ipybox.sandbox.narrowing import narrowed, opened
+from ipybox.sandbox.settings import (
+    PROFILES,
+    SandboxSettings,
+    UntrustedSettings,
+    load_settings,
+    parse_settings,
+    unreadable,
+)
+from ipybox.support.safe_directory import names_below
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
+from ipybox.workspace.writable import WritablePlaces
+
+
+def sandbox_settings(
+    store: TrustStore,
+    *,
+    profile: str = "default",
+    allowed_domains: Sequence[str] = (),
+    file: Path | None = None,
+    discover: bool = False,
+    program: Sequence[str] = (),
+) -> SandboxSettings:
+    """Returns the settings of the sandbox as the command line asks for them.
+
+    Args:
+        store: The files of the workspace that a person trusts.
+        profile: The user's profile. The keys of a trusted file replace those of the profile.
+        allowed_domains: Hosts that the user allows in addition to those of the profile or the file.
+        file: A file of settings.
+        discover: Whether to look for `sandbox-config.json` in the workspace instead.
+        program: The program that trusts files, for messages; by default the current one.
+
+    Raises:
+        SandboxError: If the file can't be read, or is wrong, or an allowed host is invalid.
+    """
+    base = PROFILES[profile]
+    own = load_settings(base, allowed_domains)
+    workspace = store.workspace
+    if discover:
+        file = workspace / SANDBOX_CONFIG if os.path.lexists(workspace / SANDBOX_CONFIG) else None
+    if file is None:
+        return own
+    place = untrusted_path(file, own, workspace)
+    try:
+        data = file.read_bytes() if place is None else read_untrusted(place, workspace)
+    except OSError as exc:
+        raise unreadable(place or file, exc) from exc
+    wanted = load_settings(parse_settings(data, place or file, base), allowed_domains)
+    if place is None or store.trusts(place, data, profile):
+        return wanted
+    safe = narrowed(own, wanted, workspace)
+    if not opened(own, wanted, workspace):
+        return safe
+    command = store.command(profile, None if place == workspace / SANDBOX_CONFIG else place, program)
+    return replace(safe, untrusted=UntrustedSettings(wanted, place.name, command))
+
+
+def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:
+    """Returns the path to read a file from if code could write or redirect it; None if the file is the user's.
+
+    Checks both the path as it is spelled and its real path.
+    """
+    spelled = Path(os.path.abspath(file.expanduser()))
+    if not WritablePlaces(workspace, own).covers(spelled):
+        return None
+    real = spelled.resolve()
+    for path in (spelled, real):
+        if (names := names_below(path, workspace)) is not None:
+            return workspace.joinpath(*names)
+    return real

@@ -1,0 +1,214 @@
+"""All exceptions that ipybox raises on purpose.
+
+    Exception
+    └── IpyboxError
+        ├── ApprovalExpiredError   a decision on a tool call came after its approval request had expired
+        ├── AuditError             the audit log can't be written, so the action to record did not start
+        ├── CodeExecutionError     the code in the kernel failed, or its kernel died
+        │   └── ExecutionCancelledError  it was cancelled by `CodeExecutor.cancel`
+        ├── ExecutionError         the same, as KernelClient reports it
+        ├── KernelDiedError        (ExecutionError) the kernel or its gateway is gone
+        ├── GatewayError           the kernel gateway did not start or answered with an error
+        ├── MCPServerError         an MCP server can't be started, reached or understood
+        │   └── MCPConnectionLost  the connection to it broke while a call was under way
+        │       └── MCPSessionExpired  the server no longer knows the session, and did not execute the call
+        ├── MissingVariableError   a ${VAR} in server parameters has no value
+        ├── PolicyError            an approval policy can't be read, or is wrong
+        ├── SandboxError           the sandbox can't be set up; nothing ran without it
+        ├── ToolRunnerError        a tool call failed, was rejected or was not answered
+        │   └── ShellCommandError  a shell command was not approved; also a PermissionError
+        └── VariableError          a variable does not exist, or can't be sent to or from the kernel
+    TimeoutError
+    └── ExecutionTimeoutError      an execution timed out while its code was running
+
+Bad arguments raise ValueError, calls in the wrong state RuntimeError, timeouts TimeoutError.
+Messages may contain text from servers, code and files; `str()` escapes it for people (`ipybox.support.printable`).
+This module imports only that from ipybox, so that both sides of the trust boundary can use it.
+"""
+
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ipybox.support.printable import printable
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+    from ipybox.support.execution_output import ExecutionOutput
+    from ipybox.support.outputs import Display, Stream
+
+
+#: The error of an export of a cell that is not kept.
+NO_CELL = "the cell is not kept: create the executor with `notebook_bytes` above 0"
+
+
+class _Cell(Protocol):
+    def to_notebook(self) -> "NotebookNode": ...
+
+
+class _Readable(Exception):
+    """An exception whose text is safe to show to people."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), lines=True)
+
+
+class IpyboxError(_Readable):
+    """Base of all exceptions defined by ipybox."""
+
+
+class ApprovalExpiredError(IpyboxError):
+    """A decision on a tool call came after its approval request had expired; the call has failed already."""
+
+
+class AuditError(IpyboxError):
+    """The audit log can't be written; the message says why. The action to record did not start."""
+
+
+@dataclass(frozen=True)
+class RaisedException:
+    """An exception that ended a cell. The texts are the code's, without control sequences.
+
+    Attributes:
+        name: Its class, for example `ZeroDivisionError`.
+        value: Its message.
+        traceback: Its traceback with the frames of the code; empty if the kernel sent none.
+    """
+
+    name: str
+    value: str
+    traceback: str
+
+
+class _WithOutput(_Readable):
+    """An execution that failed."""
+
+    def __init__(self, message: str, output: "ExecutionOutput | None" = None, raised: RaisedException | None = None):
+        super().__init__(message)
+        #: The output of the cell before the error; None if the cell did not start.
+        self.output = output
+        #: The exception that the code raised; None if it raised none, for example if it timed out or its kernel died.
+        self.raised = raised
+        #: The cell as a notebook shows it; None if the executor does not keep cells (`notebook_bytes`).
+        self.cell: _Cell | None = None
+        for notice in self.notices:
+            self.add_note(f"[ipybox] {notice}")
+
+    @property
+    def text(self) -> str | None:
+        """The text that the cell printed and displayed before the error."""
+        return None if self.output is None else self.output.text
+
+    @property
+    def outputs(self) -> "tuple[Stream | Display, ...]":
+        """What the cell printed and displayed before the error, in order."""
+        return () if self.output is None else self.output.outputs
+
+    @property
+    def name(self) -> str | None:
+        """The class of the exception that the code raised, for example `ZeroDivisionError`; None if it raised none."""
+        return None if self.raised is None else self.raised.name
+
+    @property
+    def value(self) -> str | None:
+        """The message of the exception that the code raised; None if it raised none."""
+        return None if self.raised is None else self.raised.value
+
+    @property
+    def traceback(self) -> str | None:
+        """The traceback of the exception that the code raised, with its frames; None if it raised none."""
+        return None if self.raised is None else self.raised.traceback
+
+    def to_notebook(self) -> "NotebookNode":
+        """Returns a Jupyter notebook with the cell, its output and this error, see `CodeExecutor.notebook`.
+
+        Raises:
+            RuntimeError: If `notebook_bytes` of the executor is 0, or no executor ran the cell.
+        """
+        if self.cell is None:
+            raise RuntimeError(NO_CELL)
+        return self.cell.to_notebook()
+
+    @property
+    def notices(self) -> list[str]:
+        """ipybox's messages, see `ExecutionOutput`. They are also notes of the exception."""
+        return [] if self.output is None else self.output.notices
+
+
+class ExecutionError(_WithOutput, IpyboxError):
+    """Code in the kernel raised; the message is the kernel's traceback as plain text."""
+
+
+class KernelDiedError(ExecutionError):
+    """The kernel or its gateway ended while code ran, or before it could run."""
+
+
+class CodeExecutionError(_WithOutput, IpyboxError):
+    """Code execution failed; the message is the kernel's traceback or says that the kernel died."""
+
+
+class ExecutionTimeoutError(_WithOutput, TimeoutError):
+    """The execution timed out while its code was running. The message says what happened to the kernel."""
+
+
+class ExecutionCancelledError(CodeExecutionError):
+    """The execution was cancelled by `CodeExecutor.cancel`; the message says what happened to the kernel."""
+
+
+class GatewayError(IpyboxError):
+    """The kernel gateway did not start, or answered a request with an error."""
+
+
+class MCPServerError(IpyboxError):
+    """An MCP server can't be started, reached or understood; the message says why."""
+
+
+class MCPConnectionLost(MCPServerError):
+    """The connection to an MCP server broke while a call was under way; the message says whether it was sent."""
+
+
+class MCPSessionExpired(MCPConnectionLost):
+    """A remote MCP server no longer knows the session, and did not execute the call."""
+
+
+class MissingVariableError(IpyboxError):
+    """A `${VAR}` placeholder in server parameters names a variable that is not set."""
+
+
+class PolicyError(IpyboxError):
+    """An approval policy can't be read, or is wrong; the message names file and line, and what is expected there."""
+
+
+class SandboxError(IpyboxError):
+    """The sandbox can't be set up as requested; the message says what to do. Nothing ran without it."""
+
+
+class ToolRunnerError(IpyboxError):
+    """A tool call failed, was rejected, or got no answer; the message says why.
+
+    Attributes:
+        data: What the tool returned nevertheless: its structured content, or else its text.
+    """
+
+    data: Any = None
+
+
+class ShellCommandError(ToolRunnerError, PermissionError):
+    """A program was not started, because the application did not approve it; the message says why.
+
+    It is a `PermissionError`, as many libraries can do without a program that can't be started.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(errno.EPERM, message)
+
+    def __str__(self) -> str:
+        return printable(self.strerror or "", lines=True)
+
+    def __reduce__(self) -> tuple[type["ShellCommandError"], tuple[str]]:
+        return type(self), (self.strerror or "",)
+
+
+class VariableError(IpyboxError):
+    """A variable does not exist, or can't be sent to or from the kernel; the message says which one, and why."""

@@ -1,0 +1,269 @@
+"""Tests how source distributions and local projects are built."""
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from ipybox.kernel_mgr.packages.pip import Pip, PipSettings
+from ipybox.kernel_mgr.packages.pip_failure import PipError
+from ipybox.sandbox.settings import SandboxSettings, load_settings
+from tests.kernel_mgr.packages.index import BACKEND, Index, failure, install, text, tree
+from tests.sandbox.transient_failures import LATE_ONCE, use_late_socat
+
+
+def results(workspace: Path, name: str) -> dict[str, str]:
+    namespace: dict[str, dict[str, str]] = {}
+    exec(text(workspace, f"{name}.py"), namespace)
+    return namespace["RESULTS"]
+
+
+async def test_source_is_built_on_the_host_without_a_sandbox(index: Index, place: Path):
+    index.source("built", "1.0", secret=place / ".env")
+    assert await install(place, "built") == "Installed built-1.0"
+    assert index.marker.read_text() == "built"
+    assert results(place, "built")["read"] == "SECRET=1"
+
+
+@pytest.mark.sandbox
+async def test_source_is_built_in_the_sandbox_away_from_everything(index: Index, place: Path):
+    index.source("built", "1.0", secret=place / ".env")
+    index.wheel("top", "1.0", requires=["built"])
+    assert await install(place, "top", load_settings()) == "Installed top-1.0, built-1.0"
+    assert not index.marker.exists()
+    found = results(place, "built")
+    assert found["written"] in ("OSError", "PermissionError")
+    assert "SECRET" not in found["read"]
+
+
+@pytest.mark.sandbox
+async def test_a_busy_machine_on_which_srt_starts_too_late_fails_no_install(
+    index: Index, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_late_socat(LATE_ONCE, tmp_path, monkeypatch)
+    index.source("built", "1.0", secret=place / ".env")
+
+    assert await install(place, "built", load_settings()) == "Installed built-1.0"
+    assert (tmp_path / "tried").exists()
+
+
+async def test_build_sees_neither_the_home_nor_any_host_nor_passwords_of_the_index(
+    index: Index, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: SandboxSettings | None
+):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "notes.txt").write_text("PRIVATE")
+    monkeypatch.setenv("HOME", str(home))
+    async with served(index.directory) as port:
+        index.source("built", "1.0", secret=home / "notes.txt", url=f"http://127.0.0.1:{port}/built/")
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.delenv("PIP_FIND_LINKS")
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://user:passw0rd@127.0.0.1:{port}")
+        assert await install(place, "built", settings) == "Installed built-1.0"
+    found = results(place, "built")
+    plain = settings is None
+    assert (found["read"] == "PRIVATE") == plain
+    assert (found["direct"] == "200") == plain
+    assert plain or found["proxy"] != "200"
+    assert ("passw0rd" in found["environment"]) == plain
+
+
+@pytest.mark.sandbox
+async def test_build_reaches_the_hosts_that_the_settings_allow(
+    index: Index, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with served(index.directory) as port:
+        index.source("built", "1.0", url=f"http://127.0.0.1:{port}/built/")
+        assert await install(place, "built", load_settings(None, [f"127.0.0.1:{port}"])) == "Installed built-1.0"
+    assert results(place, "built")["proxy"] == "200"
+
+
+async def test_requirements_of_a_build_are_fetched_and_built_before(
+    index: Index, place: Path, settings: SandboxSettings | None
+):
+    index.wheel("static", "1.0", requires=["deep"])
+    index.wheel("deep", "3.0")
+    index.wheel("late", "4.0")
+    index.wheel("late", "5.0")
+    # Both are sources, and have requirements of their own.
+    index.wheel("tool", "1.0", {"tool.py": "VERSION = 'wheel'"})
+    index.source("tool_source", "2.0", requires=["tool"], imports=["tool"])
+    index.source("built", "1.0", requires=["static"], dynamic=["late<5", "tool-source"], imports=["deep", "late"])
+    assert await install(place, "built", settings) == "Installed built-1.0"
+    found = results(place, "built")
+    assert (found["deep"], found["late"]) == ("3.0", "4.0")
+    assert [name for name in tree(place) if name.endswith("/METADATA")] == ["built-1.0.dist-info/METADATA"]
+    assert index.marker.exists() == (settings is None)
+
+
+@pytest.mark.parametrize(
+    ("requires", "dynamic", "reason"),
+    [
+        (["absent>=2"], [], "No matching distribution found for absent>=2\nThe build of built requires that."),
+        ([], ["absent"], "No matching distribution found for absent\nThe build of built requires that."),
+        ([], ["built"], "built can't be built: that requires built itself"),
+    ],
+)
+@pytest.mark.sandbox
+async def test_build_whose_requirements_are_not_to_be_had_fails_with_the_reason(
+    index: Index, place: Path, requires: list[str], dynamic: list[str], reason: str
+):
+    index.source("built", "1.0", requires=requires, dynamic=dynamic)
+    assert reason in await failure(place, "built", load_settings())
+
+
+@pytest.mark.sandbox
+async def test_build_can_not_ask_for_more_requirements_without_end(index: Index, place: Path):
+    project = place / "project"
+    project.mkdir()
+    for name, content in index.project("built", "1.0").items():
+        (project / name).write_text(content)
+    more = """
+def get_requires_for_build_wheel(config_settings=None):
+    with open("../asked", "a+") as file:
+        file.write("x")
+        return [f"fresh{file.tell()}"]
+"""
+    (project / "backend.py").write_text(BACKEND + more)
+    for number in range(1, 10):
+        index.wheel(f"fresh{number}", "1.0")
+    assert "No matching distribution found for fresh4" in await failure(place, "./project", load_settings())
+
+
+@pytest.mark.parametrize("kind", ["option", "no list", "no text", "deep", "many", "link", "pipe"])
+def test_requirements_that_a_build_has_made_up_are_refused(tmp_path: Path, kind: str):
+    file = tmp_path / "requirements.json"
+    content: dict[str, str] = {
+        "option": '["--index-url=https://host.example"]',
+        "no list": "7",
+        "no text": "[[]]",
+        "deep": "[" * 100_000,
+        "many": json.dumps([f"fresh{number}" for number in range(1000)]),
+    }
+    if kind == "link":
+        (tmp_path / "secret").write_text('["fresh"]')
+        file.symlink_to(tmp_path / "secret")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_text(content[kind])
+    with pytest.raises(PipError):
+        Pip(tmp_path, tmp_path, PipSettings({}, [], []), "build").build_requirements()
+
+
+@pytest.mark.sandbox
+async def test_local_project_shows_its_build_only_itself_and_is_not_changed(index: Index, place: Path):
+    project = place / "project"
+    project.mkdir()
+    (place / "neighbor.txt").write_text("NEIGHBOR")
+    for name, content in index.project("built", "1.0", secret=place / "neighbor.txt").items():
+        (project / name).write_text(content)
+    (project / "backend.py").write_text(f"open('left', 'w').write('x')\n{BACKEND}")
+    before = sorted(path.name for path in project.iterdir())
+    assert await install(place, "./project", load_settings()) == "Installed built-1.0"
+    assert "NEIGHBOR" not in results(place, "built")["read"]
+    assert sorted(path.name for path in project.iterdir()) == before
+
+
+async def test_temporary_directory_in_the_workspace_is_not_used(
+    index: Index, place: Path, monkeypatch: pytest.MonkeyPatch, settings: SandboxSettings | None
+):
+    temporary = place / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    before = temporary.stat().st_mtime_ns
+    index.source("built", "1.0")
+    await install(place, "built", settings)
+    assert temporary.stat().st_mtime_ns == before, "something was made there"
+    assert str(temporary) not in results(place, "built")["environment"]
+
+
+@pytest.mark.sandbox
+async def test_sandbox_builds_what_the_index_on_a_loopback_port_has(
+    index: Index, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    index.source("built", "1.0")
+    async with served(index.directory) as port:
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.delenv("PIP_FIND_LINKS")
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{port}")
+        assert await install(place, "built", load_settings()) == "Installed built-1.0"
+    assert not index.marker.exists()
+
+
+@pytest.mark.sandbox
+async def test_wheel_that_depends_on_source_by_url_builds_nothing_on_the_host(index: Index, place: Path):
+    source = index.source("built", "1.0")
+    index.wheel("top", "1.0", requires=[f"built @ {source.as_uri()}"])
+    assert await install(place, "top", load_settings()) == "Installed top-1.0, built-1.0"
+    assert not index.marker.exists()
+
+
+async def test_local_project_is_built_with_the_rights_of_the_kernel(
+    index: Index, place: Path, settings: SandboxSettings | None
+):
+    project = place / "project"
+    project.mkdir()
+    for name, content in index.project("built", "1.0", secret=place / ".env").items():
+        (project / name).write_text(content)
+    assert await install(place, "./project", settings) == "Installed built-1.0"
+    assert index.marker.exists() == (settings is None)
+    assert ("SECRET" in results(place, "built")["read"]) == (settings is None)
+
+
+async def test_repository_is_cloned_and_built(
+    index: Index, place: Path, tmp_path: Path, settings: SandboxSettings | None
+):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    for name, content in index.project("built", "1.0").items():
+        (repository / name).write_text(content)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@host.example"]
+    for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "first"]):
+        process = await asyncio.create_subprocess_exec("git", *arguments, cwd=repository)
+        assert await process.wait() == 0
+    assert await install(place, f"git+{repository.as_uri()}", settings) == "Installed built-1.0"
+    assert index.marker.exists() == (settings is None)
+    missing = await failure(place, f"git+{repository.as_uri()}-missing", settings)
+    assert "does not appear to be a git repository" in missing or "does not exist" in missing
+
+
+@pytest.mark.sandbox
+async def test_host_that_builds_must_not_reach_is_reported_with_the_setting(index: Index, place: Path):
+    message = await failure(place, "git+https://127.0.0.1:9/project.git", load_settings())
+    assert "'network.allowedDomains'" in message
+
+
+@asynccontextmanager
+async def served(directory: Path) -> AsyncGenerator[int]:
+    """An index (PEP 503) of the archives in a directory."""
+
+    def page(path: str) -> bytes | None:
+        parts = path.strip("/").split("/")
+        if parts[0] == "files":
+            return (directory / parts[1]).read_bytes()
+        names = [file.name for file in directory.iterdir() if file.name.startswith(f"{parts[0]}-")]
+        links = "".join(f'<a href="/files/{name}">{name}</a>' for name in names)
+        return f"<!DOCTYPE html><html><body>{links}</body></html>".encode() if names else None
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+        body = page(request)
+        status = HTTPStatus.NOT_FOUND if body is None else HTTPStatus.OK
+        body = body or b""
+        kind = "application/octet-stream" if request.startswith("/files/") else "text/html"
+        head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]

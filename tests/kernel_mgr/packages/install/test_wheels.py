@@ -1,0 +1,76 @@
+"""Wheels execute nothing and write nowhere else."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ipybox.kernel_mgr.packages import InstallError, packages_dir
+from ipybox.kernel_mgr.packages.store import PackageStore
+from ipybox.sandbox.settings import SandboxSettings, load_settings
+from tests.kernel_mgr.packages.index import Index, failure, install
+
+
+async def test_local_wheel_is_installed(index: Index, place: Path, settings: SandboxSettings | None):
+    wheel = index.wheel("fresh", "1.0")
+    wheel.rename(place / wheel.name)
+    assert await install(place, wheel.name, settings) == "Installed fresh-1.0"
+
+
+async def test_wheel_executes_nothing(index: Index, place: Path):
+    writes = f"open({str(index.marker)!r}, 'w')"
+    names = ("sitecustomize.py", "usercustomize.py", "setup.py", "pip.py", "conftest.py", "json.py")
+    index.wheel("evil", "1.0", {"evil.pth": f"import sys; {writes}\n", **dict.fromkeys(names, f"{writes}\n")})
+    index.wheel("fresh", "1.0")
+    assert await install(place, "evil", load_settings()) == "Installed evil-1.0"
+    assert await install(place, "fresh", load_settings()) == "Installed fresh-1.0"
+    assert not index.marker.exists()
+
+
+@pytest.mark.parametrize("entry", ["../evil.py", "/../../evil.py", "hostile-1.0.data/data/../../../../../evil.py"])
+async def test_wheel_can_not_write_elsewhere(index: Index, place: Path, entry: str):
+    index.wheel("hostile", "1.0", {"hostile.py": "", entry: ""})
+    before = set(place.parent.rglob("*"))
+    await failure(place, "hostile", load_settings())
+    after = set(place.parent.rglob("*"))
+    assert not [path for path in after - before if "evil" in path.name]
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hardlink", "fifo", "whole"])
+async def test_only_files_and_directories_are_taken_over(tmp_path: Path, place: Path, kind: str):
+    secret = tmp_path / "secret"
+    secret.write_text("SECRET")
+    staged = tmp_path / "staged"
+    info = staged / "a-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: a\nVersion: 1\n")
+    match kind:
+        case "symlink":
+            (staged / "a.py").symlink_to(secret)
+        case "hardlink":
+            (staged / "a.py").hardlink_to(secret)
+        case "fifo":
+            os.mkfifo(staged / "a.py")
+        case _:
+            staged = staged.rename(tmp_path / "elsewhere")
+            (tmp_path / "link").symlink_to(staged)
+            staged = tmp_path / "link"
+    async with PackageStore.turn(place) as store:
+        with pytest.raises(InstallError):
+            store.take_over(staged)
+    assert [path.name for path in (place / ".ipybox").iterdir() if "packages" in path.name] == []
+
+
+async def test_links_in_the_place_of_our_directories_are_not_followed(index: Index, place: Path, tmp_path: Path):
+    index.wheel("fresh", "1.0")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (place / ".ipybox").symlink_to(outside)
+    with pytest.raises(NotADirectoryError):
+        await install(place, "fresh")
+    (place / ".ipybox").unlink()
+    (place / ".ipybox").mkdir()
+    packages_dir(place).symlink_to(outside)
+    with pytest.raises(InstallError, match="remove it"):
+        await install(place, "fresh")
+    assert not list(outside.iterdir())
