@@ -88,8 +88,6 @@ class ExecutorConfig:
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset (Linux), which then takes
             about a third of the time. It has no session's token or variables, counts for no limit, and takes about
             20 MiB. The gateway makes it when all its kernels are idle.
-        display_data: Whether displays also have their data: DataFrames and Series of pandas as `Display.table`, figures
-            of matplotlib as `Display.chart`. It makes output larger.
         notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`. Beyond that, the
             oldest outputs are dropped, which the notebook says. With 0, nothing is kept, and no notebook can be made.
 
@@ -130,7 +128,6 @@ class ExecutorConfig:
     tools: Sequence[Callable[..., Any]] = ()
     preload: Sequence[str] = ()
     spare_kernel: bool = True
-    display_data: bool = False
     notebook_bytes: int = 16 << 20
 
     def __post_init__(self) -> None:

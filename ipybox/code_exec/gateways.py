@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.guest.protocol import APPROVE_COMMANDS, DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
+from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.acceptor import AcceptedSocket
@@ -76,8 +76,6 @@ def _engine_gateway(
 
 def _kernels_env(config: ExecutorConfig, first: ToolCaller) -> dict[str, str]:
     env = {TOKEN_VARIABLE: first.token, **(config.kernel_env or {})}
-    if config.display_data:
-        env[DISPLAY_DATA_VARIABLE] = "1"
     if config.approve_shell_cmds:
         env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
     return env

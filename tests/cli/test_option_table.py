@@ -30,7 +30,6 @@ NOT_DIRECT = {
     "approval_timeout",  # elicitation has its own
     "audit",  # an option of MCPServer
     "tools",  # functions of an application
-    "display_data",  # only applications read it
     "notebook_bytes",  # sessions of the MCP server keep nothing: `ipybox notebook` reads the audit log
 }
 
