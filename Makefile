@@ -105,7 +105,6 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/vulture
 	$(BIN)/codespell
-	$(BIN)/python docs/check_terms.py
 	$(BIN)/python plugins/manifests.py --check
 	$(BIN)/python docs/option_reference.py --check
 	$(BIN)/python docs/mcp_tools_reference.py --check
