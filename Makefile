@@ -8,13 +8,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it: then each process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-rest test-all test-user test-python attach clients cluster jupyter servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics scaling docs docs-site docs-look recording bfcl clean
+.PHONY: demo test test-rest test-all test-user test-python attach clients cluster servers conformance fuzz soak coverage mutation format lint plugins typecheck bench bench-quick bench-cluster economics scaling docs docs-site docs-look recording bfcl clean
 
 demo: $(VENV)/demo.stamp .npm/demo.stamp
 	@PATH="$(NODE_BIN):$$PATH" $(BIN)/ipybox demo
 
 # The suites with environments of their own, each of which only its target runs.
-APART := attach or clients or cluster or jupyter or servers
+APART := attach or clients or cluster or servers
 
 # What protects the main promises, within six minutes on two cores. ARGS, if given, picks tests instead, which then run
 # in one process. The marks are those of `tests/suites.py`. The tests come in another order each time: pytest prints the
@@ -58,15 +58,9 @@ clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp
 # A Slurm cluster of two nodes and two SSH hosts, in network namespaces of this machine: as root on Debian. CI runs what is
 # in tests/cluster.
 ON_CLUSTER := trap 'tests/cluster/cluster.sh down' EXIT; trap 'exit 130' INT TERM; tests/cluster/cluster.sh up &&
-cluster: $(VENV)/dev.stamp .npm/dev.stamp .venv-provisioners/stamp
+cluster: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
 	$(ON_CLUSTER) $(PYTEST) -m cluster $(or $(TESTS),tests/cluster tests/engine) $(ARGS)
-
-# Kernels of JupyterHub and of ipykernel 6.29, with those tests of `tests/jupyter_engine` that need a server: in a network
-# namespace of their own, whose ports are free, as root on Linux. Not part of CI.
-jupyter: $(VENV)/dev.stamp .npm/dev.stamp .venv-jupyter6/stamp .venv-jupyter7/stamp .npm/jupyter.stamp
-	PATH="$(NODE_BIN):$$PATH" unshare --net sh -c 'ip link set lo up && exec "$$@"' sh \
-		$(BIN)/python -m pytest -m jupyter tests/jupyter_engine $(ARGS)
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp
@@ -111,7 +105,6 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/vulture
 	$(BIN)/codespell
-	$(BIN)/python docs/check_terms.py
 	$(BIN)/python plugins/manifests.py --check
 	$(BIN)/python docs/option_reference.py --check
 	$(BIN)/python docs/mcp_tools_reference.py --check
@@ -170,7 +163,7 @@ recording: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.record_approval docs/approval.svg
 
 clean:
-	rm -rf .bfcl .venv .venv-newest .venv-attach .venv-jupyter6 .venv-jupyter7 .venv-mcp1 .venv-mcp2 .venv-peer .venv-provisioners .venv-tokens .npm .servers .bench .screenshots site
+	rm -rf .bfcl .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench .screenshots site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -209,32 +202,6 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 .venv-attach/stamp: | $(BIN)/uv
 	$(PYTHON) -m venv .venv-attach
 	$(call install,.venv-attach)
-	@touch $@
-
-.venv-jupyter6/stamp: PACKAGES = 'jupyter_kernel_gateway==3.0.1' 'ipykernel>=6.29,<6.30' \
-	jsonschema pyarrow 'pydantic>=2.10,<3'
-.venv-jupyter6/stamp: | $(BIN)/uv
-	$(PYTHON) -m venv .venv-jupyter6
-	$(call install,.venv-jupyter6)
-	@touch $@
-
-.venv-jupyter7/stamp: PACKAGES = 'jupyterhub>=6.1,<7' 'jupyter_server>=2.14,<3' 'ipykernel>=7,<8' \
-	jsonschema pyarrow 'pydantic>=2.10,<3'
-.venv-jupyter7/stamp: | $(BIN)/uv
-	$(PYTHON) -m venv .venv-jupyter7
-	$(call install,.venv-jupyter7)
-	@touch $@
-
-.venv-provisioners/stamp: PACKAGES = 'jupyter_kernel_gateway==3.0.1' 'gateway_provisioners==0.5.0' \
-	'ipykernel>=7.3,<8' 'paramiko>=5,<6' jsonschema pyarrow 'pydantic>=2.10,<3'
-.venv-provisioners/stamp: | $(BIN)/uv
-	$(PYTHON) -m venv .venv-provisioners
-	$(call install,.venv-provisioners)
-	@touch $@
-
-.npm/jupyter.stamp:
-	@mkdir -p .npm/jupyter
-	npm install --prefix .npm/jupyter --no-package-lock --no-audit --no-fund --loglevel=error 'configurable-http-proxy@5'
 	@touch $@
 
 # The earlier ipybox, of which mcp 2 breaks the import.

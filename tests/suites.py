@@ -20,9 +20,9 @@ from ipybox.sandbox.preflight import diagnose
 from tests.seed import SEED
 
 #: The marks of a folder or module of tests; those of a module count in place of its folder's. What has none of `slow`,
-#: `docker`, `claude`, `fuzz`, `soak` and of the suites with an environment of their own (`attach`, `clients`,
-#: `cluster`, `jupyter` and `servers`) is part of `make test`, and so is a new module; `slow` are those that take
-#: longest and do not test a main promise by themselves.
+#: `docker`, `claude`, `fuzz`, `soak` and of the suites with an environment of their own (`attach`, `clients`, `cluster`
+#: and `servers`) is part of `make test`, and so is a new module; `slow` are those that take longest and do not test a
+#: main promise by themselves.
 FOLDERS = {
     "attach": ("attach",),
     "audit/test_executor.py": ("slow",),
@@ -48,9 +48,6 @@ FOLDERS = {
     "guest": ("python",),
     "guest/confine": (),  # the system's work, not Python's
     "guest/landlock": (),
-    "jupyter_engine/test_connection.py": ("slow",),
-    "jupyter_engine/test_executor.py": ("slow",),
-    "jupyter_engine/test_mcp_server.py": ("slow",),
     "kernel_mgr/test_kernel_processes.py": ("slow",),
     "kernel_mgr/test_limits.py": ("slow",),
     "kernel_mgr/test_server.py": ("slow",),
@@ -134,7 +131,7 @@ FIXTURES = {"mode": ("kernel",), "confined": ("kernel", "sandbox"), "sandbox": (
 #: Marks that say what a test runs or is about. A test with none of them is a unit test.
 KINDS = (
     *("kernel", "sandbox", "security", "docker", "claude", "fuzz", "soak"),
-    *("attach", "clients", "cluster", "jupyter", "servers"),
+    *("attach", "clients", "cluster", "servers"),
 )
 
 #: Tests that run in one process, one after the other. Those of each line share what takes long to make: an engine and

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The variable with the token of the Jupyter server.
-GATEWAY_TOKEN_VARIABLE = "IPYBOX_GATEWAY_TOKEN"
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
@@ -56,13 +53,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if (command := _WORKSPACE_COMMANDS.get(arguments.command)) is not None:
         sys.exit(command(arguments, workspace))
     store = TrustStore(workspace, arguments.trusted or ())
-    token = os.environ.pop(GATEWAY_TOKEN_VARIABLE, None)  # MCP servers and builds of packages have the environment
     try:
         options = _executor_options(arguments, store)
     except (SandboxError, ValueError) as exc:
         sys.exit(f"ipybox: {exc}")
-    if token is not None and arguments.gateway_url is not None:
-        options["gateway_token"] = token
     if arguments.command == "demo":
         from ipybox.cli.demo import demo
 

@@ -98,11 +98,10 @@ async def serve(
     if arguments.max_sessions is not None:
         allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * arguments.max_sessions)
     from_file = harmless(kernel_env(read_env_file(workspace)))
-    elsewhere = "engine" in options or "gateway_url" in options
     try:
         config = ExecutorConfig(
             working_dir=workspace,
-            kernel_env=({} if elsewhere else {"PATH": path}) | from_file | kernel_env(os.environ),
+            kernel_env=({} if "engine" in options else {"PATH": path}) | from_file | kernel_env(os.environ),
             **options,
         )
         server = MCPServer(

@@ -5,7 +5,6 @@
     config            the options, and values derived from them
     parameters        the options as parameters of these classes
     option_checks     checks the types of options
-    server_options    checks the options of kernels of a Jupyter server
     lifecycle         the kernel of an executor, from its start to its stop
     cell_runner       runs cells, one at a time, with approvals, notices and the audit log
     gateways          creates the gateway of a configuration

@@ -6,13 +6,12 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipybox.code_exec.option_checks import check_types
-from ipybox.code_exec.server_options import server_of
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ipybox.audit.notebook.history import SessionHistory
     from ipybox.audit.redaction import Redactor
     from ipybox.engine.settings import Engine
-    from ipybox.support.endpoint import Endpoint
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
     from ipybox.tool_exec.functions.function_tools import FunctionTools
@@ -90,27 +88,15 @@ class ExecutorConfig:
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset (Linux), which then takes
             about a third of the time. It has no session's token or variables, counts for no limit, and takes about
             20 MiB. The gateway makes it when all its kernels are idle.
-        display_data: Whether displays also have their data: DataFrames and Series of pandas as `Display.table`, figures
-            of matplotlib as `Display.chart`. It makes output larger.
         notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`. Beyond that, the
             oldest outputs are dropped, which the notebook says. With 0, nothing is kept, and no notebook can be made.
-        gateway_url: The URL of a Jupyter server that runs the kernels, such as `https://jupyter.example.org`, instead
-            of a process on this machine (`docs/jupyter-servers.md`). Without TLS, only for servers on this machine.
-        gateway_token: The token of that server.
-        gateway_ca: A file with certificates in PEM format, which alone are trusted to certify that server; by default,
-            those of the system are.
-        kernel_name: The name of the kernel specification on that server, `python3` by default.
-        kernel_id: The id of a kernel that runs on that server, to use with its state instead of a new one. `stop` does
-            not end it.
 
     Raises:
-        OSError: If `gateway_ca` can't be read.
         PolicyError: If the policy can't be read or is wrong.
         TypeError: If an option is of a wrong type.
         ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
             `require_shell_escape` is set without `approve_shell_cmds`, a timeout is not positive, `preload` names no
-            module, the URL or token of a Jupyter server is not possible, or an option does not apply to kernels there
-            or to those of an engine.
+            module, or an option does not apply to kernels of an engine.
     """
 
     tool_server_host: str = "localhost"
@@ -142,13 +128,7 @@ class ExecutorConfig:
     tools: Sequence[Callable[..., Any]] = ()
     preload: Sequence[str] = ()
     spare_kernel: bool = True
-    display_data: bool = False
     notebook_bytes: int = 16 << 20
-    gateway_url: str | None = None
-    gateway_token: str | None = field(default=None, repr=False)
-    gateway_ca: Path | str | None = None
-    kernel_name: str | None = None
-    kernel_id: str | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -161,7 +141,7 @@ class ExecutorConfig:
         if self.engine is not None and self.kernel_gateway_port is not None:
             raise ValueError("kernel_gateway_port can't be used with an engine: its gateway runs on another machine")
         # These depend on the current directory and on files, so they are read when the executor is created.
-        _ = self.workspace, self.images, self.policy, self.functions, self.server
+        _ = self.workspace, self.images, self.policy, self.functions
 
     @cached_property
     def workspace(self) -> Path:
@@ -174,18 +154,7 @@ class ExecutorConfig:
 
         Then links in it are not followed, and calls of tools need a seal.
         """
-        remote = self.engine is not None or self.gateway_url is not None
-        return self.workspace if self.sandbox or remote else None
-
-    @cached_property
-    def server(self) -> "Endpoint | None":
-        """The Jupyter server that runs the kernels; None if a process on this machine does.
-
-        Raises:
-            OSError: If the certificates can't be read.
-            ValueError: If its URL or token is not possible, or an option does not apply to its kernels.
-        """
-        return server_of(self)
+        return self.workspace if self.sandbox or self.engine is not None else None
 
     @cached_property
     def known_engine(self) -> "Engine | None":
@@ -290,7 +259,7 @@ class ExecutorConfig:
         from ipybox.audit.redaction import Redactor, secrets_among
 
         redactor = Redactor()
-        redactor.know(secrets_among({**os.environ, **(self.variables or {}), **self._given_secrets}))
+        redactor.know(secrets_among({**os.environ, **(self.variables or {}), **(self.kernel_env or {})}))
         redactor.follow(EnvFile(self.workspace))
         return redactor
 
@@ -305,12 +274,6 @@ class ExecutorConfig:
         from ipybox.audit.audit import AuditLog
 
         audit = self.audit if isinstance(self.audit, AuditLog) else AuditLog(self.workspace, self.audit)
-        audit.know({**(self.variables or {}), **self._given_secrets})
+        audit.know({**(self.variables or {}), **(self.kernel_env or {})})
         audit.open()
         return audit
-
-    @property
-    def _given_secrets(self) -> dict[str, str]:
-        """Variables of the kernel, and the token of the server, by their names."""
-        token = {} if self.gateway_token is None else {"GATEWAY_TOKEN": self.gateway_token}
-        return {**(self.kernel_env or {}), **token}

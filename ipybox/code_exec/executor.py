@@ -101,7 +101,7 @@ class CodeExecutor:
 
     @property
     def kernel_id(self) -> str | None:
-        """The id of the kernel on its gateway or Jupyter server; None without a kernel. A new kernel has a new id."""
+        """The id of the kernel on its gateway; None without a kernel. A new kernel has a new id."""
         client = self._kernel.client
         return client.kernel_id if client is not None and client.alive else None
 
@@ -341,7 +341,7 @@ class CodeExecutor:
 
         Raises:
             OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
-            ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
+            ValueError: If `source` is too large.
         """
         return await upload(self._config, self._kernel, Path(source), destination)
 
@@ -357,7 +357,7 @@ class CodeExecutor:
 
         Raises:
             OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
-            ValueError: If `source` is too large, or the kernel is one of a Jupyter server.
+            ValueError: If `source` is too large.
         """
         return await download(self._config, self._kernel, source, Path(destination))
 

@@ -32,8 +32,6 @@ async def download(
 
 
 def _transfer(config: ExecutorConfig) -> "FileTransfer":
-    if config.server is not None:
-        raise ValueError("files are not copied to or from kernels of a Jupyter server: use the server's own means")
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 
     settings = config.settings

@@ -1,8 +1,8 @@
 """The owner of a kernel gateway, which starts, replaces and ends it.
 
-A gateway on this machine, or of a Jupyter server, has the kernels of all executors of a `SharedRuntime`. The first
-executor starts it, the last one stops it. The first executor to notice that it died or stopped answering replaces it;
-every other executor gets a new kernel at its next execution.
+A gateway on this machine runs the kernels of all executors of a `SharedRuntime`. The first executor starts it, the
+last one stops it. The first executor to notice that it died or stopped answering replaces it; every other executor gets
+a new kernel at its next execution.
 
 An engine's gateway is a job of a scheduler. Each executor has its own, so that no executor waits in the queue for
 another one, and a lost node costs only one kernel.
@@ -75,13 +75,13 @@ class GatewayOwner:
     async def prepare(self) -> None:
         """Starts the gateway process and its first kernel in the background, which saves time later.
 
-        An engine starts later: a scheduler's job should not wait for a first cell. A Jupyter server runs already.
+        An engine starts later: a scheduler's job should not wait for a first cell.
 
         Raises:
             OSError, SandboxError: If the process can't be started.
         """
         async with self._entrance:
-            if self._config.known_engine is not None or self._config.server is not None:
+            if self._config.known_engine is not None:
                 return
             if self._users == 0 and self.gateway.port is None and not self.gateway.spawned:
                 self.gateway = gateway = self._new_gateway()
@@ -130,21 +130,15 @@ class GatewayOwner:
         finally:
             self._withdrawals -= 1
 
-    def new_kernel(self, gateway: Gateway, caller: ToolCaller, *, first: bool) -> "RemoteKernel":
+    def new_kernel(self, gateway: Gateway, caller: ToolCaller) -> "RemoteKernel":
         """Returns a kernel of the gateway for an executor; the gateway does not create it yet.
 
         Args:
             gateway: The gateway.
             caller: The kernel, as a source of tool calls.
-            first: Whether the executor had no kernel since its start.
         """
         from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 
-        if self._config.server is not None:
-            from ipybox.jupyter_engine.gateway import JupyterGateway
-
-            assert isinstance(gateway, JupyterGateway)
-            return gateway.kernel(caller.token, adopt=first and caller is self._first)
         # The gateway has the variables of its first kernel.
         env = None if caller is self._first else {TOKEN_VARIABLE: caller.token}
         return RemoteKernel(

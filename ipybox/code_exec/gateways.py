@@ -1,10 +1,10 @@
-"""Creates kernel gateways: on this machine, where an engine's command puts them, or of a Jupyter server."""
+"""Creates kernel gateways: on this machine, or where an engine's command puts them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.guest.protocol import APPROVE_COMMANDS, DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
+from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.acceptor import AcceptedSocket
@@ -13,11 +13,9 @@ from ipybox.tool_exec.caller import ToolCaller
 if TYPE_CHECKING:
     from ipybox.engine.gateway import EngineGateway
     from ipybox.engine.settings import Engine
-    from ipybox.jupyter_engine.gateway import JupyterGateway
-    from ipybox.support.endpoint import Endpoint
 
-#: A gateway on this machine, where an engine runs it, or of a Jupyter server.
-Gateway: TypeAlias = "KernelGateway | EngineGateway | JupyterGateway"
+#: A gateway on this machine, or where an engine runs it.
+Gateway: TypeAlias = "KernelGateway | EngineGateway"
 
 
 def new_gateway(config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket) -> Gateway:
@@ -33,8 +31,6 @@ def new_gateway(config: ExecutorConfig, first: ToolCaller, on_tool_connection: A
         TypeError, ValueError: If there is no such engine, there are sandbox settings without `sandbox`, or a limit is
             too low.
     """
-    if config.server is not None:
-        return _jupyter_gateway(config, config.server, on_tool_connection)
     if config.known_engine is not None:
         return _engine_gateway(config, config.known_engine, first, on_tool_connection)
     return _local_gateway(config, first, on_tool_connection)
@@ -78,27 +74,8 @@ def _engine_gateway(
     return EngineGateway(engine, start, config.queue_timeout, on_tool_connection, first.recorder.job)
 
 
-def _jupyter_gateway(
-    config: ExecutorConfig, server: "Endpoint", on_tool_connection: AcceptedSocket
-) -> "JupyterGateway":
-    from ipybox.codeact.library import MCPTOOLS
-    from ipybox.jupyter_engine.gateway import JupyterGateway
-
-    return JupyterGateway(
-        server,
-        kernel_name=config.kernel_name or "python3",
-        kernel_id=config.kernel_id,
-        kernel_env=config.kernel_env or {},
-        packages=config.workspace / MCPTOOLS,
-        init_timeout=config.kernel_init_timeout,
-        on_tool_connection=on_tool_connection,
-    )
-
-
 def _kernels_env(config: ExecutorConfig, first: ToolCaller) -> dict[str, str]:
     env = {TOKEN_VARIABLE: first.token, **(config.kernel_env or {})}
-    if config.display_data:
-        env[DISPLAY_DATA_VARIABLE] = "1"
     if config.approve_shell_cmds:
         env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
     return env

@@ -169,7 +169,6 @@ class KernelLifecycle:
 
         Raises:
             CodeExecutionError: If there is no kernel.
-            ExecutionError: If it can't be made ready for the next cell.
             RuntimeError: If the executor is not running.
         """
         if self._lock.locked() or self.client is None or not self.client.idle:
@@ -177,7 +176,6 @@ class KernelLifecycle:
             self.check_running()
         client = self.client
         assert client is not None
-        await client.remote_kernel.prepare()
         self.notices += await self.gateway.send_files()
         return client
 
@@ -303,7 +301,7 @@ class KernelLifecycle:
             images_dir=self._config.images,
             untrusted_root=self._config.untrusted_root,
             workspace=self._config.workspace,
-            kernel=self._gateways.new_kernel(gateway, self._caller, first=not self.expected_kernel_id),
+            kernel=self._gateways.new_kernel(gateway, self._caller),
         )
         try:
             await client.connect(retries=0)

@@ -47,7 +47,7 @@ _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("tool_server_host", "kernel_gateway_host"), _TEXT),
     **dict.fromkeys(("tool_server_port", "kernel_gateway_port"), _PORT),
     **dict.fromkeys(("images_dir", "working_dir"), _PATH),
-    **dict.fromkeys(("sandbox", "spare_kernel", "display_data"), _FLAG),
+    **dict.fromkeys(("sandbox", "spare_kernel"), _FLAG),
     **dict.fromkeys(("approve_shell_cmds", "require_shell_escape"), _FLAG),
     "log_level": _Kind((str,), f"one of {', '.join(_LEVELS)}", lambda level: level in _LEVELS),
     "memory_limit": _Kind((int,), "an int: bytes, such as 2 << 30 for 2 GiB, or 0 for no limit"),

@@ -38,7 +38,6 @@ class Presence:
         from ipybox.kernel_mgr.attach.relay import KernelRelay
 
         client = await self._kernel.ensure_kernel()
-        client.remote_kernel.check_attachable()
         relay = KernelRelay(
             client.remote_kernel,
             name,

@@ -109,7 +109,7 @@ class SharedRuntime:
             connect_timeout=config.connect_timeout,
             sealed_workspace=config.untrusted_root,
             caller=self._first,
-            install=None if config.server is not None or unconfined_node else self._install_package,
+            install=None if unconfined_node else self._install_package,
             places=config.writable_places,
             read_variables=config.placeholder_values,
             functions=config.functions,

@@ -235,7 +235,7 @@ class EngineGateway:
         places = WritablePlaces(self._workspace, self._wanted.sandbox)
         guard_imports(places)  # code on the node writes the workspace, too
         command = with_limits(self._engine.command, self._wanted.limits)
-        self._process = EngineProcess(command, self._engine.env, host_path(places))
+        self._process = EngineProcess(command, self._engine.env, host_path(places), self._engine.waiting)
         self._link = NodeLink(self._take, self._on_tool_connection)
         await self._link.open(*await self._process.spawn())
         await self._wait.greeted(self._process, self._link)

@@ -10,8 +10,8 @@ from ipybox.support.errors import GatewayError
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two questions what a job waits for.
-QUEUE_INTERVAL = 2.0
+#: Seconds between two looks at what the command has printed.
+LOOK_INTERVAL = 2.0
 
 
 class NodeWait:
@@ -51,6 +51,7 @@ class NodeWait:
             await self._until_decided(process, link)
         finally:
             self._waiting = False
+            process.leave_queue()
         if link.greeted.is_set():
             return
         name = self._name
@@ -71,7 +72,7 @@ class NodeWait:
         deadline = asyncio.get_running_loop().time() + self._timeout
         ends = (link.greeted, link.closed, self.withdrawn)
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await _first(min(left, QUEUE_INTERVAL), *ends)
+            await _first(min(left, LOOK_INTERVAL), *ends)
             if any(end.is_set() for end in ends):
                 return
             if (state := await process.queue_state()) and state != self._state:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from shutil import which
 
 from ipybox.engine import tied
-from ipybox.engine.queue import SlurmJob, queued_job
+from ipybox.engine.queue import SlurmJob, WaitingJobs, queued_job
 from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
 from ipybox.support.process_group import signal_group
@@ -36,14 +36,18 @@ class EngineProcess:
         command: The program and its arguments.
         variables: Names of variables that the command gets in addition to `VARIABLES`.
         path: Where to search the program.
+        waiting: The waiting jobs of the same engine.
     """
 
-    def __init__(self, command: Sequence[str], variables: Sequence[str], path: str):
+    def __init__(self, command: Sequence[str], variables: Sequence[str], path: str, waiting: WaitingJobs):
         slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
         self._environment = inherited((*VARIABLES, *variables)) | slurm
         self._job = SlurmJob(command, path, self._environment)
         self._command = tuple(self._job.command)
         self._path = path
+        self._waiting = waiting
+        #: The number of the job whose state was asked for.
+        self._queued: str | None = None
         self._process: asyncio.subprocess.Process | None = None
         #: What it has said.
         self.stderr = StderrLines("engine")
@@ -94,7 +98,14 @@ class EngineProcess:
 
     async def queue_state(self) -> str:
         """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
-        return await self._job.state(self.stderr.last)
+        if self._queued is None:
+            self._queued = self.job
+        return "" if self._queued is None else await self._waiting.state(self._queued, self._job.states)
+
+    def leave_queue(self) -> None:
+        """Ends questions about the job, which has a node or is not waited for."""
+        if self._queued is not None:
+            self._waiting.forget(self._queued)
 
     async def last_words(self) -> str:
         """Returns how the process ended and the last lines of its stderr, once they have come."""

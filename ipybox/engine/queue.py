@@ -1,17 +1,22 @@
 """The job of an engine's command in the queue of a scheduler: its limits, what it waits for, and its end.
 
-Only Slurm is known. A command with `srun` gets a name for its job, which this application chooses: nothing that the
+Only Slurm is supported. A command with `srun` gets a name for its job, which this application chooses: nothing that the
 command or the node prints says which job to cancel.
+
+Sites restrict how often users may ask for the state of the queue. `WaitingJobs` asks once for all jobs of an engine,
+and then ever more rarely.
 """
 
 import asyncio
+import math
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePath
 from shutil import which
 
+from ipybox.engine.srun import find_srun, sets_memory, sets_name, with_option
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.support.printable import printable
 
@@ -21,18 +26,28 @@ QUEUED = re.compile(r"srun: job (\d{1,18}) queued")
 #: Seconds for squeue or scancel to answer.
 ANSWER_TIMEOUT = 5.0
 
-#: Bytes of an answer that messages contain.
+#: Bytes of squeue's answer about one job.
 MAX_ANSWER = 200
 
 #: Bytes that the node needs beyond the memory limit of its kernels: for itself and the gateway.
 NODE_MEMORY = 256 << 20
 
+#: Seconds between the first two questions to squeue; each later interval is twice as long, up to the second value.
+FIRST_INTERVAL = 5.0
+LAST_INTERVAL = 300.0
+
 
 def with_limits(command: Sequence[str], limits: ResourceLimits) -> list[str]:
-    """Returns the command of an engine, with the memory limit as an option of `srun` unless it sets its own."""
-    if limits.memory is None or _sets(command, "--mem"):
+    """Returns an engine's command, with the memory limit as an option of `srun` unless the command sets the memory."""
+    if limits.memory is None or sets_memory(command):
         return list(command)
-    return _with_option(command, f"--mem={(limits.memory + NODE_MEMORY) >> 20}M")
+    return with_option(command, f"--mem={(limits.memory + NODE_MEMORY) >> 20}M")
+
+
+def queued_job(stderr: Iterable[str]) -> str | None:
+    """Returns the number of the waiting job that `srun` names in its output, or None if no job waits."""
+    jobs = [found[1] for line in stderr if (found := QUEUED.match(line))]
+    return jobs[-1] if jobs else None
 
 
 class SlurmJob:
@@ -47,45 +62,45 @@ class SlurmJob:
 
     def __init__(self, command: Sequence[str], path: str, env: Mapping[str, str]):
         #: The name of the job; None if the command sets its own.
-        self.name = None if _sets(command, "--job-name", "-J") else f"ipybox-{secrets.token_hex(6)}"
+        self.name = None if sets_name(command) else f"ipybox-{secrets.token_hex(6)}"
         # Without --unbuffered, srun keeps what does not end with a newline.
-        named = list(command) if self.name is None else _with_option(command, f"--job-name={self.name}")
+        named = list(command) if self.name is None else with_option(command, f"--job-name={self.name}")
         #: The command that starts the job.
-        self.command = _with_option(named, "--unbuffered")
-        self._at = _srun(command)
+        self.command = with_option(named, "--unbuffered")
+        self._at = find_srun(command)
         self._path = path
         self._env = env
 
-    async def state(self, stderr: Iterable[str]) -> str:
-        """Returns what waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits, or it is unknown.
+    async def states(self, jobs: Sequence[str]) -> dict[str, str]:
+        """Returns the states of jobs by their numbers, such as `PENDING (Resources)`, without those that squeue omits.
 
         Args:
-            stderr: What the command has printed to stderr, which may name a job that the command itself has named.
+            jobs: The numbers.
         """
-        printed = queued_job(stderr)
-        picked = f"--name={self.name}" if self.name is not None else f"--jobs={printed}" if printed is not None else ""
-        answer = await self._run("squeue", "--noheader", picked, "--Format=JobID:20,State:20,Reason:100")
-        # squeue fills its columns with spaces.
-        match printable(" ".join(answer.split())).split(" "):
-            case [job, state, *reason] if state != "RUNNING":
-                return f"job {job}, {state} ({' '.join(reason)})" if reason else f"job {job}, {state}"
-            case [_, _, *_]:
-                return ""
-            case _:
-                return f"job {printed}" if printed is not None else ""
+        arguments = ("--noheader", f"--jobs={','.join(jobs)}", "--Format=JobID:20,State:20,Reason:100")
+        answer = await self._run("squeue", *arguments)
+        states: dict[str, str] = {}
+        for line in answer[: MAX_ANSWER * len(jobs)].decode(errors="replace").splitlines():
+            match printable(" ".join(line.split())).split(" "):  # squeue fills its columns with spaces
+                case [job, state, *reason] if job in jobs:
+                    states[job] = f"{state} ({' '.join(reason)})" if reason else state
+                case _:
+                    pass
+        return states
 
     async def cancel(self) -> None:
         """Removes the job from the queue. A command that was killed, or has lost its node, may have left it there."""
-        await self._run("scancel", f"--name={self.name}" if self.name is not None else "")
+        if self.name is not None:
+            await self._run("scancel", f"--name={self.name}")
 
-    async def _run(self, program: str, *arguments: str) -> str:
-        """Returns what a program of Slurm prints; empty without a job, without the program, and if it fails."""
-        if self._at is None or not all(arguments):
-            return ""
+    async def _run(self, program: str, *arguments: str) -> bytes:
+        """Returns what a program of Slurm prints; nothing without `srun`, without the program, and if it fails."""
+        if self._at is None:
+            return b""
         sibling = str(PurePath(self.command[self._at]).with_name(program))
         first, *rest = (*self.command[: self._at], sibling, *arguments)
         if (found := which(first, path=self._path)) is None:
-            return ""
+            return b""
         process = await asyncio.create_subprocess_exec(
             found,
             *rest,
@@ -104,27 +119,43 @@ class SlurmJob:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        return answer[:MAX_ANSWER].decode(errors="replace")
+        return answer
 
 
-def queued_job(stderr: Iterable[str]) -> str | None:
-    """Returns the number of the job that waits; None if no job waits."""
-    jobs = [found[1] for line in stderr if (found := QUEUED.match(line))]
-    return jobs[-1] if jobs else None
+class WaitingJobs:
+    """The jobs of one engine that wait in the queue, and what is known of their states.
 
+    Args:
+        clock: Returns the time in seconds.
+    """
 
-def _srun(command: Sequence[str]) -> int | None:
-    """Returns where `srun` is in a command; None if it is not."""
-    return next((at for at, each in enumerate(command) if PurePath(each).name == "srun"), None)
+    def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()):
+        self._clock = clock
+        #: The states by job: None before the first question, empty if squeue did not say.
+        self._states: dict[str, str | None] = {}
+        self._interval = 0.0
+        self._asked = -math.inf
+        self._turn = asyncio.Lock()
 
+    async def state(self, job: str, ask: Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]) -> str:
+        """Returns a waiting job and its state, such as `job 17, PENDING (Resources)`; empty if the job runs.
 
-def _sets(command: Sequence[str], *options: str) -> bool:
-    """Returns whether `srun` has one of the options in a command."""
-    at = _srun(command)
-    return at is not None and any(each.startswith(options) for each in command[at:])
+        Args:
+            job: The number of the job.
+            ask: Returns the states of jobs. It is called only if a question is due, with all jobs that wait.
+        """
+        self._states.setdefault(job, None)
+        async with self._turn:
+            if self._clock() >= self._asked + (FIRST_INTERVAL if self._states.get(job) is None else self._interval):
+                self._asked = self._clock()
+                self._interval = min(max(2 * self._interval, FIRST_INTERVAL), LAST_INTERVAL)
+                answer = await ask(list(self._states))
+                self._states = {each: answer.get(each, "") for each in self._states}
+        state = self._states.get(job) or ""
+        return "" if state.startswith("RUNNING") else f"job {job}, {state}" if state else f"job {job}"
 
-
-def _with_option(command: Sequence[str], option: str) -> list[str]:
-    """Returns a command with one more option of `srun`, if that is in it."""
-    at = _srun(command)
-    return list(command) if at is None else [*command[: at + 1], option, *command[at + 1 :]]
+    def forget(self, job: str) -> None:
+        """Stops asking about a job, because it no longer waits."""
+        self._states.pop(job, None)
+        if not self._states:
+            self._interval = 0.0

@@ -9,10 +9,11 @@ The file names programs of this machine, so it is never read from a place that c
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from ipybox.engine.queue import WaitingJobs
 from ipybox.support.state import config_dir
 from ipybox.workspace.writable import WritablePlaces
 
@@ -31,11 +32,13 @@ class Engine:
         name: What messages call it.
         command: The program and its arguments.
         env: Names of environment variables for the command, in addition to those that it always gets.
+        waiting: Its jobs that wait in the queue of a scheduler.
     """
 
     name: str
     command: Sequence[str]
     env: Sequence[str] = ()
+    waiting: WaitingJobs = field(default_factory=WaitingJobs, compare=False, repr=False)
 
 
 def engines_file() -> Path:

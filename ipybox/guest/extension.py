@@ -13,7 +13,7 @@ from ipybox.guest.bytecode import keep_bytecode_out_of_git
 from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import import_from, let_children_import, packages_dir
 from ipybox.guest.pictures import add_pictures
-from ipybox.guest.protocol import DISPLAY_DATA_VARIABLE, REQUIRE_ESCAPE, SHELL_VARIABLE
+from ipybox.guest.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
 
 #: Seconds to wait for the control thread at exit.
@@ -26,7 +26,7 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input, data of displays.
+    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input.
 
     If the application approves shell commands, code asks before it starts a program from here on.
     """
@@ -44,10 +44,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     cast(Any, shell).ask_exit = sys.exit
     honour_semicolon(shell)
     add_pictures(shell)
-    if DISPLAY_DATA_VARIABLE in os.environ:
-        from ipybox.guest.display_data.formatters import add_data
-
-        add_data(shell)
     if (commands := os.environ.pop(SHELL_VARIABLE, None)) is not None:
         from ipybox.guest.shell_commands import control_commands  # takes time that other kernels need not spend
 

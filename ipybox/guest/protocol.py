@@ -38,9 +38,6 @@ class ExitStatus(TypedDict):
     oom: bool
 
 
-#: MIME types of the data of displays (`ipybox.guest.display_data`), and the environment variable that asks for them.
-DISPLAY_DATA_VARIABLE = "IPYBOX_DISPLAY_DATA"
-
 #: In the guest's own directory: a `Environments`, which the gateway reads and removes.
 ENVIRONMENT_FILE = "environment.json"
 

@@ -1,12 +1,11 @@
 """Acknowledges soon what a WebSocket has received, for a sender whose next message waits for that.
 
-With Nagle's algorithm, which Jupyter's servers, srun and slurmstepd leave on, a small write waits until all before it
-was acknowledged. The receiver's system does that after 40 ms, or with the next data that goes the other way. Most cells
-end with several small messages, so that each cell would take 40 ms longer.
+With Nagle's algorithm, which srun and slurmstepd leave on, a small write waits until all before it was acknowledged.
+The receiver's system does that after 40 ms, or with the next data that goes the other way. Most cells end with several
+small messages, so that each cell would take 40 ms longer.
 """
 
 import asyncio
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -14,9 +13,6 @@ from typing import Self
 import aiohttp
 
 from ipybox.support.tasks import TaskSet
-
-#: The option of sockets for immediate acknowledgments, which only Linux has.
-QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 #: Seconds after a message until something is sent the other way. The last message of a cell needs no acknowledgment: it
 #: would hold up the next request in turn.
@@ -26,12 +22,12 @@ PAUSE = 0.001
 class Acknowledgment:
     """Acknowledges the messages of one WebSocket, within a context.
 
-    Over TCP, the system is asked to. If other programs have the TCP connection, as `srun` has, an unsolicited
-    pong is data that the acknowledgment travels with: https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
+    If other programs own the TCP connection, as `srun` does, an unsolicited pong is data that the acknowledgment
+    travels with: https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
 
     Args:
         websocket: The WebSocket.
-        relayed: Whether other programs have the TCP connection.
+        relayed: Whether other programs own the TCP connection; if not, nothing is sent.
         expecting: Returns whether more messages are expected.
     """
 
@@ -39,8 +35,6 @@ class Acknowledgment:
         self._websocket = websocket
         self._relayed = relayed
         self._expecting = expecting
-        found: socket.socket | None = websocket.get_extra_info("socket")
-        self._socket = None if found is None or found.family == socket.AF_UNIX else found
         self._received = asyncio.Event()
         self._tasks = TaskSet()
 
@@ -55,9 +49,6 @@ class Acknowledgment:
     def note(self) -> None:
         """Notes that a message has arrived."""
         self._received.set()
-        if self._socket is not None and QUICK_ACK is not None:
-            with suppress(OSError):  # the setting does not last
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     async def _send_pongs(self) -> None:
         with suppress(aiohttp.ClientError, OSError):  # the connection is lost, which its reader learns

@@ -250,7 +250,7 @@ class KernelClient:
         finally:
             self._late.running = None
         output = await self._output(execution)
-        execution.check(output, self._kernel.death)
+        execution.check(output, self._channels.death)
         return output
 
     async def read(self, name: str, deadline: Deadline) -> messages.Message:
@@ -262,7 +262,7 @@ class KernelClient:
         """
         execution = Execution()
         await self._execute(execution, messages.execute_request("", **{READ: name}), deadline)
-        return execution.check(None, self._kernel.death)
+        return execution.check(None, self._channels.death)
 
     async def _execute(
         self, execution: Execution, request: dict[str, Any], deadline: Deadline, buffers: Sequence[bytes] = ()
@@ -297,13 +297,12 @@ class KernelClient:
         except BaseException:
             execution.lose()
             raise
-        execution.gaps = self._channels.gaps
 
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
         collected = execution.outputs
         saved, notices = await self._displays.save(collected.displays())
-        notices = [*collected.notices(), *execution.gap_notices(self._channels.gaps), *notices]
+        notices = [*collected.notices(), *notices]
         return ExecutionResult(
             collected.text(saved.of), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
         )
@@ -341,7 +340,7 @@ class KernelClient:
         finally:
             self._channels.forget(execution.msg_id)
             self._recovery = None
-        return "the kernel was interrupted and keeps its state" if execution.over else self._kernel.death()
+        return "the kernel was interrupted and keeps its state" if execution.over else self._channels.death
 
     async def _restart(self) -> str:
         """Replaces a kernel that can't be interrupted; returns the outcome."""
@@ -369,7 +368,7 @@ class KernelClient:
         async with self._lifecycle:
             try:
                 if self._gateway.opened:
-                    await self._kernel.release("the connection to the kernel was closed while the code ran")
+                    await self._kernel.delete("the connection to the kernel was closed while the code ran")
             finally:
                 await self._gateway.close()
 

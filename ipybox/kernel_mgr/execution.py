@@ -6,7 +6,6 @@ https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-i
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 from ipybox.guest.protocol import VARIABLE_ERROR
@@ -15,8 +14,6 @@ from ipybox.kernel_mgr.output_collector import OutputCollector, OutputListener
 from ipybox.kernel_mgr.plain_text import plain
 from ipybox.support.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
 from ipybox.support.execution_output import ExecutionOutput
-
-OUTPUT_GAP = "The connection to the kernel was lost for a while: parts of the output may be missing."
 
 
 class Execution:
@@ -32,8 +29,6 @@ class Execution:
         self.outputs = OutputCollector(on_output)
         #: The id of the `execute_request`.
         self.msg_id = ""
-        #: How often the connection had been lost when it started, see `KernelChannels.gaps`.
-        self.gaps = 0
         #: Set when the kernel has started to run the code, or never will: an earlier interrupt has no effect.
         self.begun = asyncio.Event()
         #: Set when the execution has finished, or no more messages will arrive.
@@ -64,14 +59,6 @@ class Execution:
         self.begun.set()
         self.ended.set()
 
-    def gap_notices(self, gaps: int) -> list[str]:
-        """Returns a sentence about output that may be missing, if the connection was lost since the start.
-
-        Args:
-            gaps: How often it has been lost, see `KernelChannels.gaps`.
-        """
-        return [OUTPUT_GAP] if gaps != self.gaps else []
-
     @property
     def failure(self) -> str | None:
         """The traceback of the error that the execution ended with, if any."""
@@ -91,12 +78,12 @@ class Execution:
         name, value = (text if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
         return RaisedException(plain(name) or "Error", plain(value), plain(_traceback(content)))
 
-    def check(self, output: ExecutionOutput | None, death: Callable[[], str]) -> Message:
+    def check(self, output: ExecutionOutput | None, death: str) -> Message:
         """Returns the reply of an execution that has ended without an error.
 
         Args:
             output: Its output, for the error.
-            death: Returns why the kernel ended.
+            death: Why the kernel ended.
 
         Raises:
             ExecutionError: If the code raised.
@@ -104,7 +91,7 @@ class Execution:
             VariableError: If a variable could not be set or read.
         """
         if not self.over or self._reply is None:
-            raise KernelDiedError(death(), output)
+            raise KernelDiedError(death, output)
         if isinstance(problem := (self._error or {}).get(VARIABLE_ERROR), str):
             raise VariableError(problem)
         if self.failure is not None:

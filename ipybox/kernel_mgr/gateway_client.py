@@ -82,7 +82,7 @@ class GatewayClient:
         try:
             async with (
                 Deadline(timeout).limit(),
-                self._session.request(method, self._path(path), json=body, allow_redirects=False) as response,
+                self._session.request(method, path, json=body, allow_redirects=False) as response,
             ):
                 content = await read_answer(response)
         except TimeoutError as exc:
@@ -113,7 +113,7 @@ class GatewayClient:
         """
         assert self._session is not None
         return await self._session.ws_connect(
-            self._path(path), params=params, protocols=(protocol,), heartbeat=heartbeat, max_msg_size=max_message_bytes
+            path, params=params, protocols=(protocol,), heartbeat=heartbeat, max_msg_size=max_message_bytes
         )
 
     async def probe(self) -> None:
@@ -122,10 +122,7 @@ class GatewayClient:
             return
         self.silent.set()
         try:
-            async with (
-                Deadline(timeouts.PROBE_TIMEOUT).limit(),
-                self._session.get(self._path("/api"), allow_redirects=False),
-            ):
+            async with Deadline(timeouts.PROBE_TIMEOUT).limit(), self._session.get("/api", allow_redirects=False):
                 pass
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
             if not is_shortage(exc):
@@ -133,9 +130,6 @@ class GatewayClient:
                 self._on_lost()
                 return
         self.silent.clear()
-
-    def _path(self, path: str) -> str:
-        return f"{self.endpoint.base_path}{path}"
 
 
 def is_shortage(exc: BaseException) -> bool:

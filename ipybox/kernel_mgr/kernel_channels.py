@@ -7,7 +7,7 @@ One task reads the WebSocket and passes each message to the listener of the requ
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
@@ -22,12 +22,6 @@ from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
 
 logger = logging.getLogger(__name__)
-
-#: Returns another WebSocket with the same kernel after the connection was lost; None if that fails.
-Reopen = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse | None]]
-
-#: What a gateway reports of a kernel that has ended: it restarts some by itself, without their state.
-STATE_LOST = ("dead", "restarting", "autorestarting")
 
 #: Frames after which no more arrive.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
@@ -73,20 +67,10 @@ class KernelChannels:
         self._listeners: dict[str, MessageListener] = {}
         self._reader: asyncio.Task[None] | None = None
         self._misunderstood = False
-        #: Set while messages can be sent, and when they never can again.
-        self._connected = asyncio.Event()
-        #: Whether the kernel has ended, so that another connection would not help.
-        self._kernel_ended = False
-        #: Whether a lost connection is opened again.
-        self._reopens = False
-        #: Whether a message could not be sent, over a connection that is not opened again.
+        #: Whether a message could not be sent.
         self._broken = False
-        #: How often the connection was lost and opened again: messages may be missing.
-        self.gaps = 0
         #: Called with each message about a request of this client, or about none, that has no listener.
         self.on_unclaimed: Callable[[messages.Message], None] | None = None
-        #: Called with each message of a comm, before its listener.
-        self.on_comm: Callable[[messages.Message], None] | None = None
         #: The last mark that has arrived in the output.
         self._mark = 0
         self._marked = asyncio.Event()
@@ -98,29 +82,22 @@ class KernelChannels:
         """Whether the channels are not known to be closed."""
         return self._reader is not None and not self._reader.done() and not self._broken
 
-    def open(
-        self, websocket: aiohttp.ClientWebSocketResponse, jupyter_session: str, reopen: Reopen | None = None
-    ) -> None:
+    def open(self, websocket: aiohttp.ClientWebSocketResponse, jupyter_session: str) -> None:
         """Starts to read the messages of a new kernel.
 
         Args:
             websocket: The kernel's channels.
             jupyter_session: The id of the Jupyter session in requests.
-            reopen: Called when the connection is lost, but the kernel is not known to have ended.
         """
         self._websocket = websocket
         self._jupyter_session = jupyter_session
         self._mark = 0
-        self._kernel_ended = False
         self._broken = False
-        self._reopens = reopen is not None
-        self._connected.set()
-        self._reader = asyncio.create_task(self._read(websocket, reopen))
+        self._reader = asyncio.create_task(self._read(websocket))
 
     async def close(self, timeout: float) -> bool:
         """Closes the WebSocket; returns whether the gateway confirmed that within `timeout` seconds."""
         websocket, self._websocket = self._websocket, None
-        self._kernel_ended = True  # for this client
         if websocket is None:
             return True
         try:
@@ -136,69 +113,24 @@ class KernelChannels:
         return True
 
     async def request(
-        self,
-        msg_type: str,
-        content: dict[str, Any],
-        listener: MessageListener,
-        buffers: Sequence[bytes] = (),
-        *,
-        channel: str = "shell",
+        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
     ) -> str:
         """Sends a request whose replies and outputs go to `listener`, and returns its id.
 
         Raises:
             KernelDiedError: If there is no kernel to receive the request.
         """
-        if self.alive:
-            await self._connected.wait()
-        if not self.alive:
+        if self._websocket is None or not self.alive:
             raise KernelDiedError(self.death)
-        msg_id, data = messages.encode_request(
-            msg_type, content, session=self._jupyter_session, channel=channel, buffers=buffers
-        )
+        msg_id, data = messages.encode_request(msg_type, content, session=self._jupyter_session, buffers=buffers)
         self._listeners[msg_id] = listener
-        try:
-            await self._send(data)
-        except KernelDiedError:
-            del self._listeners[msg_id]
-            raise
-        return msg_id
-
-    async def send_control(self, msg_type: str, content: dict[str, Any], buffers: Sequence[bytes] = ()) -> None:
-        """Sends a message on the control channel that has no listener.
-
-        Raises:
-            KernelDiedError: If it can't be sent now.
-        """
-        _, data = messages.encode_request(
-            msg_type, content, session=self._jupyter_session, channel="control", buffers=buffers
-        )
-        await self._send(data)
-
-    async def _send(self, data: bytes) -> None:
-        if self._websocket is None:
-            raise KernelDiedError(self.death)
         try:
             await self._websocket.send_bytes(data)
         except (aiohttp.ClientError, OSError) as exc:
-            self._broken = not self._reopens  # the reader learns it in a later turn of the event loop
+            del self._listeners[msg_id]
+            self._broken = True  # the reader learns it in a later turn of the event loop
             raise KernelDiedError(self.death) from exc
-
-    def pending(self) -> tuple[str, ...]:
-        """Returns the ids of all requests that have a listener."""
-        return tuple(self._listeners)
-
-    def lose(self, msg_id: str) -> None:
-        """Tells the listener of a request, if there is one, that no more messages will arrive."""
-        if (listener := self._listeners.get(msg_id)) is not None:
-            listener.lose()
-
-    async def end(self, reason: str) -> None:
-        """Notes that the kernel has ended, for this reason, and ends the connection to it."""
-        self.death = reason
-        self._kernel_ended = True
-        if self._websocket is not None:
-            await self._websocket.close()
+        return msg_id
 
     def listen(self, msg_id: str, listener: MessageListener) -> None:
         """Passes the messages about a request of another client to `listener`, until it is forgotten."""
@@ -223,39 +155,22 @@ class KernelChannels:
                     self._marked.clear()
                     await self._marked.wait()
 
-    async def _read(self, websocket: aiohttp.ClientWebSocketResponse, reopen: Reopen | None) -> None:
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         """Passes messages to their listeners, until the kernel or the connection ends."""
+        acknowledging = Acknowledgment(websocket, relayed=self._relayed, expecting=lambda: bool(self._listeners))
         try:
-            while True:
-                async with self._acknowledgment(websocket) as acknowledgment:
-                    while self._take(await websocket.receive()):
-                        acknowledgment.note()
-                if reopen is None or self._kernel_ended:
-                    return
-                self._connected.clear()
-                another = await reopen()
-                if another is None:
-                    return
-                if self._kernel_ended:  # in the meantime
-                    await another.close()
-                    return
-                self._websocket = websocket = another
-                self.gaps += 1
-                self._connected.set()
+            async with acknowledging as acknowledgment:
+                while self._take(await websocket.receive()):
+                    acknowledgment.note()
         finally:
-            self._connected.set()
             for listener in tuple(self._listeners.values()):
                 listener.lose()
-
-    def _acknowledgment(self, websocket: aiohttp.ClientWebSocketResponse) -> Acknowledgment:
-        return Acknowledgment(websocket, relayed=self._relayed, expecting=lambda: bool(self._listeners))
 
     def _take(self, frame: aiohttp.WSMessage) -> bool:
         """Passes a message to its listener; returns whether more can arrive."""
         if frame.type is aiohttp.WSMsgType.ERROR:
             error = frame.data
             if isinstance(error, aiohttp.WebSocketError) and error.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
-                self._kernel_ended = True
                 self.death = (
                     f"the kernel sent a message of more than {format_bytes(MAX_MESSAGE_BYTES)}, which ends the "
                     "connection to it: print less in one call, or write it to a file"
@@ -273,15 +188,12 @@ class KernelChannels:
             )
             self._misunderstood = True
             return True
-        if message.type == "status" and message.content.get("execution_state") in STATE_LOST:
-            self._kernel_ended = True
+        if message.type == "status" and message.content.get("execution_state") == "dead":
             self.death += describe_exit(message.content.get(EXIT))
             return False
         if message.type == MARK:  # has no parent, because threads of earlier cells set marks, too
             self._note_mark(message.content.get("number"))
             return True
-        if message.type == "comm_msg" and self.on_comm is not None:
-            self.on_comm(message)
         if (listener := self._listeners.get(message.parent_id or "")) is not None:
             listener.take(message)
         elif self.on_unclaimed is not None and self._is_ours(message):

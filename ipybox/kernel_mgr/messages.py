@@ -64,9 +64,9 @@ class Message:
 
 
 def encode_request(
-    msg_type: str, content: Mapping[str, Any], *, session: str, channel: str, buffers: Sequence[bytes] = ()
+    msg_type: str, content: Mapping[str, Any], *, session: str, buffers: Sequence[bytes] = ()
 ) -> tuple[str, bytes]:
-    """Returns the id of a new request and its bytes."""
+    """Returns the id of a new request on the shell channel, and its bytes."""
     msg_id = uuid.uuid4().hex
     header = {
         "msg_id": msg_id,
@@ -76,7 +76,7 @@ def encode_request(
         "date": datetime.now(UTC).isoformat(),
         "version": PROTOCOL_VERSION,
     }
-    return msg_id, encode(channel, header, {}, content, buffers)
+    return msg_id, encode("shell", header, {}, content, buffers)
 
 
 def encode(

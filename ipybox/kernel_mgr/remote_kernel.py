@@ -55,8 +55,6 @@ class RemoteKernel:
         #: The gateway's description of the kernel.
         self.description: dict[str, Any] = {}
         self._specification: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
-        #: Seconds for the gateway to create a kernel; None for the time of any other request.
-        self._creation_timeout: float | None = None
         self._heartbeat = heartbeat
         self._init_timeout = init_timeout
         #: Kernels that must be ended, because another one is used, or none.
@@ -69,13 +67,6 @@ class RemoteKernel:
         """Whether there is a kernel that is not known to be dead."""
         return self.channels.alive and not self.gateway.lost
 
-    def death(self) -> str:
-        """Returns why there is no kernel, or why there will be none when its channels close."""
-        return self.channels.death
-
-    def check_attachable(self) -> None:
-        """Raises a RuntimeError if people can't join this kernel through the application."""
-
     async def create(self) -> None:
         """Creates a kernel and returns when it answers.
 
@@ -83,7 +74,7 @@ class RemoteKernel:
             GatewayError: If the kernel does not start.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
-        self.id = await self._obtain()
+        self.id = await self._start()
         self.channels.death = "the kernel died"
         try:
             deadline = Deadline(self._init_timeout + (0 if self._ending is None else timeouts.GATEWAY_TIMEOUT))
@@ -91,11 +82,8 @@ class RemoteKernel:
                 await self._join(uuid.uuid4().hex)
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
             await self.gateway.probe()
-            await self.release("the kernel did not start")
+            await self.delete("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
-
-    async def prepare(self) -> None:
-        """Makes the kernel ready for the next cell; one of ipybox's own gateway always is."""
 
     async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:
         """Returns a WebSocket with the kernel's channels, for a new Jupyter session.
@@ -120,7 +108,7 @@ class RemoteKernel:
             KernelDiedError: If there is no kernel.
         """
         if self.gateway.lost:
-            raise KernelDiedError(self.death())
+            raise KernelDiedError(self.channels.death)
         return await self.channels.request(msg_type, content, listener, buffers)
 
     async def interrupt(self) -> None:
@@ -131,10 +119,6 @@ class RemoteKernel:
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
         await self.gateway.call("POST", f"/api/kernels/{self.id}/interrupt", timeout=timeouts.ANSWER_GRACE)
-
-    async def release(self, reason: str) -> None:
-        """Gives up the kernel, if there is one, which ends it; requests that wait for it fail with `reason`."""
-        await self.delete(reason)
 
     async def delete(self, reason: str) -> None:
         """Ends the kernel, if there is one; requests that wait for it fail with `reason`."""
@@ -201,15 +185,10 @@ class RemoteKernel:
                 await self.gateway.call("DELETE", path, may_be_absent=True)
             self._to_delete.pop()
 
-    async def _obtain(self) -> str:
-        """Returns the id of the kernel to use, a new one.
-
-        Raises:
-            GatewayError, aiohttp.ClientError, OSError: As `create`.
-        """
+    async def _start(self) -> str:
+        """Starts a kernel and returns its id; raises what `create` raises."""
         # The gateway answers when it has started the process, not when the kernel is ready.
-        timeout = self._creation_timeout
-        self.description = await self.gateway.call("POST", "/api/kernels", self._specification, timeout=timeout)
+        self.description = await self.gateway.call("POST", "/api/kernels", self._specification)
         kernel_id = self.description.get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
             raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
@@ -232,7 +211,7 @@ class RemoteKernel:
         finally:
             self.channels.forget(msg_id)
         if not reply.arrived:
-            raise KernelDiedError(self.death())
+            raise KernelDiedError(self.channels.death)
 
     def _start_problem(self, exc: Exception) -> str:
         if isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.GONE:

@@ -177,8 +177,6 @@ class MCPServer:
 
 
 def _files(config: ExecutorConfig, allowed_dirs: Sequence[Path | str]) -> "FileTransfer":
-    if config.server is not None:
-        raise ValueError("allowed_dirs: files are not copied to or from kernels of a Jupyter server")
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 
     settings = config.require_settings if config.sandbox else None

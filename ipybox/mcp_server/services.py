@@ -84,9 +84,9 @@ class WorkspaceServices:
     def start(self) -> None:
         """Starts the default session in the background; in a workspace without an audit log, the first call does.
 
-        With an engine or a Jupyter server, the first call does, too: a job should not wait for a call.
+        With an engine, the first call does, too: a job should not wait for a call.
         """
-        if self._used and self.config.engine is None and self.config.server is None:
+        if self._used and self.config.engine is None:
             self.sessions.start()
 
     @property
@@ -150,13 +150,7 @@ class WorkspaceServices:
 
         Raises:
             AuditError, SandboxError: If it can't be created.
-            ValueError: If kernels run on a Jupyter server.
         """
-        if self.config.server is not None:
-            raise ValueError(
-                "packages of kernels on a Jupyter server are those of its environment: have them installed there, or "
-                "use %pip in a cell"
-            )
         if self._packages is None:
             from ipybox.kernel_mgr.packages import PackageInstaller
 

@@ -5,7 +5,6 @@ For the application only: it imports aiohttp, which `ipybox.guest` and kernels d
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -48,8 +47,6 @@ class Endpoint:
         port: The port.
         token: The token of requests; by default the one that the component has published on this machine.
         dial: Returns a connected socket, in place of host and port.
-        tls: How the certificate of the host is checked; None for connections without TLS.
-        base_path: What the paths of all requests begin with.
     """
 
     kind: Kind
@@ -57,39 +54,28 @@ class Endpoint:
     port: int | None = None
     token: str | None = field(default=None, repr=False)
     dial: Dial | None = None
-    tls: ssl.SSLContext | None = None
-    base_path: str = ""
 
     @property
     def url(self) -> str:
         """The URL that the paths of requests are appended to."""
-        return f"{self._origin}{self.base_path}"
-
-    @property
-    def _origin(self) -> str:
         if self.dial is not None:
             return "http://localhost"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'http' if self.tls is None else 'https'}://{host}:{self.port}"
+        return f"http://{host}:{self.port}"
 
     def session(self) -> aiohttp.ClientSession:
         """Returns a new HTTP session for this endpoint, which the caller closes.
 
         The session ignores proxy settings of the environment. It does not trust the component: it follows no
         redirection, because a guest could redirect requests anywhere, and decompresses nothing. Read answers with
-        `read_answer`. Paths of requests must begin with `base_path`.
+        `read_answer`.
         """
         tracing = aiohttp.TraceConfig()
         tracing.on_request_start.append(self._authorize)
         tracing.on_request_redirect.append(_refuse_redirection)  # `ws_connect` has no parameter for that
-        connector = None
-        if self.dial is not None:
-            connector = SocketConnector(self.dial)
-        elif self.tls is not None:
-            connector = aiohttp.TCPConnector(ssl=self.tls)
         return aiohttp.ClientSession(
-            self._origin,
-            connector=connector,
+            self.url,
+            connector=None if self.dial is None else SocketConnector(self.dial),
             headers={"Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,

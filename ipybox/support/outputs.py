@@ -3,11 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
-
-#: MIME types of the data of displays (`ipybox.guest.display_data`).
-CHART_TYPE = "application/vnd.ipybox.chart+json"
-TABLE_TYPE = "application/vnd.dataresource+json"
+from typing import Any, Literal
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -50,22 +46,6 @@ class Display:
     files: tuple[Path, ...] = ()
     display_id: str | None = None
 
-    @property
-    def chart(self) -> Mapping[str, Any] | None:
-        """The data of a matplotlib figure, with `display_data=True`: see docs/outputs.md. Untrusted, as `data`.
-
-        None without such data.
-        """
-        return _object_or_none(self.data.get(CHART_TYPE))
-
-    @property
-    def table(self) -> Mapping[str, Any] | None:
-        """The data of a DataFrame, with `display_data=True`: see docs/outputs.md. Untrusted, as `data`.
-
-        None without such data.
-        """
-        return _object_or_none(self.data.get(TABLE_TYPE))
-
 
 @dataclass(frozen=True, slots=True)
 class Result(Display):
@@ -76,7 +56,3 @@ class Result(Display):
     """
 
     execution_count: int | None = None
-
-
-def _object_or_none(value: object) -> Mapping[str, Any] | None:
-    return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else None

@@ -30,9 +30,6 @@ NOT_DIRECT = {
     "approval_timeout",  # elicitation has its own
     "audit",  # an option of MCPServer
     "tools",  # functions of an application
-    "gateway_token",  # IPYBOX_GATEWAY_TOKEN of the environment
-    "kernel_id",  # each session has a kernel of its own
-    "display_data",  # only applications read it
     "notebook_bytes",  # sessions of the MCP server keep nothing: `ipybox notebook` reads the audit log
 }
 

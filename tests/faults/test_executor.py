@@ -11,13 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
+from aiohttp import ClientWebSocketResponse
 
 from ipybox import CodeExecutor
 from ipybox.code_exec.executor import STATE_LOST
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError, GatewayError
 from ipybox.kernel_mgr import timeouts
 from ipybox.kernel_mgr.gateway_client import GatewayClient
-from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from tests import servers
 from tests.code_exec.cells import begun, process_of, text
 from tests.faults.conftest import Family, keeps_its_state
@@ -147,13 +147,13 @@ async def test_code_whose_request_was_being_sent_is_interrupted(
 ):
     """The request has left in part: it fills the connection, as the gateway is stopped meanwhile."""
     monkeypatch.setattr(timeouts, "INTERRUPT_GRACE", WAIT)
-    send, leaves = KernelChannels._send, asyncio.Event()  # pyright: ignore[reportPrivateUsage] - it is only watched
+    send, leaves = ClientWebSocketResponse.send_bytes, asyncio.Event()
 
-    async def watched(channels: KernelChannels, data: bytes) -> None:
+    async def watched(websocket: ClientWebSocketResponse, data: bytes) -> None:
         leaves.set()
-        await send(channels, data)
+        await send(websocket, data)
 
-    monkeypatch.setattr(KernelChannels, "_send", watched)
+    monkeypatch.setattr(ClientWebSocketResponse, "send_bytes", watched)
     gateway = await process_of(family.executor, "gateway")
     leaves.clear()
     os.kill(gateway, signal.SIGSTOP)

@@ -24,7 +24,7 @@ def message(*, channel: bytes = b"iopub", header: Any = None, parent: Any = None
 
 def test_a_request_is_decoded_as_it_was_encoded():
     content = {"code": "print('ä€\U0001f600\ud800')", "nested": {"list": [1, None, True]}}
-    msg_id, data = encode_request("execute_request", content, session="session", channel="shell")
+    msg_id, data = encode_request("execute_request", content, session="session")
     decoded = decode(data)
 
     assert decoded.channel == "shell"
@@ -45,7 +45,7 @@ def test_a_request_is_decoded_as_it_was_encoded():
 
 
 def test_requests_have_ids_of_their_own():
-    ids = {encode_request("t", {}, session="s", channel="shell")[0] for _ in range(100)}
+    ids = {encode_request("t", {}, session="s")[0] for _ in range(100)}
 
     assert len(ids) == 100
 

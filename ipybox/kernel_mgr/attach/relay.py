@@ -157,7 +157,7 @@ class KernelRelay:
 
     def lose(self) -> None:
         """Notes that the kernel has ended."""
-        self._end(self._kernel.death().removesuffix(" while the code ran"))
+        self._end(self._kernel.channels.death.removesuffix(" while the code ran"))
 
     def _end(self, reason: str) -> None:
         if self.ended.is_set():

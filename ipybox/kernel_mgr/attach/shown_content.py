@@ -52,8 +52,8 @@ _CONTROL = re.compile(
     r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 
-#: The states that are shown. The others, such as `restarting`, come from a Jupyter server, and only code could claim
-#: them. `dead` is true even if code claims it: the application then starts another kernel.
+#: The states that are shown. The gateway sends no others, so only code could claim them. `dead` is true even if code
+#: claims it: the application then starts another kernel.
 _STATES = ("starting", "busy", "idle", "dead")
 
 
