@@ -38,7 +38,7 @@ test-all: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
 	$(PYTEST) $(SPREAD) -m "not ($(APART))" $(ARGS)
 
-# JupyterLab and jupyter console, in an environment of their own, join a running session. Not part of CI.
+# JupyterLab, in an environment of its own, joins a running session. Not part of CI.
 attach: $(VENV)/dev.stamp .npm/dev.stamp .venv-attach/stamp
 	$(PYTEST) tests/attach $(ARGS)
 
@@ -198,7 +198,7 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	$(call install,$(VENV))
 	@touch $@
 
-.venv-attach/stamp: PACKAGES = 'jupyterlab>=4.4,<5' 'jupyter_console>=6.6,<7'
+.venv-attach/stamp: PACKAGES = 'jupyterlab>=4.4,<5'
 .venv-attach/stamp: | $(BIN)/uv
 	$(PYTHON) -m venv .venv-attach
 	$(call install,.venv-attach)
