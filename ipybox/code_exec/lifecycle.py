@@ -79,6 +79,8 @@ class KernelLifecycle:
         self.client_cells = ClientCells()
         #: The kernel whose state the consumer expects. If another one runs, state was lost, which is not reported yet.
         self.expected_kernel_id = ""
+        #: How the process of the last kernel that died ended, as `KernelChannels.exit`.
+        self.exit = ""
         #: Notices of this session, added to its next result, whether it is a success, an error or a timeout.
         self.notices: list[str] = []
 
@@ -198,6 +200,7 @@ class KernelLifecycle:
                 await self.client.recovered()
                 if self.client.alive:
                     return
+                self.exit = self.client.remote_kernel.channels.exit
             logger.warning("the kernel has died: starting a new one")
             try:
                 await self._renew_kernel()
