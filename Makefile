@@ -38,7 +38,7 @@ test-all: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
 	$(PYTEST) $(SPREAD) -m "not ($(APART))" $(ARGS)
 
-# JupyterLab and jupyter console, in an environment of their own, join a running session. Not part of CI.
+# JupyterLab, in an environment of its own, joins a running session. Not part of CI.
 attach: $(VENV)/dev.stamp .npm/dev.stamp .venv-attach/stamp
 	$(PYTEST) tests/attach $(ARGS)
 
@@ -157,10 +157,9 @@ docs-site: $(VENV)/docs.stamp
 docs-look: docs-site
 	$(BIN)/python -m docs.site.look $(ARGS)
 
-# The recordings of the README and of docs/approvals.md, after a change of what they show.
+# The recording in the README and docs/approvals.md.
 recording: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(CURDIR)/$(BIN):$(NODE_BIN):$$PATH" $(BIN)/python docs/record_terminal.py docs/demo.svg ipybox demo
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.record_approval docs/approval.svg
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.recording docs/session.svg
 
 clean:
 	rm -rf .bfcl .venv .venv-newest .venv-attach .venv-mcp1 .venv-mcp2 .venv-peer .venv-tokens .npm .servers .bench .screenshots site
@@ -198,7 +197,7 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	$(call install,$(VENV))
 	@touch $@
 
-.venv-attach/stamp: PACKAGES = 'jupyterlab>=4.4,<5' 'jupyter_console>=6.6,<7'
+.venv-attach/stamp: PACKAGES = 'jupyterlab>=4.4,<5'
 .venv-attach/stamp: | $(BIN)/uv
 	$(PYTHON) -m venv .venv-attach
 	$(call install,.venv-attach)
@@ -224,13 +223,13 @@ $(VENV)/mutation.stamp: $(VENV)/dev.stamp
 	$(call install,.venv-tokens)
 	@touch $@
 
-# The demo goes without node where there is none.
+# What the demo's sandbox runs. Without it, the demo skips the sandbox.
 .npm/demo.stamp: tests/package.json
 	@mkdir -p .npm
 	@if ! command -v npm >/dev/null; then \
-		echo "There is no npm: the demo goes without npm's filesystem server."; \
-	elif ! tests/install-npm.sh @modelcontextprotocol/server-filesystem; then \
-		echo "npm can't install its filesystem server: the demo goes without it."; \
+		echo "npm isn't installed: the demo skips the sandbox."; \
+	elif ! tests/install-npm.sh @anthropic-ai/sandbox-runtime; then \
+		echo "npm can't install the sandbox: the demo skips it."; \
 	fi
 	@touch $@
 

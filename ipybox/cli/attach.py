@@ -2,42 +2,31 @@
 
 import asyncio
 import json
-import os
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-
-from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.kernel_mgr.attach.instructions import instructions
 from ipybox.mcp_server.attach_socket import running_servers
 from ipybox.support.errors import IpyboxError
-from ipybox.support.listen import is_local
 from ipybox.support.printable import printable
 from ipybox.support.private_socket import connect_private
-from ipybox.support.scratch import ScratchDirectory
-from ipybox.support.tokens import find_token
 
 
 class AttachError(Exception):
     """A session can't be joined; the message says why."""
 
 
-async def attach(workspace: Path, target: str, server: int | None) -> None:
+async def attach(workspace: Path, session: str, server: int | None) -> None:
     """Prints how to connect, and returns when the session can't be used anymore.
 
     Args:
         workspace: The workspace of the session.
-        target: The name of the session, or the address of `CodeExecutor.attach`.
+        session: The name of the session.
         server: The process id of the MCP server, if the workspace has several.
     """
     try:
-        if target.startswith("http://"):
-            await _bridge(target.rstrip("/"), _published_token(target), asyncio.Event().wait)
-        else:
-            await _attach_session(workspace, target, server)
+        await _attach_session(workspace, session, server)
     except (AttachError, IpyboxError, OSError) as exc:
         sys.exit(f"ipybox: {exc}")
 
@@ -53,26 +42,12 @@ async def _attach_session(workspace: Path, name: str, server: int | None) -> Non
         answer = await _line(reader)
         if "url" not in answer:
             raise AttachError(str(answer.get("error", "the MCP server has ended")))
-
-        async def ended() -> None:
-            reason = (await _line(reader)).get("ended", "the MCP server has ended")
-            print(f"The session can't be used anymore: {printable(str(reason))}", flush=True)
-
-        await _bridge(str(answer["url"]), str(answer["token"]), ended)
+        print("Programs of this user can use the kernel until this command ends, by Ctrl-C:\n")
+        print(instructions(str(answer["url"]), str(answer["token"])), flush=True)
+        reason = (await _line(reader)).get("ended", "the MCP server has ended")
+        print(f"The session can't be used anymore: {printable(str(reason))}", flush=True)
     finally:
         writer.close()
-
-
-async def _bridge(url: str, token: str, ended: Callable[[], Awaitable[object]]) -> None:
-    """Prints how to connect, and serves ZeroMQ clients until the end."""
-    from ipybox.kernel_mgr.attach.zmq_bridge import ZMQBridge
-
-    connection_file = Path(jupyter_runtime_dir()) / f"ipybox-kernel-{os.getpid()}.json"
-    with ScratchDirectory(sockets=True) as scratch:
-        async with ZMQBridge(url, token, scratch.path, connection_file):
-            print("Programs of this user can use the kernel until this command ends, by Ctrl-C:\n")
-            print(instructions(url, token, connection_file), flush=True)
-            await ended()
 
 
 def _server_socket(workspace: Path, server: int | None) -> Path:
@@ -101,15 +76,3 @@ async def _line(reader: asyncio.StreamReader) -> dict[str, Any]:
         return json.loads(await reader.readline() or b"{}")
     except (OSError, ValueError):
         return {}
-
-
-def _published_token(url: str) -> str:
-    try:
-        address = urlsplit(url)
-        port = address.port if is_local(address.netloc) else None  # no other host gets the token
-    except ValueError:
-        port = None
-    token = None if port is None else find_token("attach", port)
-    if token is None:
-        raise AttachError(f"{url} is not an address that `CodeExecutor.attach` opened and did not close")
-    return token

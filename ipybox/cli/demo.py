@@ -1,200 +1,257 @@
-"""`ipybox demo`: the main job from end to end, on real MCP servers, without a key, a model or a network.
+"""`ipybox demo`: one task by JSON tool calls and by code, an approval, a sandbox denial and a plot.
 
-It needs the extra `ipybox[demo]` and git. Of npm's servers it uses the filesystem server if that is installed, or
-npx can install it.
+It uses the real git MCP server on a small repository that it creates, and needs no key, model or network. Its packages
+are those of the extra `ipybox[demo]`; without `srt` it skips the sandbox.
 """
 
-import asyncio
-import os
+import json
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import TextContent
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
-from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor, generate_mcp_sources
-from ipybox.support.errors import MCPServerError
-from ipybox.support.printable import printable
+from ipybox import (
+    ApprovalRequest,
+    CodeExecutionChunk,
+    CodeExecutionError,
+    CodeExecutionResult,
+    CodeExecutor,
+    generate_mcp_sources,
+)
+from ipybox.support.errors import SandboxError
+from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-COMMITS = [
-    ("2026-01-05", "Add the parser", {"parser.py": 40}),
-    ("2026-01-19", "Parse nested lists", {"parser.py": 75, "test_parser.py": 30}),
-    ("2026-02-02", "Document the grammar", {"README.md": 25}),
-    ("2026-02-20", "Speed up tokenizing", {"parser.py": 90, "bench.py": 20}),
-    ("2026-03-11", "Report errors with line numbers", {"parser.py": 120, "test_parser.py": 65}),
-]
+#: The history that the task is about.
+COMMITS = 40
+AUTHORS = ("Ada", "Grace", "Katherine", "Margaret")
+FILES = ("lexer.py", "parser.py", "printer.py", "test_parser.py")
 
-CHAIN_WITH_FILES = """\
-from mcptools.filesystem import read_text_file, write_file
-from mcptools.git import git_log
+TASK = f"Who changed the most lines in the last {COMMITS} commits?"
 
-log = git_log.run(git_log.Params(repo_path="repo", max_count=10))
-subjects = [line.split(": ", 1)[1].strip("'") for line in log.splitlines() if line.startswith("Message: ")]
-
-report = "\\n".join(f"{n}. {subject}" for n, subject in enumerate(reversed(subjects), 1))
-write_file.run(write_file.Params(path="report.txt", content=report))
-print(read_text_file.run(read_text_file.Params(path="report.txt", head=3)).content)
+RULES = """
+rules:
+  - {effect: allow, server: git, tool: [git_log, git_show]}
+default: ask
 """
 
-CHAIN = """\
+LOOK_UP = """\
+from ipybox.codeact import tools
+
+print(tools("git.git_log", "git.git_show"))
+"""
+
+COUNT = f"""\
+from collections import Counter
 from mcptools.git import git_log, git_show
 
-log = git_log.run(git_log.Params(repo_path="repo", max_count=10))
-subjects = [line.split(": ", 1)[1].strip("'") for line in log.splitlines() if line.startswith("Message: ")]
-print(git_show.run(git_show.Params(repo_path="repo", revision="HEAD"))[:200])
+log = git_log.run(git_log.Params(repo_path="repo", max_count={COMMITS}))
+lines = Counter()
+for commit in [line.split()[1] for line in log.splitlines() if line.startswith("Commit: ")]:
+    shown = git_show.run(git_show.Params(repo_path="repo", revision=commit))
+    header, _, patch = shown.partition("\\n@@ ")
+    author = header.partition("Author: ")[2].partition(" <")[0]
+    lines[author] += sum(line.startswith(("+", "-")) for line in patch.splitlines())
+
+print(lines.most_common())
+"""
+
+BRANCH = """\
+from mcptools.git import git_create_branch as branch
+
+print(branch.run(branch.Params(repo_path="repo", branch_name="release")))
+"""
+
+WRITE = """\
+from pathlib import Path
+
+Path.home().joinpath(".bashrc").open("a")
 """
 
 PLOT = """\
 import matplotlib.pyplot as plt
 
-print(f"{len(subjects)} subjects are still here from the cell before")
-
-figure, axes = plt.subplots(figsize=(7, 3))
-axes.barh(subjects, [len(subject) for subject in subjects], color="#3b7ddd")
-axes.set_xlabel("characters")
-axes.set_title("Commit subjects, newest at the bottom")
-figure.tight_layout()
+figure, axes = plt.subplots(figsize=(6, 2.5), layout="tight")
+axes.barh(*zip(*lines.most_common()[::-1]))
+axes.set_xlabel("changed lines")
 plt.show()
 """
 
+#: Bytes of a token, roughly: for English and code, 3 to 4 with current tokenizers.
+BYTES_PER_TOKEN = 4
+
 
 async def demo(directory: Path | None, options: dict[str, Any]) -> None:
-    """Runs the demo in `directory`, or in a new temporary one, and prints what happens.
+    """Run the demo in `directory`, or in a new temporary one, and print each step.
 
     Args:
-        directory: Where to make the demo's workspace.
+        directory: Where to create the demo's workspace.
         options: Options of `CodeExecutor`.
     """
     console = Console(highlight=False)
-    missing = _missing()
-    if missing:
+    if missing := _missing():
         console.print(f"The demo needs {' and '.join(missing)}.", markup=False)
         raise SystemExit(1)
     workspace = (directory or Path(tempfile.mkdtemp(prefix="ipybox-demo-"))).resolve()
     workspace.mkdir(parents=True, exist_ok=True)
-    _make_repository(workspace / "repo")
+    _create_repository(workspace / "repo")
+    server = {"command": sys.executable, "args": ["-m", "mcp_server_git"], "cwd": str(workspace)}
+    options = {**options, "working_dir": workspace, "approval_policy": ApprovalPolicy(RULES, workspace)}
 
-    console.rule("1. Generate Python from the tools of MCP servers")
-    packages = await _generate(console, workspace)
-    _show_packages(console, workspace, packages)
-
-    async with CodeExecutor(working_dir=workspace, **options) as executor:
-        console.rule("2. One code action, several tools, each call approved")
-        await _run(console, executor, CHAIN_WITH_FILES if "filesystem" in packages else CHAIN)
-        console.rule("3. State persists, plots come back")
+    console.print(
+        f"[bold]{TASK}[/]\nThe answer comes from a real MCP server, mcp-server-git. A script plays the model.\n"
+    )
+    console.rule("1. With JSON tool calls", align="left")
+    by_tools = await _count_by_tools(console, server)
+    console.rule("2. With code: one cell, rules allow the calls that only read", align="left")
+    await generate_mcp_sources("git", server, workspace / "mcptools")
+    async with _executor(options) as (executor, problem):
+        by_code = await _count_by_code(console, executor)
+        _compare(console, by_tools, by_code)
+        console.rule("3. Any other call needs approval", align="left")
+        await _run(console, executor, BRANCH)
+        console.rule("4. The sandbox confines the code to its workspace", align="left")
+        await _show_denial(console, executor, problem)
+        console.rule("5. Variables persist, plots come back as files", align="left")
         result = await _run(console, executor, PLOT)
+    console.print(f"plot            {result.images[0]}", soft_wrap=True, markup=False)
+    console.print(f"generated code  {workspace / 'mcptools' / 'git'}", soft_wrap=True, markup=False)
 
-    console.rule("Where things are")
-    console.print(f"workspace       {workspace}", soft_wrap=True)
-    console.print(f"generated code  {workspace / 'mcptools'}", soft_wrap=True)
-    for image in result.images:
-        console.print(f"plot            {image}", soft_wrap=True)
+
+@asynccontextmanager
+async def _executor(options: dict[str, Any]) -> AsyncGenerator[tuple[CodeExecutor, str]]:
+    """Yield an executor with a sandbox, or else one without it and the reason."""
+    options["sandbox"], problem = True, ""
+    executor = CodeExecutor(**options)
+    try:
+        await executor.start()
+    except SandboxError as exc:
+        options["sandbox"], problem = False, str(exc)
+        executor = CodeExecutor(**options)
+        await executor.start()
+    try:
+        yield executor, problem
+    finally:
+        await executor.stop()
 
 
 def _missing() -> list[str]:
     modules = {"matplotlib": "matplotlib", "mcp_server_git": "mcp-server-git"}
     missing = [package for module, package in modules.items() if find_spec(module) is None]
-    wanted = [f"{' and '.join(missing)} (pip install 'ipybox[demo]')"] if missing else []
-    return wanted if shutil.which("git") else [*wanted, "git"]
+    needed = [f"{' and '.join(missing)} (pip install 'ipybox[demo]')"] if missing else []
+    return needed if shutil.which("git") else [*needed, "git"]
 
 
-async def _generate(console: Console, workspace: Path) -> dict[str, list[str]]:
-    """Generates the packages of all servers and returns the names of their modules."""
-    servers = _servers(workspace)
-    with console.status("Starting the servers …"):
-        outcomes = await asyncio.gather(
-            *(generate_mcp_sources(name, params, workspace / "mcptools") for name, params in servers.items()),
-            return_exceptions=True,
-        )
-    packages: dict[str, list[str]] = {}
-    for name, outcome in zip(servers, outcomes, strict=True):
-        if isinstance(outcome, list):
-            packages[name] = outcome
-        elif isinstance(outcome, MCPServerError) and name != "git":
-            console.print(f"The demo goes on without this one: {outcome}", markup=False)
-        else:
-            raise outcome
-    return packages
-
-
-def _servers(workspace: Path) -> dict[str, dict[str, Any]]:
-    servers: dict[str, dict[str, Any]] = {
-        "git": {"command": sys.executable, "args": ["-m", "mcp_server_git"], "cwd": str(workspace)}
-    }
-    installed, npx = shutil.which("mcp-server-filesystem"), shutil.which("npx")
-    if installed:
-        script = os.path.realpath(installed)
-        servers["filesystem"] = {"command": "node", "args": [script, "."], "cwd": str(workspace)}
-    elif npx:
-        package = "@modelcontextprotocol/server-filesystem"
-        servers["filesystem"] = {"command": npx, "args": ["-y", package, "."], "cwd": str(workspace)}
-    return servers
-
-
-def _make_repository(repository: Path) -> None:
-    """Makes a small git repository, or leaves the one that an earlier demo has made."""
+def _create_repository(repository: Path) -> None:
+    """Create a git repository with an invented history, unless an earlier demo created it."""
     if (repository / ".git").exists():
         return
-
-    def git(*arguments: str, date: str = "2026-01-01") -> None:
-        # Neither the user's configuration nor hooks have a part in this.
-        environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            **{f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in _person(date).items()},
-        }
-        subprocess.run(["git", "-C", str(repository), *arguments], check=True, capture_output=True, env=environment)
-
     repository.mkdir(parents=True)
-    git("init", "--quiet", "--initial-branch=main")
-    for date, subject, files in COMMITS:
-        for name, lines in files.items():
-            (repository / name).write_text("".join(f"line {n}\n" for n in range(lines)))
-        git("add", ".")
-        git("commit", "--quiet", "-m", subject, date=date)
+    git = ["git", "-C", str(repository), "-c", "core.hooksPath=/dev/null"]
+    subprocess.run([*git, "init", "--quiet", "--initial-branch=main", "--template="], check=True)
+    subprocess.run([*git, "fast-import", "--quiet"], check=True, input="".join(_history()).encode())
+    subprocess.run([*git, "reset", "--quiet", "--hard"], check=True)
 
 
-def _person(date: str) -> dict[str, str]:
-    return {"NAME": "Ada Example", "EMAIL": "ada@example.org", "DATE": f"{date}T12:00:00Z"}
+def _history() -> Iterator[str]:
+    """Yield the history as `git fast-import` reads it."""
+    chance = random.Random(1)
+    files = {name: [f"def {name[:-3]}_{n}(text):" for n in range(60)] for name in FILES}
+    for number in range(COMMITS + 1):
+        author = AUTHORS[min(chance.randrange(4), chance.randrange(4))]
+        name = FILES[number % len(FILES)]
+        start = chance.randrange(50)
+        for line in range(start, start + chance.randrange(4, 10)):
+            files[name][line % 60] = f"def {name[:-3]}_{line}(text, *, limit={chance.randrange(100)}, strict=True):"
+        message, content = f"Revise {name}, part {number}", "\n".join(files[name]) + "\n"
+        yield "commit refs/heads/main\n"
+        yield f"committer {author} <{author.lower()}@example.org> {1767600000 + 86400 * number} +0000\n"
+        yield f"data {len(message)}\n{message}\nM 100644 inline {name}\ndata {len(content)}\n{content}\n"
 
 
-def _show_packages(console: Console, workspace: Path, packages: dict[str, list[str]]) -> None:
-    tree = Tree("mcptools")
-    for server, names in packages.items():
-        branch = tree.add(server)
-        for name in names[:4]:
-            branch.add(f"{name}.py")
-        if len(names) > 4:
-            branch.add(f"… {len(names) - 4} more")
-    console.print(tree)
-    module = workspace / "mcptools" / "git" / "git_show.py"
-    title = str(module.relative_to(workspace))
-    text = printable(module.read_text(), lines=True)
-    console.print(Panel(Syntax(text, "python", background_color="default", word_wrap=True), title=title))
+async def _count_by_tools(console: Console, server: dict[str, Any]) -> list[int]:
+    """Make the calls that a model would emit as JSON; return the number of calls, and of bytes written and read."""
+    written: list[str] = []
+    read: list[str] = []
+    async with Client(StdioServerParameters(**server)) as client:
+
+        async def call(name: str, **arguments: Any) -> str:
+            result = await client.call_tool(name, {"repo_path": "repo", **arguments})
+            text = "".join(block.text for block in result.content if isinstance(block, TextContent))
+            written.append(json.dumps({"name": name, "arguments": {"repo_path": "repo", **arguments}}))
+            read.append(text)
+            return text
+
+        log = await call("git_log", max_count=COMMITS)
+        console.print(f"git_log(max_count={COMMITS}) → {len(log):,} bytes", markup=False)
+        commits = [line.split()[1] for line in log.splitlines() if line.startswith("Commit: ")]
+        for commit in commits:
+            await call("git_show", revision=commit)
+    console.print(
+        f"git_show(revision={commits[-1][:7]!r}) → {len(read[-1]):,} bytes, and {COMMITS - 1} more of these\n",
+        markup=False,
+    )
+    return [len(written), len("".join(written)), len("".join(read))]
+
+
+async def _count_by_code(console: Console, executor: CodeExecutor) -> list[int]:
+    """Run the cells that a model would write; return the number of cells, and of bytes written and read."""
+    looked_up = (await executor.execute(LOOK_UP)).text or ""
+    console.print(f'tools("git.git_log", "git.git_show") → {len(looked_up):,} bytes of interfaces', markup=False)
+    answer = (await _run(console, executor, COUNT)).text or ""
+    return [2, len(LOOK_UP + COUNT), len(looked_up + answer)]
+
+
+def _compare(console: Console, by_tools: list[int], by_code: list[int]) -> None:
+    table = Table("tokens the model")
+    for column in ("writes", "reads", "in total"):
+        table.add_column(column, justify="right")
+    for name, (number, *sizes) in (("JSON tool calls", by_tools), ("cells of code", by_code)):
+        tokens = [size // BYTES_PER_TOKEN for size in (*sizes, sum(sizes))]
+        table.add_row(f"{number} {name}", *(f"{count:,}" for count in tokens))
+    console.print(table)
+    console.print(f"A token is taken as {BYTES_PER_TOKEN} bytes. Tool definitions aren't counted.")
+    console.print("For a single call with a short result, code costs more than it saves.\n")
+
+
+async def _show_denial(console: Console, executor: CodeExecutor, problem: str) -> None:
+    if problem:
+        console.print(f"Skipped: {problem}\n", markup=False)
+        return
+    try:
+        await _run(console, executor, WRITE)
+    except CodeExecutionError as exc:
+        console.print(f"{exc.name}: {exc.value}", style="red", markup=False)
+        for notice in exc.notices:
+            console.print(notice, style="yellow", markup=False)
+        console.print()
 
 
 async def _run(console: Console, executor: CodeExecutor, code: str) -> CodeExecutionResult:
-    """Executes code, accepts and prints each tool call, and prints the output as it comes."""
-    console.print(Panel(Syntax(code, "python", background_color="default", word_wrap=True), title="code action"))
+    """Run a cell, accept and print each approval request, and print the output as it arrives."""
+    console.print(Panel(Syntax(code.strip(), "python", background_color="default", word_wrap=True)))
     async for item in executor.stream(code, chunks=True):
         match item:
             case ApprovalRequest():
-                call = str(item)
-                console.print(Text("approve", "yellow"), Text(call if len(call) < 110 else f"{call[:107]}..."))
+                console.print(Text("approval requested ", "yellow"), Text(str(item)), Text("→ accepted", "green"))
                 await item.accept()
             case CodeExecutionChunk(text):
                 console.print(text, end="", markup=False)
             case CodeExecutionResult():
-                for notice in item.notices:
-                    console.print(f"[ipybox] {notice}", markup=False)
+                console.print()
                 return item
     raise AssertionError("unreachable: a stream ends with its result")

@@ -52,7 +52,7 @@ def _add_workspace_commands(add_parser: Callable[..., argparse.ArgumentParser]) 
         command.add_argument("--workspace", type=Path, help="the workspace (default: .)")
         return command
 
-    attach = add("attach", "print how JupyterLab, VS Code or jupyter console use the kernel of a running session")
+    attach = add("attach", "print how to use the kernel of a running session from JupyterLab or VS Code")
     attach.add_argument("target", nargs="?", metavar="SESSION", help="name of the session (default: default)")
     attach.add_argument("--server", type=int, metavar="PID", help="the MCP server, if several run in the workspace")
 

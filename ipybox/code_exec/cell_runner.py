@@ -134,6 +134,8 @@ class CellRunner:
         self._turn = DeadlineLock()
         #: The kernel that the last cell was executed in.
         self._kernel_id = ""
+        #: The kernel whose death was the error of its cell.
+        self._died_id = ""
         #: The deadline of the cell that is being executed.
         self._deadline: Deadline | None = None
 
@@ -237,10 +239,17 @@ class CellRunner:
         expected = self._kernel.expected_kernel_id
         if client.kernel_id != expected:
             self._recorder.session("restart")
-            reason = self._kernel.gateway.exceeded.get(expected)
-            self._kernel.notices.append(STATE_LOST if reason is None else f"{STATE_LOST} It died because {reason}.")
+            self._kernel.notices.append(f"{STATE_LOST}{self._reason(expected)}")
             self._kernel.expected_kernel_id = client.kernel_id
         return client
+
+    def _reason(self, kernel_id: str) -> str:
+        """Returns a sentence about why a kernel died between two cells, after a space; empty if it is not known."""
+        exceeded = self._kernel.gateway.exceeded.get(kernel_id)
+        if exceeded is not None:
+            return f" It died because {exceeded}."
+        known = self._kernel.exit and kernel_id != self._died_id  # else an error has said so already
+        return f" It died{self._kernel.exit}." if known else ""
 
     def _expect_restarted_kernel(self, cell: Cell) -> bool:
         """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so.
@@ -276,6 +285,7 @@ class CellRunner:
         """Returns the message of an error. If a limit or the loss of a node ended the kernel, the message says so."""
         if not isinstance(exc, KernelDiedError):
             return str(exc)
+        self._died_id = self._kernel_id
         if self._kernel_id in self._kernel.gateway.exceeded:
             exceeded = self._kernel.gateway.exceeded.pop(self._kernel_id)
             self._recorder.denied("limit", [exceeded])

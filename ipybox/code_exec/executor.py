@@ -279,7 +279,7 @@ class CodeExecutor:
         return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env)
 
     def attach(self, name: str = "default") -> AbstractAsyncContextManager["KernelRelay"]:
-        """Lets a person use the kernel from JupyterLab, VS Code or `jupyter console`, until the end of the context.
+        """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.
 
         A port of the loopback interface accepts clients with a token (`docs/attach.md`). It is also closed when the
         kernel ends, such as by `reset`, and after half an hour without a client. Results have a notice when the person

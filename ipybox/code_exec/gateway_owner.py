@@ -4,14 +4,13 @@ A gateway on this machine runs the kernels of all executors of a `SharedRuntime`
 last one stops it. The first executor to notice that it died or stopped answering replaces it; every other executor gets
 a new kernel at its next execution.
 
-An engine's gateway is a job of a scheduler. Each executor has its own, so that no executor waits in the queue for
-another one, and a lost node costs only one kernel.
+A gateway that is not shared, that of an engine, is a job of a scheduler: each executor has its own.
 """
 
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.gateways import Gateway, new_gateway
@@ -19,11 +18,6 @@ from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
 from ipybox.tool_exec.caller import ToolCaller
-
-if TYPE_CHECKING:
-    from ipybox.engine.gateway import EngineGateway
-    from ipybox.kernel_mgr.remote_kernel import RemoteKernel
-    from ipybox.kernel_mgr.server import KernelGateway
 
 
 class GatewayOwner:
@@ -75,17 +69,13 @@ class GatewayOwner:
     async def prepare(self) -> None:
         """Starts the gateway process and its first kernel in the background, which saves time later.
 
-        An engine starts later: a scheduler's job should not wait for a first cell.
-
         Raises:
             OSError, SandboxError: If the process can't be started.
         """
         async with self._entrance:
-            if self._config.known_engine is not None:
-                return
-            if self._users == 0 and self.gateway.port is None and not self.gateway.spawned:
-                self.gateway = gateway = self._new_gateway()
-                await cast("KernelGateway", gateway).spawn()
+            if self._users == 0 and not self.gateway.spawned:
+                self.gateway = self._new_gateway()
+                await self.gateway.spawn()
 
     async def discard(self) -> None:
         """Stops the gateway that `prepare` started, if no executor uses it."""
@@ -117,37 +107,22 @@ class GatewayOwner:
     def withdrawn(self) -> Generator[None]:
         """Gives up the wait for the node of an engine, and starts no other wait in the context.
 
-        `start` and `replace` fail then. Without an engine, this does nothing: a start takes seconds, and others may use
-        the gateway.
+        `start` and `replace` fail then. With a shared gateway, this does nothing: a start takes seconds, and others may
+        use the gateway.
         """
-        if self._config.known_engine is None:
+        if self.gateway.shared:
             yield
             return
         self._withdrawals += 1
-        cast("EngineGateway", self.gateway).withdraw()
+        self.gateway.withdraw()
         try:
             yield
         finally:
             self._withdrawals -= 1
 
-    def new_kernel(self, gateway: Gateway, caller: ToolCaller) -> "RemoteKernel":
-        """Returns a kernel of the gateway for an executor; the gateway does not create it yet.
-
-        Args:
-            gateway: The gateway.
-            caller: The kernel, as a source of tool calls.
-        """
-        from ipybox.kernel_mgr.remote_kernel import RemoteKernel
-
-        # The gateway has the variables of its first kernel.
-        env = None if caller is self._first else {TOKEN_VARIABLE: caller.token}
-        return RemoteKernel(
-            gateway.endpoint,
-            env,
-            heartbeat=None,
-            init_timeout=self._config.kernel_init_timeout,
-            relayed=self._config.known_engine is not None,
-        )
+    def kernel_env(self, caller: ToolCaller) -> dict[str, str] | None:
+        """Returns the variables of an executor's kernel; None for the first one, whose variables the gateway has."""
+        return None if caller is self._first else {TOKEN_VARIABLE: caller.token}
 
     def _new_gateway(self) -> Gateway:
         return new_gateway(self._config, self._first, self._on_tool_connection)

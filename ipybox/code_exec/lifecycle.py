@@ -12,7 +12,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.gateways import Gateway
@@ -23,7 +23,6 @@ from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
-    from ipybox.engine.gateway import EngineGateway
     from ipybox.kernel_mgr.client import KernelClient
 
 logger = logging.getLogger(__name__)
@@ -80,6 +79,8 @@ class KernelLifecycle:
         self.client_cells = ClientCells()
         #: The kernel whose state the consumer expects. If another one runs, state was lost, which is not reported yet.
         self.expected_kernel_id = ""
+        #: How the process of the last kernel that died ended, as `KernelChannels.exit`.
+        self.exit = ""
         #: Notices of this session, added to its next result, whether it is a success, an error or a timeout.
         self.notices: list[str] = []
 
@@ -101,9 +102,7 @@ class KernelLifecycle:
     @property
     def node(self) -> str | None:
         """The name of the node on which an engine runs, or last ran, the kernel; None without an engine."""
-        if self._config.known_engine is None:
-            return None
-        return cast("EngineGateway", self.gateway).node
+        return self.gateway.node
 
     def check_running(self) -> None:
         """Checks that the executor was started, and not stopped, and that the caller is in its event loop.
@@ -201,6 +200,7 @@ class KernelLifecycle:
                 await self.client.recovered()
                 if self.client.alive:
                     return
+                self.exit = self.client.remote_kernel.channels.exit
             logger.warning("the kernel has died: starting a new one")
             try:
                 await self._renew_kernel()
@@ -301,7 +301,9 @@ class KernelLifecycle:
             images_dir=self._config.images,
             untrusted_root=self._config.untrusted_root,
             workspace=self._config.workspace,
-            kernel=self._gateways.new_kernel(gateway, self._caller),
+            kernel_init_timeout=self._config.kernel_init_timeout,
+            endpoint=gateway.endpoint,
+            env=self._gateways.kernel_env(self._caller),
         )
         try:
             await client.connect(retries=0)

@@ -69,11 +69,8 @@ class SharedRuntime:
                 await self._resources.aclose()
 
     def gateways(self, caller: ToolCaller) -> GatewayOwner:
-        """Returns the owner of the gateway for an executor's kernel.
-
-        With an engine, each kernel has a gateway of its own.
-        """
-        if caller is self._first or self._config.known_engine is None:
+        """Returns the owner of the gateway for an executor's kernel."""
+        if caller is self._first or self._gateways.gateway.shared:
             return self._gateways
         return self._new_owner(caller)
 

@@ -67,7 +67,11 @@ class EngineGateway:
         on_job: Called with each event of the job.
     """
 
-    port: None = None
+    #: Whether all executors that share a runtime use this gateway. No, each has its own: none waits in the queue for
+    #: another one, and a lost node costs only one kernel.
+    shared = False
+    #: Whether `spawn` has started a process that `start` waits for: never.
+    spawned = False
 
     def __init__(
         self,
@@ -112,14 +116,12 @@ class EngineGateway:
         return self._started and self._link is not None and not self._link.closed.is_set()
 
     @property
-    def spawned(self) -> bool:
-        """Whether there is a process that `start` waits for: never, because `start` starts it."""
-        return False
-
-    @property
     def endpoint(self) -> Endpoint:
         """The endpoint for clients in this process."""
-        return Endpoint("kernel-gateway", dial=self.connect)
+        return Endpoint("kernel-gateway", dial=self.connect, relayed=True)
+
+    async def spawn(self) -> None:
+        """Does nothing: a scheduler's job should not wait for a first cell."""
 
     async def start(self) -> None:
         """Starts the command, and returns when the gateway on its node answers requests.

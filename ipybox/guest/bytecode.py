@@ -1,4 +1,4 @@
-"""Keeps the bytecode of modules in a workspace out of its git repository, whatever the repository ignores.
+"""How modules are loaded from files. Keeps bytecode in a workspace out of its git repository, whatever that ignores.
 
 Python writes `__pycache__` next to each module that it imports. People commit `mcptools/` and `gentools/`, often with
 `git add -A`.
@@ -7,7 +7,7 @@ Python writes `__pycache__` next to each module that it imports. People commit `
 import os
 import sys
 from contextlib import suppress
-from importlib.abc import PathEntryFinder
+from importlib.abc import Loader, PathEntryFinder
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
@@ -21,6 +21,15 @@ from pathlib import Path
 from typing import Any
 
 _CACHE = "__pycache__"
+
+
+def loaders(source: type[SourceFileLoader] = SourceFileLoader) -> list[tuple[type[Loader], list[str]]]:
+    """Returns Python's own loaders and the suffixes of their files, for a `FileFinder`, with this one of source."""
+    return [
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (source, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    ]
 
 
 class _Loader(SourceFileLoader):
@@ -39,9 +48,7 @@ class _Loader(SourceFileLoader):
 def keep_bytecode_out_of_git(workspace: Path) -> None:
     """Makes git ignore the bytecode of modules that this process imports from a workspace from now on."""
     root = f"{workspace}/"
-    hook = FileFinder.path_hook(
-        (ExtensionFileLoader, EXTENSION_SUFFIXES), (_Loader, SOURCE_SUFFIXES), (SourcelessFileLoader, BYTECODE_SUFFIXES)
-    )
+    hook = FileFinder.path_hook(*loaders(_Loader))
 
     def find(path: str) -> PathEntryFinder:
         if not f"{path or os.getcwd()}/".startswith(root):

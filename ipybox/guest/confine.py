@@ -10,6 +10,7 @@ It needs no privileges, and only the standard library. See seccomp(2), capabilit
 import ctypes
 import errno
 import os
+import stat
 import struct
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,13 @@ CAPSET, KEYCTL, SECCOMP = (126, 91), (250, 219), (317, 277)
 #: sessions run as one user, so that each could change the others and the gateway.
 PRLIMIT64, SETPRIORITY, IOPRIO_SET = (302, 261), (141, 140), (251, 30)
 SCHED_SETAFFINITY, SCHED_SETATTR, SCHED_SETSCHEDULER = (203, 122), (314, 274), (144, 119)
+#: System calls that set the mode of a file, and which argument is the mode; None if a machine has no such call.
+CHMOD: dict[str, tuple[tuple[int, int | None], int]] = {
+    "chmod": ((90, None), 1),
+    "fchmod": ((91, 52), 1),
+    "fchmodat": ((268, 53), 2),
+    "fchmodat2": ((452, 452), 2),
+}
 #: System calls that fail with EPERM, whatever their arguments; None if a machine has no such call.
 DENIED: dict[str, tuple[int, int | None]] = {
     # Memory, registers and descriptors of other processes: the gateway holds the link to the application.
@@ -199,6 +207,9 @@ def program(machine: str) -> list[Instruction]:
     actions[IOCTL[column]] = _by_argument(1, IF_EQUAL, (TIOCSTI, TIOCLINUX), matching=DENY, others=ALLOW)
     families = (AF_INET, AF_INET6, AF_NETLINK)
     actions[SOCKET[column]] = _by_argument(0, IF_EQUAL, families, matching=ALLOW, others=DENY)
+    for numbers, mode in CHMOD.values():
+        if (number := numbers[column]) is not None:
+            actions[number] = _by_argument(mode, IF_ANY_BIT, (privileged_modes(),), matching=DENY, others=ALLOW)
     for call in (SCHED_SETAFFINITY, SCHED_SETATTR):
         actions[call[column]] = _by_argument(0, IF_EQUAL, (0,), matching=ALLOW, others=DENY)
     # The ordinary policy changes nothing. Libraries set it for their threads, and libzmq aborts if that fails.
@@ -250,6 +261,16 @@ def program(machine: str) -> list[Instruction]:
         Instruction(LOAD, NUMBER),
         *_search(leaves),
     ]
+
+
+def privileged_modes() -> int:
+    """Returns the bits of a file's mode by which a program runs as the user or the group of this process.
+
+    The file is outside, too, where others could start it. Only the group of root has privileges; others share
+    directories by this bit. It is enough to look at chmod(): of a file that is created with the bits, the first byte
+    that is written clears them.
+    """
+    return stat.S_ISUID | (stat.S_ISGID if os.geteuid() == 0 else 0)
 
 
 def _column() -> int:

@@ -6,17 +6,10 @@ The application writes the directory and the kernel reads it. Both use this modu
 import os
 import site
 import sys
-from importlib.machinery import (
-    BYTECODE_SUFFIXES,
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    SourceFileLoader,
-    SourcelessFileLoader,
-)
+from importlib.machinery import FileFinder
 from pathlib import Path
 
+from ipybox.guest.bytecode import loaders
 from ipybox.support.names import STATE_DIR
 
 #: The directory of a module that Python programs of kernels import when they start, and the variable that it reads.
@@ -46,9 +39,4 @@ def import_from(directory: Path) -> None:
     position = next((index for index, path in enumerate(sys.path) if path in sites), len(sys.path))
     sys.path.insert(position, entry)
     # Otherwise Python would find no directory, remember that, and never check again.
-    sys.path_importer_cache[entry] = FileFinder(
-        entry,
-        (ExtensionFileLoader, EXTENSION_SUFFIXES),
-        (SourceFileLoader, SOURCE_SUFFIXES),
-        (SourcelessFileLoader, BYTECODE_SUFFIXES),
-    )
+    sys.path_importer_cache[entry] = FileFinder(entry, *loaders())

@@ -54,7 +54,6 @@ class KernelClient:
         untrusted_root: The workspace, if the kernel runs in a sandbox: links that code created there are not followed.
         workspace: The workspace. If it is deleted, it is not created again for images.
         env: Environment variables for the kernel; the gateway accepts only some.
-        kernel: The kernel on its gateway, instead of host, port, endpoint and env.
 
     Raises:
         ValueError: If `kernel_init_timeout` is not positive.
@@ -72,14 +71,11 @@ class KernelClient:
         untrusted_root: Path | None = None,
         workspace: Path | None = None,
         env: Mapping[str, str] | None = None,
-        kernel: RemoteKernel | None = None,
     ):
         timeouts.check_init_timeout(kernel_init_timeout)
-        if kernel is None:
-            endpoint = endpoint or Endpoint("kernel-gateway", host, port)
-            heartbeat = None if endpoint.dial is not None else ping_interval
-            kernel = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
-        self._kernel = kernel
+        endpoint = endpoint or Endpoint("kernel-gateway", host, port)
+        heartbeat = None if endpoint.dial is not None else ping_interval
+        self._kernel = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
         self._gateway = self._kernel.gateway
         self._channels = self._kernel.channels
         self._late = LateOutput()

@@ -106,10 +106,8 @@ class GatewayProcess:
             await self._end_group(self._process, timeout)
             if self._cleaning is not None:  # if it were cancelled, its thread would go on
                 await asyncio.wait([self._cleaning])
-            if not self._was_killed(self._process) and self._process.returncode:
-                # The gateway has not ended the processes that its kernels started.
-                await asyncio.to_thread(self._kill_marked)
-            if self._was_killed(self._process) and self.launch.clean_up is not None:
+            killed = (self._process.returncode or 0) < 0
+            if killed and self.launch.clean_up is not None:
                 with suppress(OSError):  # the workspace is gone
                     await asyncio.to_thread(self.launch.clean_up)
         await self._tasks.cancel()
@@ -121,19 +119,12 @@ class GatewayProcess:
         return f":\n{chr(10).join(self._stderr.last)}" if self._stderr.last else ""
 
     async def _end_with_process(self, process: asyncio.subprocess.Process) -> None:
-        """Kills the rest of an ended process's group, because a sandbox outlives the process that set it up."""
-        await process.wait()
-        if self._was_killed(process):
+        """Kills what an ended process has left: a sandbox outlives the process that set it up."""
+        if await process.wait() != 0:  # it has not ended the processes that its kernels started
             # First, as this also waits for the end of a sandbox: code there could write names that are freed too early.
-            await asyncio.to_thread(self._kill_marked)
+            await asyncio.to_thread(kill_marked, f"{GATEWAY_ID}={self.launch.scratch.path}")
         signal_group(process.pid, signal.SIGKILL)
         self.link.close()
-
-    def _kill_marked(self) -> None:
-        kill_marked(f"{GATEWAY_ID}={self.launch.scratch.path}")
-
-    def _was_killed(self, process: asyncio.subprocess.Process) -> bool:
-        return process.returncode is not None and process.returncode < 0
 
     async def _end_group(self, process: asyncio.subprocess.Process, timeout: float) -> None:
         for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):

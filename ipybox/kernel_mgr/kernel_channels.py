@@ -76,6 +76,8 @@ class KernelChannels:
         self._marked = asyncio.Event()
         #: Why no more messages arrive, or why none will when the channels close.
         self.death = "not connected to a kernel"
+        #: How the process of a kernel that died ended, as the end of a sentence; empty if that is not known.
+        self.exit = ""
 
     @property
     def alive(self) -> bool:
@@ -93,6 +95,7 @@ class KernelChannels:
         self._jupyter_session = jupyter_session
         self._mark = 0
         self._broken = False
+        self.exit = ""
         self._reader = asyncio.create_task(self._read(websocket))
 
     async def close(self, timeout: float) -> bool:
@@ -189,7 +192,8 @@ class KernelChannels:
             self._misunderstood = True
             return True
         if message.type == "status" and message.content.get("execution_state") == "dead":
-            self.death += describe_exit(message.content.get(EXIT))
+            self.exit = describe_exit(message.content.get(EXIT))
+            self.death += self.exit
             return False
         if message.type == MARK:  # has no parent, because threads of earlier cells set marks, too
             self._note_mark(message.content.get("number"))

@@ -36,7 +36,6 @@ class RemoteKernel:
         env: Environment variables for the kernel.
         heartbeat: Seconds between pings that detect a lost gateway; None for no pings.
         init_timeout: Seconds in which a new kernel must answer.
-        relayed: Whether programs between this process and the gateway hold up small messages (`Acknowledgment`).
     """
 
     def __init__(
@@ -46,10 +45,9 @@ class RemoteKernel:
         *,
         heartbeat: float | None,
         init_timeout: float,
-        relayed: bool = False,
     ):
         self.gateway = GatewayClient(endpoint, self._note_loss)
-        self.channels = KernelChannels(relayed=relayed)
+        self.channels = KernelChannels(relayed=endpoint.relayed)
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
         #: The gateway's description of the kernel.

@@ -43,6 +43,11 @@ class KernelGateway:
     with a token that clients of the same user find by themselves (`ipybox.support.tokens`). A thread serves the port,
     so that it does not depend on the event loop that started the gateway.
 
+    Attributes:
+        shared: Whether all executors that share a runtime use this gateway. An engine's has one executor.
+        node: The name of the node of an engine; None on this machine.
+        waits_for: What the start waits for, if it is known, as with an engine; here it never is.
+
     Args:
         host: The host to listen on if there is a port.
         port: The port to listen on, or None for no port; 0 picks a free one.
@@ -70,6 +75,10 @@ class KernelGateway:
         ValueError: If there are sandbox settings without `sandbox`.
     """
 
+    shared = True
+    node: None = None
+    waits_for = ""
+
     def __init__(
         self,
         host: str = "localhost",
@@ -93,8 +102,6 @@ class KernelGateway:
                 raise ValueError(f"{name} is given, but the sandbox is off: pass sandbox=True")
         #: The sandbox settings; None without a sandbox.
         self.sandbox_settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
-        #: What the start waits for, if it is known, as with an engine; here it never is.
-        self.waits_for = ""
         self.host = host
         self.port = port
         self.token: str | None = None
@@ -153,7 +160,7 @@ class KernelGateway:
     async def spawn(self) -> None:
         """Starts the gateway process, but does not wait until it answers; `start` does that later.
 
-        Not for a gateway with a port, because `start` creates its token.
+        Does nothing if the gateway has a port, because `start` creates its token.
 
         Raises:
             RuntimeError: If the process exists.
@@ -161,6 +168,8 @@ class KernelGateway:
         """
         if self._process is not None:
             raise RuntimeError("the kernel gateway is already running")
+        if self.port is not None:
+            return
         try:
             await self._spawn()
         except BaseException:
@@ -194,6 +203,9 @@ class KernelGateway:
                 listener.close()
             await asyncio.shield(self.stop())
             raise
+
+    def withdraw(self) -> None:
+        """Does nothing: no start waits for a node."""
 
     async def stop(self, timeout: float = 10) -> None:
         """Stops the gateway process with all its kernels and children.

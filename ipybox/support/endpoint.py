@@ -47,6 +47,7 @@ class Endpoint:
         port: The port.
         token: The token of requests; by default the one that the component has published on this machine.
         dial: Returns a connected socket, in place of host and port.
+        relayed: Whether programs between this process and the component, such as `srun`, hold up small messages.
     """
 
     kind: Kind
@@ -54,6 +55,7 @@ class Endpoint:
     port: int | None = None
     token: str | None = field(default=None, repr=False)
     dial: Dial | None = None
+    relayed: bool = False
 
     @property
     def url(self) -> str:

@@ -17,7 +17,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from ipybox.support.private_file import create_private
 from ipybox.support.state import unwritable
 
-Kind = Literal["attach", "kernel-gateway", "mcp-server", "tool-server"]
+Kind = Literal["kernel-gateway", "mcp-server", "tool-server"]
 
 
 def new_token() -> str:

@@ -1,4 +1,4 @@
-"""Real JupyterLab and `jupyter console`, started by the commands that `ipybox attach` prints (`make attach`)."""
+"""Real JupyterLab, started by the command that `ipybox attach` prints (`make attach`)."""
 
 import asyncio
 import json
@@ -9,10 +9,9 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
-import pexpect
 import pytest
 
 from ipybox.code_exec.presence import CAME
@@ -21,7 +20,7 @@ from tests.conftest import Mode
 from tests.mcp_server.test_server import client_of, output
 from tests.servers import WAIT
 
-#: The virtual environment with the clients, which `make attach` creates.
+#: The virtual environment with JupyterLab, which `make attach` creates.
 CLIENTS = Path(__file__).parents[2] / ".venv-attach" / "bin"
 
 #: Seconds that JupyterLab has to start.
@@ -36,36 +35,7 @@ async def agent_and_command(workspace: Path, mode: Mode) -> AsyncGenerator[tuple
     async with client_of(workspace, *mode.options, JUPYTER_RUNTIME_DIR=os.environ["JUPYTER_RUNTIME_DIR"]) as agent:
         await output(agent, "x = 41")
         async with attached(workspace) as command:
-            await command.until(r"--existing \S+")
             yield agent, command
-
-
-async def test_jupyter_console_shares_the_state_and_leaves_the_kernel(tmp_path: Path, mode: Mode):
-    async with agent_and_command(tmp_path, mode) as (agent, command):
-        connection_file = (await command.until(r"--existing (\S+)"))[1]
-
-        def use_console() -> None:
-            console = cast(Any, pexpect).spawn(
-                str(CLIENTS / "jupyter"), ["console", "--simple-prompt", "--existing", connection_file], timeout=START
-            )
-            try:
-                use(console)
-            finally:
-                console.close(force=True)
-
-        def use(console: Any) -> None:
-            console.expect(r"In \[\d*\]: ")
-            console.sendline("x += 1; print('it is', x)")
-            console.expect("it is 42")
-            console.expect(r"In \[\d*\]: ")
-            console.sendeof()
-            console.expect("Do you really want to exit")
-            console.sendline("y")
-            console.expect("keeping kernel alive")
-            console.expect(pexpect.EOF)
-
-        await asyncio.to_thread(use_console)
-        assert (await output(agent, "print(x)")).startswith("42")
 
 
 async def test_a_notebook_of_jupyterlab_is_in_the_kernel_and_can_not_end_it(tmp_path: Path, mode: Mode):

@@ -23,9 +23,9 @@ UP, DOWN, RIGHT, ENTER, ESCAPE = "\x1b[A", "\x1b[B", "\x1b[C", "\r", "\x1b"
 class Terminal:
     """A running client, and the screen that it writes to."""
 
-    def __init__(self, process: "pexpect.spawn[str]", columns: int):
+    def __init__(self, process: "pexpect.spawn[str]", columns: int, lines: int):
         self._process = process
-        self.screen = pyte.Screen(columns, LINES)
+        self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.Stream(self.screen)
 
     def until(self, *texts: str, timeout: float = WAIT) -> None:
@@ -64,7 +64,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(home: Home, workspace: Path, *arguments: str, columns: int = COLUMNS, **env: str) -> Generator[Terminal]:
+def terminal(
+    home: Home, workspace: Path, *arguments: str, columns: int = COLUMNS, lines: int = LINES, **env: str
+) -> Generator[Terminal]:
     """Runs the client in a terminal, in a workspace that its user trusts."""
     key = "a-key-of-which-the-last-20-are-known"
     known = {
@@ -82,11 +84,11 @@ def terminal(home: Home, workspace: Path, *arguments: str, columns: int = COLUMN
             list(arguments),
             cwd=str(workspace),
             env={**home.env, **env, "ANTHROPIC_API_KEY": key, "TERM": "xterm-256color"},
-            dimensions=(LINES, columns),
+            dimensions=(lines, columns),
             encoding="utf-8",
         )
         try:
-            yield Terminal(process, columns)
+            yield Terminal(process, columns, lines)
         finally:
             process.kill(signal.SIGKILL)
             process.wait()

@@ -8,9 +8,7 @@ import pytest
 
 from ipybox.cli.options import parser
 from ipybox.cli.serve import kernel_env
-from ipybox.support.names import STATE_DIR
-from tests.conftest import Mode
-from tests.servers import NODE_MODULES, ROOT
+from tests.servers import ROOT
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -74,41 +72,6 @@ def test_a_settings_file_is_relative_to_the_directory_of_the_command(tmp_path: P
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for given, file in (("a.json", "a.json"), ("~/b.json", "home/b.json"), (str(tmp_path / "c.json"), "c.json")):
         assert parser().parse_args(["--sandbox-config", given]).sandbox_config == tmp_path / file
-
-
-@pytest.mark.slow
-def test_demo_shows_the_main_job(tmp_path: Path, mode: Mode):
-    path = f"{NODE_MODULES / '.bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    done = run(*mode.options, "demo", "--directory", str(tmp_path), PATH=path, HOME=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / STATE_DIR).exists() == mode.sandbox
-    assert "approve git.git_log(" in done.stdout
-    assert "approve filesystem.write_file(" in done.stdout
-    assert "5 subjects are still here from the cell before" in done.stdout
-    (plot,) = (tmp_path / "images").glob("*.png")
-    assert str(plot) in done.stdout.replace("\n", "")
-    assert (tmp_path / "report.txt").read_text().startswith("1. Add the parser\n")
-
-
-def test_demo_names_what_it_needs(tmp_path: Path):
-    done = run("demo", "--directory", str(tmp_path / "demo"), PATH=str(tmp_path), HOME=str(tmp_path))
-
-    assert (done.returncode, done.stdout) == (1, "The demo needs git.\n")
-    assert not (tmp_path / "demo").exists()
-
-
-@pytest.mark.slow
-def test_demo_goes_without_a_server_that_does_not_start(tmp_path: Path, mode: Mode):
-    npx = tmp_path / "bin" / "npx"
-    npx.parent.mkdir()
-    npx.write_text("#!/bin/sh\necho no network >&2; exit 1\n")
-    npx.chmod(0o755)
-    (npx.parent / "srt").symlink_to(NODE_MODULES / ".bin" / "srt")
-    path = f"{npx.parent}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    done = run(*mode.options, "demo", "--directory", str(tmp_path / "demo"), PATH=path, HOME=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert "The demo goes on without this one: MCP server 'filesystem': can't connect to" in done.stdout
-    assert "approve git.git_show(" in done.stdout
 
 
 def test_readme_names_the_commands_that_exist():

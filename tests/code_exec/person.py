@@ -55,8 +55,15 @@ def requests(relay: KernelRelay, **headers: str) -> aiohttp.ClientSession:
 
 
 @asynccontextmanager
-async def person_at(relay: KernelRelay) -> AsyncGenerator[Person]:
-    async with requests(relay) as http, http.get("/api/kernels") as answer:
+async def person_with(url: str, token: str) -> AsyncGenerator[Person]:
+    http = aiohttp.ClientSession(url, headers={"Authorization": f"token {token}"})
+    async with http, http.get("/api/kernels") as answer:
         kernel_id = (await answer.json())[0]["id"]
         async with http.ws_connect(f"/api/kernels/{kernel_id}/channels") as websocket:
             yield Person(http, kernel_id, websocket)
+
+
+@asynccontextmanager
+async def person_at(relay: KernelRelay) -> AsyncGenerator[Person]:
+    async with person_with(relay.url, relay.token) as person:
+        yield person

@@ -261,7 +261,7 @@ def remove(path: str) -> str:
 
 
 def change_mode(path: str) -> str:
-    os.chmod(path, 0o4777)
+    os.chmod(path, 0o777)
     return MARK
 
 

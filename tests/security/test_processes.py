@@ -4,6 +4,7 @@ import ctypes
 import os
 import secrets
 import shutil
+import stat
 import struct
 import subprocess
 import sys
@@ -550,6 +551,24 @@ if kernels.ROOT:  # nobody else can make such programs
 
         assert within.got is None
         held(table, "System", Probe(name, attack), outside.got, within)
+
+
+async def test_code_leaves_no_program_that_runs_as_its_user(all_kernels: Kernels, table: list[Row]):
+    """Outside, others could start it: for root, that would be everything."""
+    probe = Probe("leaving a setuid program", process_attacks.leave_a_program)
+
+    async def mode(kernel: Kernel) -> tuple[Outcome, int]:
+        workspace = await kernel.executor.execute("import os; print(os.getcwd())")
+        outcome = await kernel.run(probe.attack, "left")
+        return outcome, stat.S_IMODE((Path(str(workspace.text)) / "left").stat().st_mode)
+
+    assert (await mode(all_kernels.plain))[1] == 0o4755
+
+    within, left = await mode(all_kernels.sandboxed)
+
+    assert not left & (stat.S_ISUID | stat.S_ISGID)
+    assert within.got is None
+    held(table, "System", probe, "left", within)
 
 
 # --- two sandboxes

@@ -16,15 +16,15 @@ def test_a_token_replaces_those_of_the_same_kind_whose_process_was_killed(
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    dead = publish_token("attach", 1, "of a dead process")
+    dead = publish_token("tool-server", 1, "of a dead process")
     dead.write_text(json.dumps({"token": "of a dead process", "pid": ended.pid}))
-    paths = [dead, publish_token("mcp-server", 1, "of another kind"), token_file("attach", 2)]
+    paths = [dead, publish_token("mcp-server", 1, "of another kind"), token_file("tool-server", 2)]
     paths[2].write_text("no JSON")
 
-    paths.append(publish_token("attach", 3, "new"))
+    paths.append(publish_token("tool-server", 3, "new"))
 
     assert [path.exists() for path in paths] == [False, True, True, True]
-    assert find_token("attach", 3) == "new"
+    assert find_token("tool-server", 3) == "new"
 
 
 def test_a_directory_that_can_not_be_written_is_named_with_the_variable(

@@ -1,1 +1,1 @@
-"""How Jupyter clients of a person reach a running kernel: a relay on a loopback port, and a bridge to ZeroMQ."""
+"""How Jupyter clients of a person reach a running kernel: a relay on a loopback port."""

@@ -32,7 +32,7 @@ from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.errors import GatewayError, KernelDiedError
 from ipybox.support.listen import listen
 from ipybox.support.tasks import TaskSet
-from ipybox.support.tokens import new_token, publish_token
+from ipybox.support.tokens import new_token
 
 logger = logging.getLogger(__name__)
 
@@ -128,13 +128,12 @@ class KernelRelay:
         """Starts to listen.
 
         Raises:
-            OSError: If there is no free port, or the token can't be written.
+            OSError: If there is no free port.
         """
         listener = listen(HOST, 0)
         try:
             self.port = listener.getsockname()[1]
             await self._serve(listener)
-            self._token_file = publish_token("attach", self.port, self.token)
         except BaseException:
             listener.close()
             if self._runner is not None:
@@ -147,7 +146,6 @@ class KernelRelay:
         """Disconnects all clients and closes the port."""
         self._kernel.channels.forget(self._listener_id)
         self._end("it was closed")
-        self._token_file.unlink(missing_ok=True)
         await self._tasks.cancel()
         assert self._runner is not None
         await self._runner.cleanup()

@@ -8,7 +8,7 @@ after all others if no rule did: it only decides on calls that would need a requ
 import json
 import logging
 import os
-import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -34,8 +34,9 @@ POLICY_FILE = "ipybox.yaml"
 #: The scope of an answer, beyond one call.
 Scope = Literal["tool", "server"]
 
-#: Names that a rule can contain without matching other names.
-_NAME = re.compile(r"[\w.\-/]{1,200}", re.ASCII)
+#: Characters of a name that an answer can be remembered for, and what it may contain besides letters and digits.
+_MAX_NAME = 200
+_MARKS = "_.-/"
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,9 @@ class ApprovalPolicy:
         if self.untrusted is not None and effect == "allow":
             effect = "ask"
             reason += ", which is not trusted"
-        can_be_remembered = self.untrusted is None and doubtful is None and _has_plain_names(call)
+        can_be_remembered = (
+            self.untrusted is None and doubtful is None and _is_plain(server_name) and _is_plain(tool_name)
+        )
         return PolicyDecision(effect, call, reason, can_be_remembered)
 
     def decide_on(self, request: ApprovalRequest) -> PolicyDecision:
@@ -223,8 +226,10 @@ class ApprovalPolicy:
         return [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
 
 
-def _has_plain_names(call: ToolCall) -> bool:
-    return all(_NAME.fullmatch(name) for name in (call.server, call.tool))
+def _is_plain(name: str) -> bool:
+    """Returns whether a rule can contain a name without matching other names. It compares characters, not glyphs."""
+    plain = (each.isalnum() or each in _MARKS or unicodedata.category(each).startswith("M") for each in name)
+    return 0 < len(name) <= _MAX_NAME and all(plain)
 
 
 #: The earlier name, which documents use.

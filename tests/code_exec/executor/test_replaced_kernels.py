@@ -9,6 +9,7 @@ import pytest
 
 from ipybox import CodeExecutionError, CodeExecutionResult, CodeExecutor
 from ipybox.code_exec.executor import STATE_LOST
+from tests import servers
 from tests.code_exec.cells import SLEEPS, begun, process_of, text
 from tests.conftest import Mode
 
@@ -85,12 +86,41 @@ async def test_a_kernel_or_gateway_that_is_killed_between_executions_is_replaced
     # The first execution fails if it began before the death was noticed.
     outcomes = await asyncio.gather(*(executor.execute("print('fresh')") for _ in range(2)), return_exceptions=True)
 
-    died = "the kernel died: its process was ended by signal 9 (SIGKILL)" if victim == "kernel" else "the kernel died"
-    fresh = CodeExecutionResult("fresh", [], notices=[STATE_LOST])
+    how = ": its process was ended by signal 9 (SIGKILL)" if victim == "kernel" else ""
+    told_before = CodeExecutionResult("fresh", [], notices=[STATE_LOST])
+    told_now = CodeExecutionResult("fresh", [], notices=[f"{STATE_LOST} It died{how}." if how else STATE_LOST])
     assert [outcome if isinstance(outcome, CodeExecutionResult) else str(outcome) for outcome in outcomes] in (
-        [died, fresh],
-        [fresh, CodeExecutionResult("fresh", [])],
+        [f"the kernel died{how}", told_before],
+        [told_now, CodeExecutionResult("fresh", [])],
     )
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("os._exit(7)", "its process exited with code 7"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "its process was ended by signal 11 (SIGSEGV)"),
+        ("signal.setitimer(signal.ITIMER_REAL, 0.001); threading.Event().wait()", "ended by signal 14 (SIGALRM)"),
+    ],
+    ids=["exit", "signal", "timer"],
+)
+async def test_the_end_of_a_kernel_between_cells_is_told_once(executor: CodeExecutor, end: str, told: str):
+    pid = await process_of(executor, "kernel")
+    arm = (
+        "import os, signal, threading\nended = threading.Event()\n"
+        f"def end():\n    ended.wait()\n    {end}\nthreading.Thread(target=end).start()\n"
+        "get_ipython().events.register('post_run_cell', lambda _: ended.set())"
+    )
+    heard: list[str] = []
+    for code in (arm, "1", "2"):
+        try:
+            heard += (await executor.execute(code)).notices
+        except CodeExecutionError as exc:  # the death was noticed while the cell ran
+            heard.append(str(exc))
+        assert not await servers.until_dead({pid}, timeout=servers.WAIT)
+
+    assert [told in text for text in heard] in ([True], [True, False])
+    assert heard[-1].startswith(STATE_LOST)
 
 
 async def test_a_kernel_that_can_not_be_replaced_yet_is_replaced_later(

@@ -219,6 +219,37 @@ def probe_a_unix_socket_with_other_high_bits() -> None:
     system_call("socket", HIGH_HALF | socket.AF_UNIX, socket.SOCK_STREAM, 0)
 
 
+def own_program() -> Path:
+    program = Path("program")
+    program.write_bytes(b"#!/bin/sh\n")
+    return program
+
+
+def probe_a_setuid_program() -> None:
+    own_program().chmod(0o4755)
+
+
+def probe_a_setuid_program_by_its_descriptor() -> None:
+    with own_program().open() as file:
+        os.fchmod(file.fileno(), 0o4711)
+
+
+def probe_a_setuid_program_in_a_directory() -> None:
+    os.chmod(own_program(), 0o4755, dir_fd=os.open(".", os.O_RDONLY))
+
+
+def probe_a_setuid_program_by_the_newest_call() -> None:
+    path = address(os.fsencode(own_program()) + b"\0")
+    numbered_call(452, -100, path, HIGH_HALF | 0o4755, 0)  # fchmodat2, relative to the working directory
+
+
+def ordinary_modes() -> None:
+    program = own_program()
+    for mode in (0o755, 0o600, 0o7777 & ~confine.privileged_modes()):
+        program.chmod(mode)
+        assert program.stat().st_mode & 0o7777 == mode
+
+
 def change_child(name: str, *arguments: int, which: int | None = None) -> None:
     """Makes a system call about a child, whose id comes before the arguments, and after `which`."""
     child = idle_child()

@@ -1,5 +1,6 @@
 """The filter itself: what it denies of each machine."""
 
+import os
 import signal
 import socket
 import struct
@@ -122,9 +123,29 @@ def test_the_filter_lets_a_process_change_itself_only(machine: str, high: int):
             assert allows(confine.PRLIMIT64, process, 7, address, both) == (is_own or address == null)
 
 
+@pytest.mark.parametrize("machine", confine.MACHINES)
+@pytest.mark.parametrize("high", [0, HIGH_HALF], ids=["low", "high_bit"])
+@pytest.mark.parametrize(("user", "denied"), [(0, 0o6000), (1000, 0o4000)], ids=["root", "ordinary"])
+def test_the_filter_lets_no_program_become_privileged(
+    machine: str, high: int, user: int, denied: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    column, architecture = confine.MACHINES[machine]
+    numbers = {number: index for calls, index in confine.CHMOD.values() if (number := calls[column]) is not None}
+    assert len(numbers) == (4 if machine == "x86_64" else 3)
+
+    for number, index in numbers.items():
+        for mode in (0, 0o644, 0o755, 0o777, 0o1777, 0o2755, 0o4755, 0o4000, 0o6711, 0o7777):
+            arguments = [0o7777] * 4
+            arguments[index] = high | mode
+            expected = confine.DENY if mode & denied else confine.ALLOW
+            assert evaluate(machine, architecture, number, tuple(arguments)) == expected, (number, oct(mode))
+
+
 def test_numbers_are_unique():
     for column in (0, 1):
         numbers = [number for call in confine.DENIED.values() if (number := call[column]) is not None]
+        numbers += [number for call, _ in confine.CHMOD.values() if (number := call[column]) is not None]
         numbers += [confine.PRLIMIT64[column], confine.SETPRIORITY[column], confine.IOPRIO_SET[column]]
         numbers += [confine.SCHED_SETAFFINITY[column], confine.SCHED_SETATTR[column]]
         numbers += [confine.SCHED_SETSCHEDULER[column], confine.SOCKET[column], confine.SOCKETPAIR[column]]

@@ -179,7 +179,37 @@ def test_policy_that_no_rule_can_be_added_to_stays_as_it_is_and_the_log_says_so(
     assert policy.decide("fs", "write", {"a": "plain"}).effect == "ask"
 
 
-@pytest.mark.parametrize(("server", "tool"), [("fs", "*"), ("fs", "a b"), ("fs", ""), ("f?", "x"), ("fs", "x" * 201)])
+@pytest.mark.parametrize(
+    ("tool", "others"),
+    [
+        ("查询", ["查", "查询 ", "删除"]),
+        ("रिपोर्ट", ["रपरट", "रिपोर्"]),
+        ("café", ["cafe\N{COMBINING ACUTE ACCENT}", "cafe", "CAFÉ"]),
+        ("ﬁnd", ["find"]),
+        ("отчёт/x-1.y_z", ["отчет/x-1.y_z", "отчётx/1.y_z"]),
+        ("x" * 200, ["x" * 199]),
+    ],
+    ids=["Chinese", "Hindi", "accent", "ligature", "Russian", "long"],
+)
+def test_an_answer_for_a_name_in_any_script_holds_for_this_name_only(tool: str, others: list[str], workspace: Path):
+    file = workspace / "ipybox.yaml"
+    file.write_text("default: ask\n")
+    policy = ApprovalPolicy.load(file, workspace)
+
+    policy.remember(policy.decide("fs", tool, {}), "tool")
+
+    for read in (policy, ApprovalPolicy.load(file, workspace)):
+        assert read.decide("fs", tool, {}).effect == "allow"
+        assert {read.decide("fs", other, {}).effect for other in others} == {"ask"}
+
+
+@pytest.mark.parametrize(
+    ("server", "tool"),
+    [
+        *(("fs", tool) for tool in ("*", "a b", "", "x" * 201, "a\N{NO-BREAK SPACE}b", "a\u202eb", "a\ud83d", "a\x85")),
+        ("f?", "x"),
+    ],
+)
 def test_names_that_would_mean_others_are_not_remembered(server: str, tool: str, workspace: Path):
     assert not ApprovalPolicy(workspace=workspace).decide(server, tool, {}).can_be_remembered
 

@@ -1,0 +1,53 @@
+"""`ipybox demo`, as a user runs it: with the sandbox where `srt` is installed, and without it elsewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers import NODE_MODULES
+
+PROGRAMS = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+
+
+def run_demo(directory: Path, path: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ipybox", "demo", "--directory", str(directory)]
+    env = {"PATH": path, "HOME": str(directory.parent), "COLUMNS": "100"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
+
+
+@pytest.mark.kernel
+@pytest.mark.sandbox
+def test_demo_compares_tokens_and_shows_an_approval_a_denial_and_a_plot(tmp_path: Path):
+    workspace = tmp_path / "demo"
+    done = run_demo(workspace, f"{NODE_MODULES / '.bin'}:{PROGRAMS}")
+
+    assert done.returncode == 0, done.stderr
+    (by_tools,) = re.findall(r"41 JSON tool calls .* ([\d,]+) │", done.stdout)
+    (by_code,) = re.findall(r"2 cells of code .* ([\d,]+) │", done.stdout)
+    assert int(by_code.replace(",", "")) * 20 < int(by_tools.replace(",", ""))
+    assert "approval requested  git.git_create_branch(" in done.stdout
+    assert "git_show(repo_path" not in done.stdout, "the rules allow it without a request"
+    assert f"The sandbox refused to write {tmp_path}/.bashrc" in done.stdout.replace("\n", " ").replace("  ", " ")
+    (plot,) = (workspace / "images").glob("*.png")
+    assert str(plot) in done.stdout
+    assert not (tmp_path / ".bashrc").exists()
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+def test_demo_skips_the_sandbox_if_srt_is_missing(tmp_path: Path):
+    done = run_demo(tmp_path / "demo", PROGRAMS)
+
+    assert done.returncode == 0, done.stderr
+    assert "srt is not on PATH: install it with" in done.stdout
+    assert (tmp_path / "demo" / "mcptools" / "git").is_dir()
+
+
+def test_demo_names_what_it_needs(tmp_path: Path):
+    done = run_demo(tmp_path / "demo", str(tmp_path))
+
+    assert (done.returncode, done.stdout) == (1, "The demo needs git.\n")
+    assert not (tmp_path / "demo").exists()
