@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ipybox.kernel_mgr.client import KernelClient
     from ipybox.kernel_mgr.output_collector import OutputListener
     from ipybox.kernel_mgr.variables import Inputs
-    from ipybox.tool_exec.approval.policy import ApprovalPolicy
-    from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
+    from ipybox.tool_exec.approval.approvals import Approvals
+    from ipybox.tool_exec.approval.request import ApprovalCallback
 
 STATE_LOST = (
     "The kernel had died or was restarted, and this is a new one: variables, imports and definitions of earlier cells "
@@ -42,32 +42,6 @@ CANCELLED = "the execution was cancelled"
 
 #: Number of tool results that are kept, to recognize errors in the output that don't come from the sandbox.
 MAX_TOOL_TEXTS = 20
-
-
-class ApprovalRouter:
-    """Decides on tool calls by a policy, and otherwise asks the approver of the cell that is being executed.
-
-    Args:
-        policy: The approval policy, if any.
-    """
-
-    def __init__(self, policy: "ApprovalPolicy | None"):
-        self.policy = policy
-        #: The approver of the cell that is being executed.
-        self.approver: ApprovalCallback | None = None
-
-    async def decide(self, request: "ApprovalRequest") -> object:
-        """Accepts or rejects a call, or passes it to the approver, and returns what the approver returned."""
-        if self.approver is None:
-            raise RuntimeError("the call was made while no code was being executed")
-        decision = None if self.policy is None else self.policy.decide_on(request)
-        if decision is None or decision.effect == "ask":
-            return await self.approver(request)
-        if decision.effect == "allow":
-            await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
-        else:
-            await request.reject(f"it is denied by {decision.reason}", by="rule")
-        return None
 
 
 @dataclass(frozen=True)
@@ -124,7 +98,7 @@ class CellRunner:
         self,
         kernel: KernelLifecycle,
         recorder: "SessionRecorder",
-        approvals: ApprovalRouter,
+        approvals: "Approvals",
         tool_texts: deque[str],
     ):
         self._kernel = kernel
@@ -185,7 +159,7 @@ class CellRunner:
                         raise
                     raise ExecutionCancelledError(str(exc)) from None
                 finally:
-                    self._approvals.approver = self._deadline = None
+                    self._deadline = None
 
     async def get(self, name: str, deadline: Deadline) -> Any:
         """Returns the value of a variable when its turn comes; errors are those of `CodeExecutor.get`."""
@@ -220,10 +194,10 @@ class CellRunner:
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
         await self._kernel.client_cells.until_none(cell.deadline)
         client = await self._ready_kernel(cell.deadline)
-        self._approvals.approver = cell.approver
         self._kernel_id = client.kernel_id
-        with self._kernel.gateway.measure_cell(self._kernel_id, cell.deadline.expire):
-            output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
+        async with self._approvals.cell(cell.approver):
+            with self._kernel.gateway.measure_cell(self._kernel_id, cell.deadline.expire):
+                output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
         result = replace(await self._noticed(output, cell), cell=record.executed)
         record.succeed(result)
         return result

@@ -8,13 +8,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ipybox.audit.recorder import SessionRecorder
-from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner, encode_inputs
+from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, Cell, CellRunner, encode_inputs
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.default_approvers import approver_of
 from ipybox.code_exec.file_transfers import download, upload
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.node_files import read_from_node
@@ -26,6 +25,7 @@ from ipybox.code_exec.status import ExecutorStatus
 from ipybox.support.deadline import Deadline
 from ipybox.support.errors import CodeExecutionError
 from ipybox.support.tokens import new_token
+from ipybox.tool_exec.approval.approvals import Approvals, accept_call, reject_call
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ class CodeExecutor:
             audit = config.opened_audit_log()
             recorder = SessionRecorder(audit, "default", config.session_history(audit), observer)
         self._recorder = recorder
-        approvals = ApprovalRouter(config.policy)
+        approvals = Approvals(config.policy, config.approval_timeout)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
-        caller = ToolCaller(token=new_token(), approver=approvals.decide, recorder=recorder, on_text=tool_texts.append)
+        caller = ToolCaller(token=new_token(), approvals=approvals, recorder=recorder, on_text=tool_texts.append)
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
@@ -118,7 +118,10 @@ class CodeExecutor:
     @property
     def default_approver(self) -> "ApprovalCallback":
         """The approver of executions without an approver of their own, see `ExecutorConfig.approver`."""
-        return approver_of(self._config)
+        if self._config.approver is not None:
+            # The config of an `Executor` has a plain function, which it replaces by an asynchronous one.
+            return cast("ApprovalCallback", self._config.approver)
+        return accept_call if self._config.policy is None else reject_call
 
     def __del__(self) -> None:
         kernel = getattr(self, "_kernel", None)  # missing if the constructor failed
@@ -244,7 +247,11 @@ class CodeExecutor:
         self._kernel.check_running()
         deadline = Deadline(timeout)
         inputs = await encode_inputs(variables, env)
-        return await self._runner.run(Cell(code, deadline, approver or self.default_approver, inputs=inputs))
+        return await self.run(Cell(code, deadline, approver or self.default_approver, inputs=inputs))
+
+    async def run(self, cell: Cell) -> CodeExecutionResult:
+        """Executes a prepared cell, as `execute` and the MCP server do, and returns its result; raises as `execute`."""
+        return await self._runner.run(cell)
 
     def stream(
         self,

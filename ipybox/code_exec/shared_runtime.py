@@ -101,8 +101,6 @@ class SharedRuntime:
         return ToolServer(
             config.tool_server_host,
             config.tool_server_port,
-            approval_required=True,
-            approval_timeout=config.approval_timeout,
             connect_timeout=config.connect_timeout,
             sealed_workspace=config.untrusted_root,
             caller=self._first,

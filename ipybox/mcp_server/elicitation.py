@@ -11,11 +11,12 @@ from typing import Any
 from mcp.server.mcpserver import Context
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
+from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.executor import CodeExecutionResult, CodeExecutor
 from ipybox.mcp_server.approver import Ask, ElicitationApprover, asker, client_of
-from ipybox.mcp_server.cells import run_cell
 from ipybox.mcp_server.detached import DetachedTask
 from ipybox.mcp_server.progress import Progress
+from ipybox.support.deadline import Deadline
 from ipybox.support.errors import CodeExecutionError
 
 #: The key of a form: there is one at a time.
@@ -53,7 +54,7 @@ class ElicitingRunner:
 
         async def execute(ask: Ask | None) -> CodeExecutionResult:
             approver = self._approver.cell(ask, client, seconds=timeout, tell=progress.note)
-            return await run_cell(executor, code, timeout, progress, approver.decide)
+            return await executor.run(Cell(code, Deadline(timeout), approver.decide, progress.note_output))
 
         ask = asker(context)
         if ask is None or context.session.can_send_request:

@@ -13,6 +13,8 @@ from typing import Any
 
 from mcp.server.mcpserver import Context
 
+from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.support.outputs import Clear, Display, Stream
 from ipybox.support.printable import printable
 from ipybox.support.tasks import TaskSet
 
@@ -46,9 +48,14 @@ class Progress:
         self._printed = asyncio.Event()
 
     def note(self, text: str) -> None:
-        """Adds output of the cell as it arrives, in pieces of any size."""
-        self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
-        self._printed.set()
+        """Adds text, in pieces of any size."""
+        if text:
+            self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
+            self._printed.set()
+
+    def note_output(self, output: Stream | Display | Clear, _size: int) -> None:
+        """Adds output of the cell as it arrives."""
+        self.note(text_of(output))
 
     def note_line(self, line: str) -> None:
         """Adds a line."""

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
 from ipybox.mcp_server.attach_socket import AttachSocket
 from ipybox.mcp_server.choices import Approval, AuditOption
 from ipybox.mcp_server.kernel_sessions import KernelSessions
+from ipybox.support.deadline import Deadline
 from ipybox.support.names import STATE_DIR
 from ipybox.workspace.writable import WritablePlaces
 
@@ -114,9 +116,8 @@ class WorkspaceServices:
         progress.waits_for = lambda: self.sessions.waits_for(session)
         async with self.sessions.use(session) as executor:
             if self._approve == "auto":
-                from ipybox.mcp_server.cells import run_cell
-
-                return await run_cell(executor, code, timeout, progress, executor.default_approver)
+                cell = Cell(code, Deadline(timeout), executor.default_approver, progress.note_output)
+                return await executor.run(cell)
             assert self._elicitation is not None
             return await self._elicitation.run(executor, code, timeout, progress, context)
 

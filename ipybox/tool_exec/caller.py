@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
-    from ipybox.tool_exec.approval.request import ApprovalCallback
+    from ipybox.tool_exec.approval.approvals import Approvals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,12 +15,12 @@ class ToolCaller:
 
     Attributes:
         token: The token that its requests carry.
-        approver: Called with each `ApprovalRequest`; decides then or later, and is cancelled when the request expires.
+        approvals: Decides on its calls.
         recorder: Records the calls.
         on_text: Called with each text that a tool returns.
     """
 
     token: str
-    approver: "ApprovalCallback"
+    approvals: "Approvals"
     recorder: "SessionRecorder"
     on_text: Callable[[str], None] | None = None

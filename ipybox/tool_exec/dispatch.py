@@ -15,6 +15,7 @@ from ipybox.audit.recorder import SessionRecorder
 from ipybox.audit.records import ToolCallRecord
 from ipybox.guest.tools.protocol import RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
+from ipybox.tool_exec.approval.approvals import Approvals
 from ipybox.tool_exec.approval.protocol import NoDecision, RequestKind
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
@@ -34,14 +35,14 @@ class ConnectedCaller:
     """A source of tool calls (a kernel or the application) with the components that serve it.
 
     Attributes:
-        approvals: The approval channel.
+        approvals: Decides on the calls.
         connections: The connections to the MCP servers.
         recorder: Records the calls.
         on_text: Called with each text that a tool returns.
         functions: The functions of the application, if it has any.
     """
 
-    approvals: ApprovalChannel
+    approvals: Approvals | ApprovalChannel
     connections: ServerConnections
     recorder: SessionRecorder
     on_text: Callable[[str], None] | None = None

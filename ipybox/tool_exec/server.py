@@ -14,7 +14,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -111,7 +111,7 @@ class ToolServer:
         self._first = caller
         self._functions = functions
         self._application = ConnectedCaller(
-            self._approvals,
+            self._approvals if caller is None else caller.approvals,
             self._connections,
             SessionRecorder() if caller is None else caller.recorder,
             None if caller is None else caller.on_text,
@@ -123,7 +123,6 @@ class ToolServer:
         self._log_level = log_level
         seals = None if sealed_workspace is None else SealVerifier(sealed_workspace)
         self._kernel_requests = KernelRequests(self._callers, seals, install, shell_commands)
-        self._approver_attached = AsyncExitStack()
         self._kernel_api: web.AppRunner | None = None
         self._application_api: web.AppRunner | None = None
         self._tasks = TaskSet()
@@ -160,8 +159,6 @@ class ToolServer:
             self.port = int(listener.getsockname()[1])
             self._token_file = publish_token("tool-server", self.port, self._token)
         self._stopped.clear()
-        if self._first is not None:
-            await self._approver_attached.enter_async_context(self._approvals.attached(self._first.approver))
         if self._log_handler is not None:
             root = logging.getLogger("ipybox")
             root.addHandler(self._log_handler)
@@ -190,7 +187,6 @@ class ToolServer:
         # From here on, new connections are refused.
         apis = (self._kernel_api, self._application_api)
         self._kernel_api = self._application_api = None
-        await self._approver_attached.aclose()
         await self._approvals.disconnect()
         await self._tasks.cancel()
         for connection in self._arriving:
@@ -225,10 +221,9 @@ class ToolServer:
             finally:
                 await self._connections.reset()
             return
-        approvals = ApprovalChannel(self._approvals.approval_required, self._approvals.approval_timeout)
-        async with self._new_connections() as connections, approvals.attached(caller.approver):
+        async with self._new_connections() as connections:
             self._callers[caller.token] = ConnectedCaller(
-                approvals, connections, caller.recorder, caller.on_text, self._functions
+                caller.approvals, connections, caller.recorder, caller.on_text, self._functions
             )
             try:
                 yield connections

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ipybox.errors import ApprovalExpiredError, IpyboxError
+from ipybox.tool_exec.approval.approvals import Approvals
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.protocol import ApprovalDecision, NoDecision
 from ipybox.tool_exec.approval.request import ApprovalCallback
@@ -26,13 +27,14 @@ def asking(request: pytest.FixtureRequest) -> Asking:
     @asynccontextmanager
     async def asked(approver: ApprovalCallback, timeout: float | None = WAIT) -> AsyncGenerator[Call]:
         channel = ApprovalChannel(approval_required=True, approval_timeout=timeout)
+        approvals = Approvals(timeout=timeout) if request.param == "process" else channel
 
         def call() -> "asyncio.Task[ApprovalDecision]":
-            return asyncio.create_task(channel.decide("server", "tool", {"a": 1}))
+            return asyncio.create_task(approvals.decide("server", "tool", {"a": 1}))
 
         async with asyncio.timeout(WAIT):
-            if request.param == "process":
-                async with channel.attached(approver):
+            if isinstance(approvals, Approvals):
+                async with approvals.cell(approver):
                     yield call
             else:
                 async with serving_channel(channel) as endpoint, ApprovalClient(approver, endpoint=endpoint):

@@ -3,15 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from ipybox.support.errors import ToolRunnerError
-from ipybox.support.tasks import TaskSet
+from ipybox.tool_exec.approval.pending import PendingRequests
 from ipybox.tool_exec.approval.protocol import (
     APPLICATION,
     DISCONNECTED,
@@ -30,7 +28,7 @@ from ipybox.tool_exec.approval.protocol import (
     failed_decision,
     parse_answer,
 )
-from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
+from ipybox.tool_exec.approval.request import ApprovalRequest
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +36,9 @@ _Deliver = Callable[[ApprovalRequest], Coroutine[Any, Any, None]]
 
 
 class ApprovalChannel:
-    """Asks one approver to decide on tool calls: a connected `ApprovalClient`, or a callback in this process.
+    """Asks a connected `ApprovalClient` to decide on tool calls.
 
-    Decisions may come in any order. A request that is cancelled, or expires, is forgotten: an approval client's late
-    answer has no effect.
+    Decisions may come in any order. A request that is cancelled, or expires, is forgotten: a late answer has no effect.
 
     Args:
         approval_required: If False, every call is approved without asking.
@@ -53,8 +50,7 @@ class ApprovalChannel:
         self.approval_timeout = approval_timeout
         self._websocket: web.WebSocketResponse | None = None
         self._deliver: _Deliver | None = None
-        self._pending: dict[str, ApprovalRequest] = {}
-        self._tasks = TaskSet()
+        self._pending = PendingRequests()
         self._disconnected = asyncio.Event()
         self._disconnected.set()
 
@@ -88,27 +84,14 @@ class ApprovalChannel:
                     self._receive(frame.data)
         finally:
             self._websocket = self._deliver = None
-            self._fail_pending()
+            self._pending.settle(DISCONNECTED)
             self._disconnected.set()
-
-    @asynccontextmanager
-    async def attached(self, approver: ApprovalCallback) -> AsyncGenerator[None]:
-        """Asks an approver in this process, without a WebSocket; see `ask`. Leaving the context cancels it."""
-        assert not self.open
-        self._deliver = lambda request: ask(approver, request)
-        try:
-            yield
-        finally:
-            self._deliver = None
-            self._fail_pending()
-            await self._tasks.cancel()
 
     async def disconnect(self) -> None:
         """Closes the connection to the approval client; requests that wait for it fail."""
         if self._websocket is not None:
             await self._websocket.close(code=WSCloseCode.GOING_AWAY)
-        self._fail_pending()
-        await self._tasks.cancel()
+        await self._pending.cancel(DISCONNECTED)
 
     async def join(self, timeout: float = 5) -> None:
         """Waits until no approval client is connected.
@@ -161,32 +144,16 @@ class ApprovalChannel:
             return ApprovalDecision(True, "auto")
         if self._deliver is None:
             return NoDecision(False, NOBODY, "no approval client is connected")
-        created_at, seconds = datetime.now(UTC), self.approval_timeout
-        request = ApprovalRequest(
+        request = self._pending.new(
             server_name,
             tool_name,
             tool_args,
-            _take_effect,
             server_params,
             output_mark,
             kind=kind,
-            created_at=created_at,
-            expires_at=None if seconds is None else created_at + timedelta(seconds=seconds),
+            timeout=self.approval_timeout,
         )
-        self._pending[request.id] = request
-        self._tasks.start(self._deliver(request))
-        try:
-            async with asyncio.timeout(seconds):
-                return await request.decided()
-        except TimeoutError:
-            reason = f"the approval request expired after {seconds:g} s"
-            request.settle("expired", NoDecision(False, TIMEOUT, reason))
-            return await request.decided()  # another one if it came at the same moment
-        except asyncio.CancelledError:
-            request.settle("cancelled", NoDecision(False, NOBODY, "the call has ended"))
-            raise
-        finally:
-            del self._pending[request.id]
+        return await self._pending.decided(request, self._deliver(request))
 
     def _receive(self, data: str) -> None:
         """Settles a request by an answer of the approval client."""
@@ -198,14 +165,6 @@ class ApprovalChannel:
         request = self._pending.get(request_id)
         if request is None or not request.settle("accepted" if outcome is True else "rejected", _decision(outcome)):
             logger.warning("a decision on a tool call has no effect: it came too late, or after another one")
-
-    def _fail_pending(self) -> None:
-        for request in self._pending.values():
-            request.settle("cancelled", DISCONNECTED)
-
-
-async def _take_effect(_: Outcome) -> None:
-    """Answers of an approver in this process take effect immediately."""
 
 
 def _decision(outcome: Outcome) -> ApprovalDecision:

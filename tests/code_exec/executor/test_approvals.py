@@ -173,8 +173,7 @@ threading.Thread(target=in_background).start()
         assert await text(approver, code) is None
         orders.send("the execution has ended")
         assert await outcomes.line() == (
-            "call of scripted.echo was not approved: the application failed to decide: "
-            "RuntimeError: the call was made while no code was being executed"
+            "call of scripted.echo was not approved: the call was made while no code was being executed"
         )
     assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
 
