@@ -70,6 +70,19 @@ class ApprovalRouter:
         return None
 
 
+async def accept_call(request: "ApprovalRequest") -> None:
+    """Accepts a call, for executions without an approver and a policy."""
+    await request.accept(by="auto")
+
+
+async def reject_call(request: "ApprovalRequest") -> None:
+    """Rejects a call that a policy asks about, for executions without an approver."""
+    await request.reject(
+        "the approval policy asks about it, and there is no approver: use `stream`, or pass an `approver`",
+        by="nobody",
+    )
+
+
 @dataclass(frozen=True)
 class Cell:
     """One cell to execute.

@@ -7,14 +7,23 @@ import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ipybox.audit.recorder import SessionRecorder
-from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, ApprovalRouter, Cell, CellRunner, encode_inputs
+from ipybox.code_exec.cell_runner import (
+    MAX_TOOL_TEXTS,
+    STATE_LOST,
+    ApprovalRouter,
+    Cell,
+    CellRunner,
+    accept_call,
+    encode_inputs,
+    reject_call,
+)
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.default_approvers import approver_of
 from ipybox.code_exec.file_transfers import download, upload
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.node_files import read_from_node
@@ -22,7 +31,6 @@ from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
-from ipybox.code_exec.status import ExecutorStatus
 from ipybox.errors import CodeExecutionError
 from ipybox.support.deadline import Deadline
 from ipybox.support.tokens import new_token
@@ -37,6 +45,22 @@ if TYPE_CHECKING:
     from ipybox.workspace.transfer.file_transfer import Download, TransferReport
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
+
+
+@dataclass(frozen=True)
+class ExecutorStatus:
+    """What an executor does at the moment.
+
+    Attributes:
+        busy: Whether code is being executed, also while a tool call waits for a decision.
+        node: The name of the machine on which an engine runs, or last ran, the kernel; None without an engine.
+        waits_for: What its start, or the replacement of a lost node, waits for, such as `the scheduler: job 17, PENDING
+            (Resources)`; empty if it does not wait for a node.
+    """
+
+    busy: bool
+    node: str | None
+    waits_for: str
 
 
 class CodeExecutor:
@@ -118,7 +142,10 @@ class CodeExecutor:
     @property
     def default_approver(self) -> "ApprovalCallback":
         """The approver of executions without an approver of their own, see `ExecutorConfig.approver`."""
-        return approver_of(self._config)
+        if self._config.approver is not None:
+            # The config of an `Executor` has a plain function, which it replaces by an asynchronous one.
+            return cast("ApprovalCallback", self._config.approver)
+        return accept_call if self._config.policy is None else reject_call
 
     def __del__(self) -> None:
         kernel = getattr(self, "_kernel", None)  # missing if the constructor failed

@@ -67,7 +67,7 @@ class KernelChannels:
         self._listeners: dict[str, MessageListener] = {}
         self._reader: asyncio.Task[None] | None = None
         self._misunderstood = False
-        #: Whether a message could not be sent.
+        #: Whether a message could not be sent, or the gateway is lost.
         self._broken = False
         #: Called with each message about a request of this client, or about none, that has no listener.
         self.on_unclaimed: Callable[[messages.Message], None] | None = None
@@ -134,6 +134,10 @@ class KernelChannels:
             self._broken = True  # the reader learns it in a later turn of the event loop
             raise KernelDiedError(self.death) from exc
         return msg_id
+
+    def fail(self, reason: str) -> None:
+        """Accepts no more requests, for this reason; those that wait go on until the connection ends."""
+        self._broken, self.death = True, reason
 
     def listen(self, msg_id: str, listener: MessageListener) -> None:
         """Passes the messages about a request of another client to `listener`, until it is forgotten."""
