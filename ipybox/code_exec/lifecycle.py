@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.gateways import Gateway
+from ipybox.code_exec.gateway_owner import Gateway
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
