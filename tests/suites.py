@@ -104,7 +104,10 @@ BOTH_MODES = (
     "bfcl/",  # tool calls, approvals and sessions, from outside
     "cli/test_clean.py/",  # what sandboxes leave
     "cluster/",  # sandboxes of nodes
-    "code_exec/",  # what applications rely on: starts, interrupts, limits, images, files
+    "code_exec/executor/",  # what applications rely on: interrupts, limits, images, files
+    "code_exec/test_lifecycle.py/",
+    "code_exec/test_shell_commands.py/",
+    "code_exec/test_starts.py/",
     "engine/test_executor.py/",  # what code may install
     "faults/",  # processes and disks that fail within and around the sandbox
     "guest/landlock/",
@@ -112,7 +115,6 @@ BOTH_MODES = (
     "guest/test_template.py/",
     "kernel_mgr/test_server.py/",  # gateways within the sandbox
     "mcp_server/test_kernel_sessions.py/",
-    "mcp_server/test_server.py/",
     "sandbox/",
     "security/",
     "soak/",
