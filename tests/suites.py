@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ FOLDERS = {
     "mcp_apigen": ("python",),
     "mcp_apigen/test_fuzz.py": ("fuzz",),
     "mcp_apigen/test_hostile.py": ("slow",),
+    "mcp_apigen/test_properties.py": (),  # the work of schemas and files, not Python's
     "mcp_apigen/test_real_servers.py": ("slow",),
+    "mcp_apigen/test_registering_again.py": (),
     "mcp_client/oauth": ("slow",),
     "mcp_fuzz": ("fuzz",),
     "mcp_server/test_approver.py": ("slow",),
@@ -193,10 +196,12 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves modules alone whose place rules out that a test of theirs has the marks."""
-    if collection_path.suffix != ".py" or not collection_path.is_relative_to(_ROOT):
+    """Leaves folders and modules alone whose place rules out that a test of theirs has the marks."""
+    if _ROOT not in collection_path.parents:
         return None
-    return None if may_have(config.option.markexpr, {*_placed(collection_path)}) else True
+    within = [marks for place, marks in FOLDERS.items() if f"{place}/".startswith(_place(collection_path))]
+    possible = [_placed(collection_path), *within]
+    return None if any(may_have(config.option.markexpr, {*marks}) for marks in possible) else True
 
 
 def may_have(expression: str, placed: set[str]) -> bool:
@@ -270,11 +275,13 @@ def _turn(item: pytest.Item) -> int:
     return next((turn for turn, longest in enumerate(LONGEST) if place.startswith(longest)), len(LONGEST))
 
 
+@cache
 def _place(module: Path) -> str:
     """Returns where a module is, with a slash behind it, as behind each folder."""
     return f"{module.relative_to(_ROOT).as_posix()}/"
 
 
+@cache
 def _placed(module: Path) -> tuple[str, ...]:
     """Returns the marks that all tests of a module have."""
     path = _place(module)
