@@ -94,7 +94,7 @@ def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float = BLO
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """The home of a new user, with only what the quickstart installs."""
     directory = tmp_path_factory.mktemp("newcomer")
-    home = Home(directory, publish(directory))
+    home = Home(directory, publish(directory), compiles=False)
     (install,) = blocks_of(part_of(QUICKSTART, "Python SDK"), "bash")
     run(["/bin/bash", "-ec", install], home.path, home.env, INSTALL_TIMEOUT)
     return home

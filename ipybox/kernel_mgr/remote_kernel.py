@@ -57,6 +57,8 @@ class RemoteKernel:
         self._init_timeout = init_timeout
         #: Kernels that must be ended, because another one is used, or none.
         self._to_delete: list[str] = []
+        #: Held while they are ended: a kernel that fails to start is ended while the one before it may still be ending.
+        self._deletion = asyncio.Lock()
         #: Ends the kernel before the one that is being created; None at other times.
         self._ending: asyncio.Task[None] | None = None
 
@@ -152,19 +154,20 @@ class RemoteKernel:
         Raises:
             GatewayError, aiohttp.ClientError, OSError: If one may still run. It stays among those that were left.
         """
-        while self._to_delete and not self.gateway.lost:
-            path = f"/api/kernels/{self._to_delete[-1]}"
-            try:
-                await self.gateway.call("DELETE", path, may_be_absent=True)
-            except (GatewayError, aiohttp.ClientError, OSError) as exc:
-                if is_shortage(exc):
-                    raise
-                await self.gateway.probe()
-                if self.gateway.lost:
-                    return
-                logger.warning("trying again to end a kernel: %s", exc)
-                await self.gateway.call("DELETE", path, may_be_absent=True)
-            self._to_delete.pop()
+        async with self._deletion:
+            while self._to_delete and not self.gateway.lost:
+                path = f"/api/kernels/{self._to_delete[0]}"
+                try:
+                    await self.gateway.call("DELETE", path, may_be_absent=True)
+                except (GatewayError, aiohttp.ClientError, OSError) as exc:
+                    if is_shortage(exc):
+                        raise
+                    await self.gateway.probe()
+                    if self.gateway.lost:
+                        return
+                    logger.warning("trying again to end a kernel: %s", exc)
+                    await self.gateway.call("DELETE", path, may_be_absent=True)
+                self._to_delete.pop(0)
 
     async def _start(self) -> str:
         """Starts a kernel and returns its id; raises what `create` raises."""
