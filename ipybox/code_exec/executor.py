@@ -24,9 +24,8 @@ from ipybox.code_exec.cell_runner import (
 )
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.file_transfers import download, upload
+from ipybox.code_exec.file_transfers import download, read_from_node, upload
 from ipybox.code_exec.lifecycle import KernelLifecycle
-from ipybox.code_exec.node_files import read_from_node
 from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
@@ -360,7 +359,7 @@ class CodeExecutor:
         A file is replaced atomically. Files that are copied into an existing directory are added to it, or replace
         files of the same name. Links and the like are omitted, as are names that no code may write, such as `.git` and
         `.env`. At most 64 MiB are copied per call. Can be called at any time, also while code changes these files.
-        On a node that does not share the working directory (`engine`), the copy is there as well.
+        With an `engine`, the copy is also sent to a node that does not share the working directory.
 
         Args:
             source: A file or directory of the host.

@@ -175,7 +175,7 @@ class KernelLifecycle:
             self.check_running()
         client = self.client
         assert client is not None
-        self.notices += await self.gateway.send_files()
+        self.notices += await self.gateway.push_files()
         return client
 
     async def surviving_kernel(self) -> "KernelClient":
