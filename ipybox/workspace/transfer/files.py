@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from ipybox.support.printable import printable
-from ipybox.support.safe_directory import REMOVABLE_DEPTH, Directory
+from ipybox.support.safe_directory import REMOVABLE_DEPTH, Directory, kind
 
 #: Default limit of the bytes of one transfer, before any encoding.
 MAX_BYTES = 64 * 1024**2
@@ -27,13 +27,6 @@ CACHE = "__pycache__"
 
 _CHUNK = 1024**2
 _SCRATCH = ".transfer"
-_KINDS = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 #: Names that were written: a file, or the entries of a directory.
 Tree = dict[str, "Tree | None"]
@@ -135,32 +128,19 @@ class Transfer:
             yield chunk
 
 
-def kind(state: os.stat_result) -> str:
-    """Returns the kind of an entry that is neither a regular file nor a directory."""
-    return _KINDS.get(stat.S_IFMT(state.st_mode), "no regular file")
-
-
 @contextmanager
 def open_file(directory: Directory, name: str) -> Generator[tuple[IO[bytes], os.stat_result]]:
-    """Opens a regular file; nothing else is opened, because that could block or have side effects.
+    """Opens a regular file, with its status.
 
     Raises:
         PermissionError: If it is not a regular file.
     """
     state = directory.stat(name)
-    if stat.S_ISREG(state.st_mode):
-        # If something else has replaced it since then, this neither follows nor blocks.
-        fd = _open(directory, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            state = os.fstat(fd)
-            if stat.S_ISREG(state.st_mode):
-                with open(fd, "rb", buffering=0, closefd=False) as file:
-                    yield file, state
-                return
-        finally:
-            os.close(fd)
-    path = printable(directory.path / name)
-    raise PermissionError(f"{path} is {kind(state)}: only files and directories are transferred")
+    if not stat.S_ISREG(state.st_mode):
+        path = printable(directory.path / name)
+        raise PermissionError(f"{path} is {kind(state)}: only files and directories are transferred")
+    with directory.open_file(name) as file:
+        yield file, os.fstat(file.fileno())
 
 
 def walk(
@@ -310,11 +290,7 @@ def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> No
 
 
 def _write(directory: Directory, name: str, item: Item, transfer: Transfer) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    fd = _open(directory, name, flags, 0o777 if item.executable else 0o666)
-    with os.fdopen(fd, "wb") as file:
-        for chunk in transfer.chunks(item):
-            file.write(chunk)
+    directory.write_new(name, transfer.chunks(item), 0o777 if item.executable else 0o666)
 
 
 def _fits(directory: Directory, tree: Tree) -> None:
@@ -358,13 +334,6 @@ def _stat(directory: Directory, name: str) -> os.stat_result | None:
         return directory.stat(name)
     except FileNotFoundError:
         return None
-
-
-def _open(directory: Directory, name: str, flags: int, mode: int = 0) -> int:
-    try:
-        return os.open(name, flags, mode, dir_fd=directory.fd)
-    except OSError as exc:  # it contains only the name
-        raise OSError(exc.errno, exc.strerror, str(directory.path / name)) from exc
 
 
 def _mebibytes(size: int) -> str:
