@@ -110,7 +110,6 @@ BOTH_MODES = (
     "code_exec/executor/",  # what applications rely on: interrupts, limits, images, files
     "code_exec/test_lifecycle.py/",
     "code_exec/test_shell_commands.py/",
-    "code_exec/test_starts.py/",
     "engine/test_executor.py/",  # what code may install
     "faults/",  # processes and disks that fail within and around the sandbox
     "guest/landlock/",

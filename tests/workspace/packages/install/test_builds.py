@@ -87,9 +87,8 @@ async def test_build_reaches_the_hosts_that_the_settings_allow(
     assert results(place, "built")["proxy"] == "200"
 
 
-async def test_requirements_of_a_build_are_fetched_and_built_before(
-    index: Index, place: Path, settings: SandboxSettings | None
-):
+@pytest.mark.sandbox
+async def test_requirements_of_a_build_are_fetched_and_built_before(index: Index, place: Path):
     index.wheel("static", "1.0", requires=["deep"])
     index.wheel("deep", "3.0")
     index.wheel("late", "4.0")
@@ -98,11 +97,11 @@ async def test_requirements_of_a_build_are_fetched_and_built_before(
     index.wheel("tool", "1.0", {"tool.py": "VERSION = 'wheel'"})
     index.source("tool_source", "2.0", requires=["tool"], imports=["tool"])
     index.source("built", "1.0", requires=["static"], dynamic=["late<5", "tool-source"], imports=["deep", "late"])
-    assert await install(place, "built", settings) == "Installed built-1.0"
+    assert await install(place, "built", load_settings()) == "Installed built-1.0"
     found = results(place, "built")
     assert (found["deep"], found["late"]) == ("3.0", "4.0")
     assert [name for name in tree(place) if name.endswith("/METADATA")] == ["built-1.0.dist-info/METADATA"]
-    assert index.marker.exists() == (settings is None)
+    assert not index.marker.exists()
 
 
 @pytest.mark.parametrize(
