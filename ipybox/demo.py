@@ -95,13 +95,8 @@ plt.show()
 BYTES_PER_TOKEN = 4
 
 
-async def demo(directory: Path | None, options: dict[str, Any]) -> None:
-    """Run the demo in `directory`, or in a new temporary one, and print each step.
-
-    Args:
-        directory: Where to create the demo's workspace.
-        options: Options of `CodeExecutor`.
-    """
+async def demo(directory: Path | None) -> None:
+    """Run the demo in `directory`, or in a new temporary one, and print each step."""
     console = Console(highlight=False)
     if missing := _missing():
         console.print(f"The demo needs {' and '.join(missing)}.", markup=False)
@@ -110,7 +105,7 @@ async def demo(directory: Path | None, options: dict[str, Any]) -> None:
     workspace.mkdir(parents=True, exist_ok=True)
     _create_repository(workspace / "repo")
     server = {"command": sys.executable, "args": ["-m", "mcp_server_git"], "cwd": str(workspace)}
-    options = {**options, "working_dir": workspace, "approval_policy": ApprovalPolicy(RULES, workspace)}
+    options: dict[str, Any] = {"working_dir": workspace, "approval_policy": ApprovalPolicy(RULES, workspace)}
 
     console.print(
         f"[bold]{TASK}[/]\nThe answer comes from a real MCP server, mcp-server-git. A script plays the model.\n"
