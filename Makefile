@@ -42,8 +42,7 @@ test-all: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 attach: $(VENV)/dev.stamp .npm/dev.stamp .venv-attach/stamp
 	$(PYTEST) tests/attach $(ARGS)
 
-# What CI has an ordinary user run: kernels in the sandbox, as those without one need less. Half of their time they wait.
-test-user: SPREAD := --numprocesses $(shell expr $(CORES) + 2) --maxprocesses 8
+# What CI has an ordinary user run: kernels in the sandbox, as those without one need less.
 test-user: $(VENV)/dev.stamp .npm/dev.stamp
 	$(PYTEST) $(SPREAD) -m "user and kernel and sandbox" $(ARGS)
 

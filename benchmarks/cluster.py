@@ -38,14 +38,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 SLEEPS = "print('started', flush=True)\nimport time; time.sleep(60)"
 
-#: Files of 1 MiB that are synchronized with a node that does not share the workspace, and what code writes there.
+#: Files of 1 MiB that are sent to a node that does not share the workspace.
 FILES = 16
-WRITES = f"""
-import os, pathlib
-pathlib.Path("toolfiles").mkdir(exist_ok=True)
-for number in range({FILES}):
-    pathlib.Path(f"toolfiles/back-{{number}}").write_bytes(os.urandom(1 << 20))
-"""
 
 #: The unit and the target of each figure.
 FIGURES = {
@@ -56,7 +50,6 @@ FIGURES = {
     "kernel death seen": ("s", "≤ 0.2 s"),
     "cancelled job seen": ("s", "≤ 2 s"),
     "16 MiB of files, there": ("s", "≤ 5 s"),
-    "16 MiB of files, back": ("s", "≤ 5 s"),
 }
 
 
@@ -84,7 +77,7 @@ class Side:
         await generate_mcp_sources("measured", server, self._workspace / "mcptools")
         await stack.enter_async_context(self._executor)
         if self._command is not None:
-            (self._unshared / "toolfiles").mkdir(parents=True)
+            (self._unshared / "mcptools").mkdir(parents=True)
             await stack.enter_async_context(self._apart)
             await self._apart.execute("1")
 
@@ -148,23 +141,13 @@ class Side:
         if self._command is None:
             return []
         for number in range(FILES):
-            (self._unshared / "toolfiles" / f"there-{number}").write_bytes(os.urandom(1 << 20))
+            (self._unshared / "mcptools" / f"there-{number}").write_bytes(os.urandom(1 << 20))
         began = time.perf_counter()
         sizes = (
-            await self._apart.execute("import os; sum(each.stat().st_size for each in os.scandir('toolfiles'))")
+            await self._apart.execute("import os; sum(each.stat().st_size for each in os.scandir('mcptools'))")
         ).text
         seconds = time.perf_counter() - began
         assert int(sizes or "") >= FILES << 20
-        return [seconds]
-
-    async def files_back(self) -> list[float]:
-        """Seconds of a cell that writes files, which come back after it."""
-        if self._command is None:
-            return []
-        began = time.perf_counter()
-        await self._apart.execute(WRITES)
-        seconds = time.perf_counter() - began
-        assert (self._unshared / "toolfiles" / f"back-{FILES - 1}").stat().st_size == 1 << 20
         return [seconds]
 
     def _new(self, workspace: Path) -> CodeExecutor:
@@ -194,7 +177,7 @@ async def measure(rounds: int, seconds: float, *, quick: bool) -> dict[str, dict
             for name, side in sides.items():
                 works: list[Callable[[], Awaitable[list[float]]]] = [
                     *(side.start, side.cell, side.tool_call, side.output, side.death, side.cancellation),
-                    *(side.files_there, side.files_back),
+                    side.files_there,
                 ]
                 for figure, work in zip(FIGURES, works, strict=True):
                     values = await work()

@@ -6,6 +6,7 @@ With --check nothing is written: it fails if the page would change. `make docs` 
 """
 
 import sys
+from itertools import groupby
 from pathlib import Path
 
 from ipybox.cli.option import Command, Option, Receiver
@@ -17,33 +18,45 @@ HEAD = """# Options
 
 <!-- Written by docs/option_reference.py from ipybox/cli/option_table.py: edit that, and run `make docs`. -->
 
-All options of `ipybox` and `ipybox docker`. The column *Docker* has ✓ if `ipybox docker` has the option, too. *Python*
-names the parameter of a class: those of `CodeExecutor` are also the fields of `ExecutorConfig`, which `MCPServer`
+The options of `ipybox serve` and `ipybox docker`, and of the commands that run a kernel and then end. *Python* names
+the parameter that an option sets: those of `CodeExecutor` are also the fields of `ExecutorConfig`, which `MCPServer`
 accepts as its first parameter. *Plugin* names the setting of the Claude Code plugins
 ([claude-code.md](claude-code.md)), and the plugin if only one has it.
 
-| Option | What it does | Docker | Python | Plugin |
+Without a command, `ipybox` serves if it gets options or if its input is not a terminal. All commands accept
+`--workspace`; `ipybox COMMAND --help` lists their other options. If an option is given twice, the last one counts,
+except for repeatable options. `ipybox` exits with status 2 if the command line is wrong, and with 1 if something else
+fails.
+"""
+
+TABLE = """
+## {title}
+
+| Option | What it does | Commands | Python | Plugin |
 | --- | --- | --- | --- | --- |
 """
 
-CLASSES = {Receiver.EXECUTOR: "CodeExecutor", Receiver.SERVER: "MCPServer"}
+CLASSES = {Receiver.EXECUTOR: "CodeExecutor", Receiver.SERVER: "MCPServer", Receiver.HTTP: "MCPServer.run_http"}
+COMMANDS = {Command.SERVE: "serve", Command.DOCKER: "docker", Command.RUN: "check, demo"}
 PLUGINS = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
 
 
 def page() -> str:
     """Returns the text of the page."""
-    return HEAD + "".join(f"| {' | '.join(_cells(option))} |\n" for option in OPTIONS)
+    text = HEAD
+    for title, options in groupby(OPTIONS, lambda option: option.group):
+        text += TABLE.format(title=title) + "".join(f"| {' | '.join(_cells(option))} |\n" for option in options)
+    return text
 
 
 def _cells(option: Option) -> list[str]:
-    names = [f"`{name}`" for name in (option.short, option.flag) if name]
-    if value := option.syntax.get("metavar") or "/".join(option.syntax.get("choices", ())):
-        names[-1] = f"`{option.flag} {value}`"
-    text = option.help if Command.SERVE in option.commands else f"{option.help}; only of `ipybox docker`"
-    if option.docker_help:
-        text += f". With Docker: {option.docker_help}"
+    kind = option.kind
+    value = "" if kind is None else " " + kind.name.replace("|", "/")
+    names = [f"`{option.short}`"] if option.short else []
+    names.append(f"`{option.flag}{value}`")
+    commands = ", ".join(name for command, name in COMMANDS.items() if command in (option.commands or Command(0)))
     receiver = f"`{CLASSES[option.receiver]}({option.parameter_name}=)`" if option.receiver else ""
-    return [", ".join(names), text, "✓" if Command.DOCKER in option.commands else "", receiver, _setting(option)]
+    return [", ".join(names), option.text, commands, receiver, _setting(option)]
 
 
 def _setting(option: Option) -> str:

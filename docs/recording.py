@@ -209,7 +209,7 @@ def svg(frames: list[Frame], tokens: Economics, title: str) -> str:
     width = round(COLUMNS * WIDTH + 2 * BORDER)
     height = max(len(frame.rows) for frame in frames) * HEIGHT + 2 * BORDER
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
         f"<title>{escape(title)}</title>",
         f"<style>{_style([*frames, last])}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="{BACKGROUND}"/>',

@@ -4,10 +4,12 @@ A test says by its folder and its fixtures what it protects, so a new one is in 
 runs a kernel or a sandbox without the fixture `mode` is marked by hand. `make test` selects by these marks.
 """
 
+import ast
+import gc
 import os
-import re
 import sys
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,9 @@ FOLDERS = {
     "mcp_apigen": ("python",),
     "mcp_apigen/test_fuzz.py": ("fuzz",),
     "mcp_apigen/test_hostile.py": ("slow",),
+    "mcp_apigen/test_properties.py": (),  # the work of schemas and files, not Python's
     "mcp_apigen/test_real_servers.py": ("slow",),
+    "mcp_apigen/test_registering_again.py": (),
     "mcp_client/oauth": ("slow",),
     "mcp_fuzz": ("fuzz",),
     "mcp_server/test_approver.py": ("slow",),
@@ -92,8 +96,8 @@ FOLDERS = {
     "mcp_client/test_stdio_servers.py": ("slow",),
 }
 
-#: Marks that tests have by their place only: where one is demanded, modules elsewhere need no import, which takes long.
-BY_PLACE = {"python", "user"}
+#: Marks that tests have by their place only: all tests of a module, or none.
+BY_PLACE = {"attach", "claude", "clients", "cluster", "fuzz", "python", "servers", "soak", "user"}
 
 #: Where tests with the fixture `mode` also run in a sandbox, because it changes what happens there: processes, signals,
 #: files, start and end. Elsewhere they would run the same code twice; `ALL_MODES=1` has them do so. A single test picks
@@ -102,7 +106,9 @@ BOTH_MODES = (
     "bfcl/",  # tool calls, approvals and sessions, from outside
     "cli/test_clean.py/",  # what sandboxes leave
     "cluster/",  # sandboxes of nodes
-    "code_exec/",  # what applications rely on: starts, interrupts, limits, images, files
+    "code_exec/executor/",  # what applications rely on: interrupts, limits, images, files
+    "code_exec/test_lifecycle.py/",
+    "code_exec/test_shell_commands.py/",
     "engine/test_executor.py/",  # what code may install
     "faults/",  # processes and disks that fail within and around the sandbox
     "guest/landlock/",
@@ -110,7 +116,6 @@ BOTH_MODES = (
     "guest/test_template.py/",
     "kernel_mgr/test_server.py/",  # gateways within the sandbox
     "mcp_server/test_kernel_sessions.py/",
-    "mcp_server/test_server.py/",
     "sandbox/",
     "security/",
     "soak/",
@@ -191,16 +196,51 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves modules alone whose place rules out that a test of theirs has the marks."""
-    if collection_path.suffix != ".py" or not collection_path.is_relative_to(_ROOT):
+    """Leaves folders and modules alone whose place rules out that a test of theirs has the marks."""
+    if _ROOT not in collection_path.parents:
         return None
-    return True if demanded(config.option.markexpr) - {*_placed(collection_path)} else None
+    within = [marks for place, marks in FOLDERS.items() if f"{place}/".startswith(_place(collection_path))]
+    possible = [_placed(collection_path), *within]
+    return None if any(may_have(config.option.markexpr, {*marks}) for marks in possible) else True
 
 
-def demanded(expression: str) -> set[str]:
-    """Returns which marks of `BY_PLACE` each test has that an expression of `-m` picks."""
-    outermost = re.sub(r"\(.*\)", "", expression)
-    return set() if "or" in outermost.split() else BY_PLACE & {term.strip() for term in outermost.split(" and ")}
+def may_have(expression: str, placed: set[str]) -> bool:
+    """Returns whether an expression of `-m` may pick a test of a module whose tests all have these marks.
+
+    To import a module takes long, so that those are left alone of which the expression picks none.
+    """
+    try:
+        _, picked = _outcomes(ast.parse(expression, mode="eval").body, placed)
+    except SyntaxError:  # none is given, or pytest says what is wrong with it
+        return True
+    return picked
+
+
+def _outcomes(term: ast.expr, placed: set[str]) -> tuple[bool, bool]:
+    """Returns whether each test of a module fits a term, and whether one may."""
+    match term:
+        case ast.BoolOp(op, terms):
+            every, some = zip(*(_outcomes(each, placed) for each in terms), strict=True)
+            combine = all if isinstance(op, ast.And) else any
+            return combine(every), combine(some)
+        case ast.UnaryOp(operand=negated):
+            every, some = _outcomes(negated, placed)
+            return not some, not every
+        case ast.Name(mark):
+            return mark in placed, mark in placed or mark not in BY_PLACE
+        case _:
+            return False, True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps the garbage collector away from the tests themselves: to look through all of them takes it a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -235,11 +275,13 @@ def _turn(item: pytest.Item) -> int:
     return next((turn for turn, longest in enumerate(LONGEST) if place.startswith(longest)), len(LONGEST))
 
 
+@cache
 def _place(module: Path) -> str:
     """Returns where a module is, with a slash behind it, as behind each folder."""
     return f"{module.relative_to(_ROOT).as_posix()}/"
 
 
+@cache
 def _placed(module: Path) -> tuple[str, ...]:
     """Returns the marks that all tests of a module have."""
     path = _place(module)

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli.options import parser
 from ipybox.mcp_client.oauth.params import OAuthParams
 from ipybox.mcp_client.params import parse_params
 from ipybox.sandbox.settings import load_settings
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from tests.audit.lines import log_of, steady
+from tests.cli.parsed import parsed
 from tests.servers import ROOT
 
 #: As in an activated environment.
@@ -81,7 +81,7 @@ def test_commands_that_are_shown_have_options_that_exist():
 
     assert len(commands) > 20
     for command in commands:
-        parser().parse_args(command)
+        parsed(command)
 
 
 def test_settings_of_plugins_that_are_shown_exist():

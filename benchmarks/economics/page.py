@@ -203,7 +203,9 @@ def _where_it_goes(data: Economics) -> Iterator[str]:
 def _growth(data: Economics) -> Iterator[str]:
     yield "## With more tools, and with fewer"
     yield ""
-    yield "![Tokens of all requests by the number of tools](economics/growth.svg)"
+    yield "![Tokens by number of tools for a loop and for a single short call](economics/growth.svg)"
+    yield ""
+    yield "In the chart, *ipybox* is the way *code*. The table shows all tasks."
     yield ""
     yield f"| task | way | {' | '.join(f'{count} tools' for count in data.counts)} |"
     yield f"| --- | --- |{' ---: |' * len(data.counts)}"

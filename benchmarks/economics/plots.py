@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.economics.results import PARTS, Economics, Part
-from benchmarks.economics.tasks import TASKS, WAYS, Way
+from benchmarks.economics.tasks import LOOP, ONE_CALL, TASKS, WAYS, Way
 from benchmarks.performance import plots
 
 #: Colors of parts and ways, in a light and a dark scheme, in addition to those of all plots.
@@ -23,7 +23,6 @@ LIGHT = plots.LIGHT | {
     "code": "#1a7f37",
     "JSON tools": "#57606b",
     "tool search": "#bc4c01",
-    "saved action": "#1a7f38",
 }
 DARK = plots.DARK | {
     "definitions": "#6e7681",
@@ -34,15 +33,13 @@ DARK = plots.DARK | {
     "code": "#3fb950",
     "JSON tools": "#adbac7",
     "tool search": "#db6d28",
-    "saved action": "#57ab5a",
 }
 
-#: The color of a line. `code` is also a part, which has another one.
-LINES: dict[Way, str] = {
-    "JSON tools": LIGHT["JSON tools"],
-    "tool search": LIGHT["tool search"],
-    "code": LIGHT["ipybox"],
-    "saved action": LIGHT["saved action"],
+#: The name and the color of a line. `code` is also a part, which has another color.
+LINES: dict[Way, tuple[str, str]] = {
+    "JSON tools": ("JSON tools", LIGHT["JSON tools"]),
+    "tool search": ("tool search", LIGHT["tool search"]),
+    "code": ("ipybox", LIGHT["ipybox"]),
 }
 
 WIDTH, ROW = 8.6, 1.3
@@ -96,19 +93,21 @@ def _bars(axes: Any, data: Economics, task: str, tools: int, shown: Sequence[Par
 
 
 def growth(data: Economics) -> str:
-    """Returns curves of the tokens of all requests over the number of tools, both logarithmic."""
-    with _matplotlib.rc_context(plots.SETTINGS):
-        height = 5.2
-        canvas = _canvas(height)
-        _legend(canvas, [*LINES.items()], 1 - 0.25 / height)
-        for number, task in enumerate(TASKS):
-            row, column = divmod(number, 3)
-            place = (0.09 + column * 0.31, 0.56 - row * 0.47, 0.24, 0.3)
-            axes = canvas.add_axes(place)
-            axes.set_title(task.title, loc="left", fontsize=9)
-            for way, color in LINES.items():
+    """Return curves of the tokens by the number of tools, for a task where code wins and one where it may lose.
+
+    Both axes are logarithmic. Each curve ends with its name and its last value.
+    """
+    with _matplotlib.rc_context({**plots.SETTINGS, "font.size": 12}):
+        canvas = _canvas(4.0)
+        for task, title, left in ((LOOP, "loop over 30 repositories", 0.07), (ONE_CALL, "single short call", 0.57)):
+            axes = canvas.add_axes((left, 0.15, 0.26, 0.73))
+            axes.set_title(f"Tokens for a {title}", loc="left", fontsize=12.5, fontweight="bold", pad=10)
+            for way, (name, color) in LINES.items():
                 tokens = [data.find(task.name, way, count).total().tokens for count in data.counts]
-                axes.plot(data.counts, tokens, marker="o", markersize=3, color=color)
+                axes.plot(data.counts, tokens, marker="o", markersize=5, linewidth=2, color=color)
+                label = f"{name} {tokens[-1] / 1000:.0f}k"
+                place = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
+                axes.annotate(label, (data.counts[-1], tokens[-1]), color=color, **place)
             _scale(axes, data.counts)
         return _written(canvas)
 
@@ -116,14 +115,15 @@ def growth(data: Economics) -> str:
 def _scale(axes: Any, counts: Sequence[int]) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_ylim(500, 2_000_000)
+    axes.set_ylim(700, 700_000)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.set_xticks([], minor=True)
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel("tools")
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_xlabel("number of tools")
 
 
 def _thousands(value: float, _: object) -> str:

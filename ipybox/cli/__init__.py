@@ -1,17 +1,13 @@
 """The command line: the only place that reads arguments, environment, .env files and signals, and sets up logging.
 
-    option            what an option is
-    option_values     how texts become values
-    option_table      all options, each written once
-    option_use        adds them to parsers, and reads them from a parsed command line
-    options           the parser of `ipybox`: the options, and its commands
-    command           runs what was asked for
-    serve             the MCP server over stdio or HTTP
-    docker_options    the parser of `ipybox docker`, and the container that a command line describes
-    docker_command    `ipybox docker`
-    demo              `ipybox demo`
+    option_table      all options, each written once; `option` says what one is, `option_values` reads texts
+    parsing           command lines, help and mistakes
+    command           the commands, and what comes before each
+    serve             the MCP server over stdio or HTTP; `docker` runs it in a container
+    running           what commands that run kernels share
+    output            tables, colors and JSON
     doctor            `ipybox doctor`; `diagnosis` has the checks that it and the plugins' notice need
-    clean             `ipybox clean`
+    tools, check, notebook, attach, clean    the command of that name
 
-`diagnosis` needs the standard library only: a plugin's hook runs it before anything is installed.
+The table, `docker` and `diagnosis` need the standard library only: plugins use them before anything is installed.
 """

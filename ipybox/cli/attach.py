@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+from ipybox.cli.parsing import Failure
+from ipybox.cli.running import until_signal
 from ipybox.kernel_mgr.attach.instructions import instructions
 from ipybox.mcp_server.attach_socket import running_servers
 from ipybox.support.errors import IpyboxError
@@ -13,22 +14,21 @@ from ipybox.support.printable import printable
 from ipybox.support.private_socket import connect_private
 
 
-class AttachError(Exception):
-    """A session can't be joined; the message says why."""
-
-
-async def attach(workspace: Path, session: str, server: int | None) -> None:
-    """Prints how to connect, and returns when the session can't be used anymore.
+def attach(workspace: Path, session: str, server: int | None) -> int:
+    """Prints how to connect until the session can't be used anymore; returns the exit status.
 
     Args:
         workspace: The workspace of the session.
         session: The name of the session.
         server: The process id of the MCP server, if the workspace has several.
+
+    Raises:
+        Failure: If the session can't be joined.
     """
     try:
-        await _attach_session(workspace, session, server)
-    except (AttachError, IpyboxError, OSError) as exc:
-        sys.exit(f"ipybox: {exc}")
+        return asyncio.run(until_signal(_attach_session(workspace, session, server)))
+    except (IpyboxError, OSError) as exc:
+        raise Failure(str(exc)) from exc
 
 
 async def _attach_session(workspace: Path, name: str, server: int | None) -> None:
@@ -36,12 +36,12 @@ async def _attach_session(workspace: Path, name: str, server: int | None) -> Non
     try:
         reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
     except OSError as exc:
-        raise AttachError(f"the MCP server does not answer: {exc}") from exc
+        raise Failure(f"the MCP server does not answer: {exc}") from exc
     try:
         writer.write(json.dumps({"session": name}).encode() + b"\n")
         answer = await _line(reader)
         if "url" not in answer:
-            raise AttachError(str(answer.get("error", "the MCP server has ended")))
+            raise Failure(str(answer.get("error", "the MCP server has ended")))
         print("Programs of this user can use the kernel until this command ends, by Ctrl-C:\n")
         print(instructions(str(answer["url"]), str(answer["token"])), flush=True)
         reason = (await _line(reader)).get("ended", "the MCP server has ended")
@@ -57,17 +57,17 @@ def _server_socket(workspace: Path, server: int | None) -> Path:
     if server is not None and server in running:
         return running[server]
     if not running:
-        raise AttachError(
+        raise Failure(
             f"no MCP server with a session runs in {workspace}: a session starts with its first cell; those of "
             "`ipybox docker` can't be joined"
         )
     if server is not None:
-        raise AttachError(
+        raise Failure(
             f"no MCP server with a session and the process id {server} runs in {workspace}: give --server and one of "
             f"the process ids {pids}"
         )
     if len(running) > 1:
-        raise AttachError(f"several MCP servers run in {workspace}: give --server and one of the process ids {pids}")
+        raise Failure(f"several MCP servers run in {workspace}: give --server and one of the process ids {pids}")
     return next(iter(running.values()))
 
 

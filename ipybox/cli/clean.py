@@ -1,221 +1,61 @@
-"""`ipybox clean`: shows what ipybox keeps on this machine, and removes it.
+"""`ipybox clean`: shows what ipybox keeps on this machine, and removes it."""
 
-`places` names every place. What a running ipybox uses is left: it holds locks, which the operating system releases
-however it ends. Files that people and agents save, such as `mcptools/` and `gentools/`, are removed only if named.
-"""
-
-import fcntl
-import os
-import shutil
-import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from jupyter_core.paths import jupyter_runtime_dir
-
-from ipybox.sandbox.launch import free_names
-from ipybox.support.names import STATE_DIR
-from ipybox.support.printable import printable
-from ipybox.support.safe_directory import open_directory
+from ipybox.cli.output import agreed, say, say_json, say_table
+from ipybox.sandbox.removal import RemovablePlace, places, remove, size, used_places
 from ipybox.support.sizes import format_bytes
-from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir
-
-#: The plugins, by the names that their directories in Claude Code's begin with.
-_PLUGINS = "codeact-*"
 
 
-@dataclass(frozen=True)
-class RemovablePlace:
-    """Something that can be removed.
-
-    Attributes:
-        path: Where it is.
-        what: What it holds, for people.
-        kind: `running` is what only a running ipybox needs; what is its own while it runs is `state`. `environment` is
-            what a plugin runs from, in use as long as its lock is held. `workspace` is in the workspace.
-    """
-
-    path: Path
-    what: str
-    kind: Literal["running", "state", "environment", "workspace"]
-
-
-def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
-    """Returns every place in which ipybox keeps something, as far as there is anything.
-
-    Args:
-        workspace: The workspace.
-        saved: Names of directories in it that are to be removed, too.
-    """
-    claude = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    environments = [
-        *_entries(data_dir() / "environments"),
-        *(each for plugin in claude.glob(f"plugins/data/{_PLUGINS}") for each in _entries(plugin / "envs")),
-    ]
-    tokens = Path(jupyter_runtime_dir()).glob("ipybox-*.json")
-    found = [
-        RemovablePlace(workspace / STATE_DIR, "packages, outputs and audit log of the workspace", "workspace"),
-        *(RemovablePlace(workspace / name, "saved by code and people", "workspace") for name in saved),
-        *(RemovablePlace(path, "what a session needs while it runs", "running") for path in _scratch()),
-        *(RemovablePlace(path, "token of a port", "state") for path in sorted(tokens)),
-        RemovablePlace(data_dir() / "environments" / "ipybox", "command of the plugins", "state"),
-        RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations of all workspaces", "state"),
-        *(RemovablePlace(path, "environment of the plugins", "environment") for path in environments if path.is_dir()),
-    ]
-    return [place for place in found if os.path.lexists(place.path)]
-
-
-def clean(workspace: Path, saved: Sequence[str], *, yes: bool) -> int:
+def clean(workspace: Path, saved: Sequence[str], *, yes: bool, as_json: bool) -> int:
     """Shows what would be removed with its size, asks, and removes it. Returns the exit status.
 
     Args:
         workspace: The workspace.
         saved: Directories of it that are to be removed, too.
         yes: Whether to remove without a question.
+        as_json: Whether to print JSON. Then nothing is asked, and only `yes` removes anything.
     """
     found = places(workspace, saved)
-    with _sessions_held_off() as alone:
-        used = [place for place in found if _is_used(place, alone=alone)]
+    used = used_places(found)
     removable = [place for place in found if place not in used]
-    for place in removable:
-        _say(f"{format_bytes(_size(place.path)):>10}  {place.path}: {place.what}")
-    for place in used:
-        _say(f"{'in use':>10}  {place.path}: {place.what}")
+    sizes = {place: 0 if place in used else size(place.path) for place in found}
+    if not as_json:
+        _show(removable, used, sizes)
+        if not removable or (not yes and not agreed("Remove all of this?", "nothing was removed")):
+            return 1 if used or removable else 0
+    kept = dict.fromkeys(used, "in use")
+    if yes or not as_json:
+        kept |= remove(removable, workspace)
+    states = {place: kept.get(place, "removed" if yes or not as_json else "found") for place in found}
+    if as_json:
+        say_json(
+            [
+                {"path": str(place.path), "content": place.what, "bytes": sizes[place], "state": state}
+                for place, state in states.items()
+            ]
+        )
+    else:
+        for place, state in kept.items():
+            if place not in used:
+                say(_REASONS[state].format(place.path), style="yellow")
+    return 1 if kept else 0
+
+
+#: Why a place is still there.
+_REASONS = {
+    "started": "{} was kept, because an ipybox has started since the question: end it, and clean again",
+    "failed": "{} could not be removed whole: remove it yourself",
+}
+
+
+def _show(removable: list[RemovablePlace], used: list[RemovablePlace], sizes: dict[RemovablePlace, int]) -> None:
+    rows = [(format_bytes(sizes[place]), str(place.path), place.what) for place in removable]
+    rows += [("in use", str(place.path), place.what) for place in used]
+    if rows:
+        say_table(["Size", "Place", "Content"], rows, styles=[""] * len(removable) + ["yellow"] * len(used))
     if used:
-        _say("An ipybox runs, and keeps what it may use: end it, and clean again to remove the rest.")
+        say("An ipybox runs, and keeps what it may use: end it, and clean again to remove the rest.")
     if not removable:
-        _say("nothing to remove")
-        return 1 if used else 0
-    if not yes and not _agrees():
-        return 1
-    with _sessions_held_off() as alone:
-        started = [place for place in removable if _is_used(place, alone=alone)]
-        failed = [place for place in removable if place not in started and not _remove(place, workspace)]
-        with suppress(OSError):  # not empty
-            scratch_root().rmdir()
-    for place in started:
-        _say(f"{place.path} was kept, because an ipybox has started since the question: end it, and clean again")
-    for place in failed:
-        _say(f"{place.path} could not be removed whole: remove it yourself")
-    return 1 if failed or used or started else 0
-
-
-@contextmanager
-def _sessions_held_off() -> Generator[bool]:
-    """Yields whether no session runs; if so, one that starts waits for the end of this context."""
-    try:
-        lock = os.open(scratch_root(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # no session has run since the last time
-        yield True
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        alone = False
-    else:
-        alone = True
-    try:
-        yield alone
-    finally:
-        os.close(lock)
-
-
-def _remove(place: RemovablePlace, workspace: Path) -> bool:
-    """Removes a place, and returns whether nothing of it is left."""
-    if place.kind == "workspace":
-        free_names(workspace)  # they are known only as long as there is the state
-        with open_directory(workspace) as directory:  # in which code may have made links
-            directory.remove(place.path.name)
-    elif place.path.is_dir() and not place.path.is_symlink():
-        shutil.rmtree(place.path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            place.path.unlink()
-    if place.kind == "environment":
-        with suppress(OSError):
-            place.path.with_name(f"{place.path.name}.log").unlink()
-    return not os.path.lexists(place.path)
-
-
-def _is_used(place: RemovablePlace, *, alone: bool) -> bool:
-    """Whether a process holds a lock of a place.
-
-    Args:
-        place: The place.
-        alone: Whether no session runs. In which workspaces sessions run is not known.
-    """
-    match place.kind:
-        case "running":
-            return _is_locked(place.path)
-        case "environment":
-            return any(map(_is_locked, environment_locks(place.path.name).glob("*")))
-        case "workspace":
-            return not alone
-        case "state":  # which has the locks of environments
-            return not alone or any(map(_is_locked, state_dir().glob("environments/*/*")))
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
-def _scratch() -> Iterator[Path]:
-    """Yields the directories of sessions; where the state's path is too long for sockets, they are in /tmp."""
-    yield from _entries(scratch_root())
-    for path in Path("/tmp").glob(f"ipybox-{'[0-9a-f]' * 8}"):  # as `ScratchDirectory` names them
-        with suppress(OSError):
-            is_ours = path.lstat().st_uid == os.getuid() and path.is_dir()
-            if is_ours and not _is_locked(path):  # in use, it may belong to another state directory
-                yield path
-
-
-def _entries(directory: Path) -> list[Path]:
-    try:
-        return sorted(directory.iterdir())
-    except OSError:
-        return []
-
-
-def _size(path: Path) -> int:
-    """Returns the bytes of a file, or of all files below a directory, each counted once; links are not followed."""
-    seen: dict[tuple[int, int], int] = {}
-
-    def add(paths: Iterable[str]) -> None:
-        for each in paths:
-            with suppress(OSError):
-                state = os.lstat(each)
-                seen[(state.st_dev, state.st_ino)] = state.st_size
-
-    if not path.is_dir() or path.is_symlink():
-        add([str(path)])
-    else:
-        for directory, _, files in os.walk(path):
-            add(os.path.join(directory, name) for name in files)
-    return sum(seen.values())
-
-
-def _agrees() -> bool:
-    if not sys.stdin.isatty():
-        _say("nothing was removed: run this in a terminal to be asked, or add --yes")
-        return False
-    if input("Remove all of this? [y/N] ").strip().lower() in ("y", "yes"):
-        return True
-    _say("nothing was removed")
-    return False
-
-
-def _say(text: str) -> None:
-    print(printable(text))
+        say("nothing to remove")

@@ -1,247 +1,241 @@
-"""Runs the command line: looks at what was asked for before anything starts, and sets up logging."""
+"""The commands of `ipybox`, and what runs before each: logging, and no module or program from the workspace.
 
-import argparse
+Each imports what it needs when it runs, so that `ipybox --help` and `--version` start at once.
+"""
+
 import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from ipybox.cli.option import Command, Receiver
-from ipybox.cli.option_table import OPTIONS
-from ipybox.cli.option_use import given_parameters, needless_sandbox_options
-from ipybox.cli.options import SAVED, parser
-from ipybox.cli.serve import serve, until_signal
-from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
-from ipybox.sandbox.preflight import require_sandbox
-from ipybox.support.errors import AuditError, IpyboxError, PolicyError, SandboxError
+import click
+
+from ipybox.cli.option import Command
+from ipybox.cli.parsing import Commands, GroupedCommand, Mistake, directory, explain, given_options
 from ipybox.support.printable import PrintableFormatter, printable
 from ipybox.support.way_in import use_command_line
-from ipybox.workspace.imports import guard_imports
-from ipybox.workspace.programs import host_path
-from ipybox.workspace.trust import TrustStore
-from ipybox.workspace.writable import WritablePlaces
 
-if TYPE_CHECKING:
-    from ipybox.mcp_server.choices import Approval
-    from ipybox.sandbox.settings import SandboxSettings
-    from ipybox.tool_exec.approval.policy import ApprovalPolicy
+#: Directories of a workspace that `ipybox clean` removes only by name, because they contain work of code and people.
+SAVED = ("mcptools", "mcpparse", "gentools", "images", "toolfiles")
 
-logger = logging.getLogger(__name__)
+SECTIONS = {
+    "Serve MCP clients": ("serve", "docker"),
+    "Get started": ("demo", "doctor"),
+    "Look into a workspace": ("tools", "check", "notebook", "attach"),
+    "Decide and tidy up": ("trust", "clean"),
+}
+
+EPILOG = """\b
+Claude Code: claude mcp add ipybox -- ipybox serve --workspace DIR
+Documentation: https://github.com/gradion-ai/ipybox/tree/main/docs"""
+
+Given = dict[str, Any]
+
+as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
+without_question = click.option("--yes", is_flag=True, help="don't ask")
+no_settings = {"help_option_names": ["-h", "--help"]}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
     use_command_line()
-    arguments = parser().parse_args(argv)
-    _configure_logging(arguments.log_level or "WARNING")
-    path = os.environ.get("PATH", os.defpath)
-    if arguments.command != "demo":  # which has a workspace of its own
-        _distrust(arguments.workspace)
-    if arguments.command == "doctor":
-        from ipybox.cli.doctor import doctor
-
-        sys.exit(doctor(sandbox=arguments.sandbox, docker=arguments.docker))
-    if arguments.command == "docker":
-        _docker(arguments)
-    workspace: Path = arguments.workspace.resolve()
-    if not workspace.is_dir():
-        sys.exit(f"ipybox: the workspace {workspace} is not a directory")
-    if (command := _WORKSPACE_COMMANDS.get(arguments.command)) is not None:
-        sys.exit(command(arguments, workspace))
-    store = TrustStore(workspace, arguments.trusted or ())
+    _prepare_streams()
     try:
-        options = _executor_options(arguments, store)
-    except (SandboxError, ValueError) as exc:
-        sys.exit(f"ipybox: {exc}")
-    if arguments.command == "demo":
-        from ipybox.cli.demo import demo
-
-        sys.exit(asyncio.run(until_signal(demo(arguments.directory, options))))
-
-    if arguments.command == "tools":
-        from ipybox.codeact import tools
-
-        print(tools(" ".join(arguments.query), workspace=workspace))
-        return
-    if arguments.command == "check":
-        sys.exit(asyncio.run(_check(workspace, options)))
-    if arguments.transport != "http" and (arguments.host, arguments.port, arguments.allowed_host) != (None, None, None):
-        sys.exit(
-            "ipybox: --host, --port and --allowed-host say where HTTP is served, but it is not asked for: add "
-            "--transport http"
-        )
-    try:
-        approve = _approval(arguments, store)
-        os.chdir(workspace)
-        _check_audit(arguments, workspace)
-    except (AuditError, PolicyError) as exc:
-        sys.exit(f"ipybox: {exc}")
-    asyncio.run(serve(arguments, workspace, path, options, approve))
+        status = ipybox.main(argv, prog_name="ipybox", standalone_mode=False)
+    except click.UsageError as exc:
+        print(explain(exc), file=sys.stderr, flush=True)
+        status = exc.exit_code
+    except click.ClickException as exc:
+        print(printable(f"ipybox: {exc}", lines=True), file=sys.stderr, flush=True)
+        status = exc.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        status = 130
+    sys.exit(status)
 
 
-def _configure_logging(level: str) -> None:
+def _prepare_streams() -> None:
+    """Opens streams that are closed, whose numbers other files would get, and lets any text be printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
+        if number:
+            getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+@click.group(cls=Commands, sections=SECTIONS, epilog=EPILOG, context_settings=no_settings)
+@click.version_option(package_name="ipybox", message="%(version)s", help="print the version")
+def ipybox() -> None:
+    """Python kernels for agents on your machine, with MCP tools as typed functions."""
+
+
+def prepare(given: Given) -> Path:
+    """Sets up logging, keeps the workspace's modules and programs out of this process, and returns the workspace.
+
+    Raises:
+        Mistake: If the workspace is not a directory that can be read.
+    """
+    from ipybox.workspace.imports import guard_imports
+    from ipybox.workspace.programs import host_path
+    from ipybox.workspace.writable import WritablePlaces
+
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
+    logging.basicConfig(level=given.get("log_level", "WARNING"), handlers=[handler])
     # These say at INFO and ERROR what ipybox reports itself, URLs with their secrets included.
     for library in ("httpx2", "mcp"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
-
-
-def _distrust(workspace: Path) -> None:
-    """Has this process, and all that it starts, take no module or program from the workspace."""
-    places = WritablePlaces(workspace.resolve())
+    workspace = directory(given.get("workspace"))
+    places = WritablePlaces(workspace)
     guard_imports(places)
     os.environ["PATH"] = host_path(places)
+    return workspace
 
 
-def _docker(arguments: argparse.Namespace) -> NoReturn:
-    """Serves from a container in place of this process, or exits with a message if that is impossible."""
-    from ipybox.cli.docker_command import run
-
-    for option in OPTIONS:
-        if Command.DOCKER not in option.commands and option.arguments(getattr(arguments, option.name)):
-            sys.exit(f"ipybox: {option.flag} is not an option of `ipybox docker`: see `ipybox docker --help`")
-    run(arguments)
+def command(name: str, table: Command | None = None) -> Any:
+    """Returns a decorator that makes a function a command, which gets the options that were given."""
+    return ipybox.command(name, cls=GroupedCommand, table=table, context_settings=no_settings)
 
 
-def _trust(arguments: argparse.Namespace, workspace: Path) -> int:
-    """Lists, adds or removes what a person trusts in a workspace, and returns the exit status."""
-    from ipybox.cli import trust_command
+@command("serve", Command.SERVE)
+def serve_command(**values: Any) -> int:
+    """Serve code execution over MCP: what an MCP client starts."""
+    from ipybox.cli.serve import serve
 
-    files: list[Path] = arguments.file if "file" in arguments else []
-    if "list" in arguments:
-        return trust_command.show(workspace)
-    if "revoke" in arguments:
-        return trust_command.revoke(workspace, files)
-    profile = arguments.sandbox_profile or "default"
-    return trust_command.trust(workspace, files, profile=profile, yes="yes" in arguments)
+    path = os.environ.get("PATH", os.defpath)
+    given = given_options(values)
+    return serve(given, prepare(given), path)
 
 
-def _attach(arguments: argparse.Namespace, workspace: Path) -> int:
-    """Lets a person use a session until it ends or a signal comes, and returns the exit status."""
-    from ipybox.cli.attach import attach
+@command("docker", Command.DOCKER)
+def docker_command(**values: Any) -> NoReturn:
+    """Serve from a container that sees only the workspace."""
+    from ipybox.cli.docker import run
 
-    target: str = arguments.target if "target" in arguments else "default"
-    server: int | None = arguments.server if "server" in arguments else None
-    return asyncio.run(until_signal(attach(workspace, target, server)))
+    given = given_options(values)
+    if (workspace := given.get("workspace", Path())).is_dir():  # else the client gets the error, too
+        prepare({"workspace": workspace})
+    run(given)
 
 
-def _notebook(arguments: argparse.Namespace, workspace: Path) -> int:
-    """Writes a session as a notebook, or lists the sessions, and returns the exit status."""
+@command("demo")
+@click.option("--workspace", type=Path, metavar="DIR", help="workspace of the demo (default: a temporary directory)")
+def demo_command(workspace: Path | None) -> int:
+    """Watch an agent's code call the tools of a real MCP server."""
+    from ipybox.cli.running import until_signal
+    from ipybox.demo import demo
+
+    return asyncio.run(until_signal(demo(workspace)))
+
+
+@command("doctor")
+@as_json
+@click.option("--sandbox", is_flag=True, help="fail if the sandbox doesn't work")
+@click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
+def doctor_command(as_json: bool, sandbox: bool, docker: bool, **values: Any) -> int:
+    """Try what works on this machine, and say what to install for the rest."""
+    from ipybox.cli.doctor import doctor
+
+    prepare(given_options(values))
+    return doctor(sandbox=sandbox, docker=docker, as_json=as_json)
+
+
+@command("tools")
+@as_json
+@click.argument("query", nargs=-1)
+def tools_command(query: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """List the tools and saved code actions, search them, or show one.
+
+    QUERY is a server or category, such as github, a tool, such as github.list_commits, or words to search for.
+    """
+    from ipybox.cli.tools import show_tools
+
+    return show_tools(prepare(given_options(values)), " ".join(query), as_json=as_json)
+
+
+@command("check", Command.RUN)
+@as_json
+def check_command(as_json: bool, **values: Any) -> int:
+    """Check saved code actions and output parsers, in a kernel."""
+    from ipybox.cli.check import check
+    from ipybox.cli.running import run_kernel
+
+    given = given_options(values)
+    workspace = prepare(given)
+    return run_kernel(lambda options: check(workspace, options, as_json=as_json), given, workspace)
+
+
+@command("notebook")
+@click.argument("session", required=False)
+@click.option("--output", metavar="FILE", help="new file, or - for stdout (default: SESSION.ipynb)")
+def notebook_command(session: str | None, output: str | None, **values: Any) -> int:
+    """Write a session as a Jupyter notebook, or list the sessions.
+
+    SESSION is the name or the id of a session in the audit log.
+    """
     from ipybox.cli.notebook import notebook
 
-    given = vars(arguments)
-    return notebook(workspace, given.get("session"), given.get("output"))
+    return notebook(prepare(given_options(values)), session, output)
 
 
-def _clean(arguments: argparse.Namespace, workspace: Path) -> int:
-    """Removes what ipybox keeps, and returns the exit status."""
+@command("attach")
+@click.argument("session", default="default")
+@click.option("--server", type=int, metavar="PID", help="the MCP server, if several run in the workspace")
+def attach_command(session: str, server: int | None, **values: Any) -> int:
+    """Use the kernel of a running session from Jupyter or VS Code.
+
+    SESSION is its name, by default `default`.
+    """
+    from ipybox.cli.attach import attach
+
+    return attach(prepare(given_options(values)), session, server)
+
+
+@command("trust")
+@click.argument("file", nargs=-1, type=Path)
+@click.option("--list", "listed", is_flag=True, help="list trusted files")
+@click.option("--revoke", is_flag=True, help="no longer trust the files, or all files")
+@click.option("--sandbox-profile", metavar="NAME", default="default", help="your own profile (default: default)")
+@without_question
+@as_json
+def trust_command(
+    file: tuple[Path, ...], listed: bool, revoke: bool, sandbox_profile: str, yes: bool, as_json: bool, **values: Any
+) -> int:
+    """See what files of a workspace allow, and trust them or not.
+
+    FILE is by default sandbox-config.json and ipybox.yaml in the workspace.
+    """
+    from ipybox.cli import trust_command
+    from ipybox.sandbox.settings import PROFILES
+
+    if as_json and not listed:
+        raise Mistake("--json needs --list", "add --list")
+    if listed and revoke:
+        raise Mistake("--list and --revoke can't be given together")
+    if sandbox_profile not in PROFILES:
+        raise Mistake(f"--sandbox-profile: {sandbox_profile!r} is not one of {', '.join(sorted(PROFILES))}")
+    workspace = prepare(given_options(values))
+    if listed:
+        return trust_command.show(workspace, as_json=as_json)
+    if revoke:
+        return trust_command.revoke(workspace, file)
+    return trust_command.trust(workspace, file, profile=sandbox_profile, yes=yes)
+
+
+@command("clean")
+@click.argument("saved", nargs=-1, metavar="[DIR]...")
+@without_question
+@as_json
+def clean_command(saved: tuple[str, ...], yes: bool, as_json: bool, **values: Any) -> int:
+    """See what ipybox keeps on this machine, and remove it or not.
+
+    DIR is a directory of the workspace to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
+    """
     from ipybox.cli.clean import clean
 
-    saved: list[str] = arguments.saved if "saved" in arguments else []
     if wrong := [name for name in saved if name not in SAVED]:
-        sys.exit(f"ipybox: {wrong[0]} is not a directory that `ipybox clean` removes: give any of {', '.join(SAVED)}")
-    return clean(workspace, saved, yes="yes" in arguments)
-
-
-#: The commands that only need a workspace. Each returns the exit status.
-_WORKSPACE_COMMANDS: dict[str | None, Callable[[argparse.Namespace, Path], int]] = {
-    "attach": _attach,
-    "clean": _clean,
-    "notebook": _notebook,
-    "trust": _trust,
-}
-
-
-def _executor_options(arguments: argparse.Namespace, store: TrustStore) -> dict[str, Any]:
-    """Returns fields of `ExecutorConfig`, after a check of the sandbox and the limits.
-
-    With --late-checks, a client learns only from its first cell what is wrong. Claude Code needs that: if the server of
-    a plugin fails to start, Claude Code does not start it again for 15 minutes.
-
-    Raises:
-        SandboxError: If the settings are wrong, or a requirement of the sandbox is missing.
-        ValueError: If a limit is too low, an option needs another one, or the engine is not known.
-    """
-    if needless := needless_sandbox_options(arguments):
-        raise SandboxError(needless)
-    options = given_parameters(arguments, Receiver.EXECUTOR)
-    if options.get("require_shell_escape") and not options.get("approve_shell_cmds"):
-        raise ValueError("--require-shell-escape requires --approve-shell-cmds")
-    if arguments.sandbox:
-        options["sandbox_config"] = settings = cache(partial(_sandbox_settings, arguments, store))
-        if not arguments.late_checks:
-            settings()
-            require_sandbox()
-    if arguments.engine is not None and not arguments.late_checks:
-        from ipybox.engine.settings import find_engine
-
-        find_engine(arguments.engine, WritablePlaces(store.workspace))
-    memory, cpu_seconds, processes = arguments.memory_limit, arguments.cpu_seconds, arguments.process_limit
-    ResourceLimits(memory=memory or None, cpu_seconds=cpu_seconds, processes=processes)
-    return options
-
-
-def _sandbox_settings(arguments: argparse.Namespace, store: TrustStore) -> "SandboxSettings":
-    from ipybox.sandbox.workspace_settings import sandbox_settings
-
-    return sandbox_settings(
-        store,
-        profile=arguments.sandbox_profile or "default",
-        allowed_domains=arguments.allow_domain or (),
-        file=arguments.sandbox_config,
-        discover=arguments.workspace_config,
-    )
-
-
-def _approval(arguments: argparse.Namespace, store: TrustStore) -> "Approval | Callable[[], ApprovalPolicy]":
-    """Returns how tool calls are approved, after a check of the rules if they are in a file.
-
-    Raises:
-        PolicyError: If the rules are wrong. With --late-checks, each call reports that instead.
-    """
-    approve: Approval = arguments.approve or "auto"
-    if not isinstance(approve, Path):
-        return approve
-    policy = cache(partial(_policy, Path(os.path.abspath(approve.expanduser())), store))
-    if not arguments.late_checks:
-        policy()
-    return policy
-
-
-def _policy(file: Path, store: TrustStore) -> "ApprovalPolicy":
-    from ipybox.tool_exec.approval.policy import ApprovalPolicy
-
-    policy = ApprovalPolicy.load(file, store.workspace, store)
-    if policy.untrusted is not None:
-        logger.warning("%s", policy.untrusted)
-    return policy
-
-
-def _check_audit(arguments: argparse.Namespace, workspace: Path) -> None:
-    """Checks that the audit log can be written, unless it is off.
-
-    Raises:
-        AuditError: If it can't be written. With --late-checks, each call reports that instead.
-    """
-    if arguments.audit != "off" and not arguments.late_checks:
-        from ipybox.audit.log import AuditLogFile
-
-        AuditLogFile(workspace).check()
-
-
-async def _check(workspace: Path, options: dict[str, Any]) -> int:
-    """Prints what the check says, and returns the exit status."""
-    from ipybox.code_exec.kernel_check import check_in_kernel
-
-    try:
-        said = await check_in_kernel(workspace, **options)
-    except (IpyboxError, OSError) as exc:
-        said = f"ipybox: the check could not be ended: {exc}"
-    print(printable(said, lines=True))
-    return 0 if said.startswith("ok:") else 1
+        raise Mistake(f"clean does not remove {wrong[0]!r}", f"it removes only {', '.join(SAVED)} by name")
+    return clean(prepare(given_options(values)), saved, yes=yes, as_json=as_json)

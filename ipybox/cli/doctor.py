@@ -1,60 +1,107 @@
-"""`ipybox doctor`: a table of what of ipybox works on this machine, and what to install for the rest."""
+"""`ipybox doctor`: what of ipybox works on this machine, and what to install for the rest.
 
-from rich.console import Console
-from rich.text import Text
+A mode works if code has just run in it; only for Docker, an answering daemon and the image suffice.
+"""
 
-from ipybox.cli.diagnosis import MODES, asked_modes, examine_modes
+import asyncio
+from dataclasses import asdict
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ipybox import CodeExecutor
+from ipybox.cli.diagnosis import Mode, examine_modes
+from ipybox.cli.output import say, say_json, say_table
 from ipybox.sandbox.findings import Finding
-from ipybox.support.printable import printable
+from ipybox.support.errors import IpyboxError
+
+#: Seconds in which a kernel must start, run a cell and end.
+KERNEL_TIMEOUT = 60.0
+
+#: What a mode does that works.
+_WORKS = {
+    "plain": "works: a kernel has run a cell",
+    "sandbox": "works: a kernel has run a cell in the sandbox, which holds",
+    "docker": "the daemon answers, and the image is there",
+}
 
 
-def doctor(*, sandbox: bool = False, docker: bool = False) -> int:
-    """Prints what works and what is missing to stdout, and returns the exit status: 0 if the asked-for modes work.
+def doctor(*, sandbox: bool, docker: bool, as_json: bool) -> int:
+    """Prints what works and what is missing, and returns the exit status: 0 if the asked-for modes work.
 
     Args:
         sandbox: Whether the sandbox is asked for.
-        docker: Whether Docker mode is asked for. Without either it is the plain mode, which needs Python only.
+        docker: Whether Docker mode is asked for. The plain mode, which needs only Python, always is.
+        as_json: Whether to print JSON.
     """
-    found = examine_modes(MODES, try_sandbox=sandbox)
-    console = Console(highlight=False, soft_wrap=True)
-    for findings in found.values():
+    found = examine_modes()
+    asyncio.run(_try_kernels(found))
+    asked = {"plain": True, "sandbox": sandbox, "docker": docker, "other": False}
+    works = {mode: _works(findings) for mode, findings in found.items()}
+    if as_json:
+        say_json(
+            {
+                mode: {"works": works[mode], "findings": [_data(finding) for finding in findings]}
+                for mode, findings in found.items()
+            }
+        )
+    else:
+        _show(found, asked)
+    return 0 if all(works[mode] for mode in works if asked[mode]) else 1
+
+
+async def _try_kernels(found: dict[Mode, list[Finding]]) -> None:
+    """Adds whether a kernel runs in each mode in which nothing else is wrong."""
+    modes: list[Mode] = [mode for mode in ("plain", "sandbox") if _works(found[mode])]
+    outcomes = await asyncio.gather(*(_kernel(sandbox=mode == "sandbox") for mode in modes))
+    for mode, outcome in zip(modes, outcomes, strict=True):
+        found[mode].append(outcome)
+
+
+async def _kernel(*, sandbox: bool) -> Finding:
+    try:
+        with TemporaryDirectory(prefix="ipybox-doctor-") as workspace:
+            async with (
+                asyncio.timeout(KERNEL_TIMEOUT),
+                CodeExecutor(working_dir=workspace, sandbox=sandbox) as executor,
+            ):
+                await executor.execute("print('runs')")
+    except TimeoutError:
+        return Finding("kernel", "starts too late", f"no cell ran within {KERNEL_TIMEOUT:g} s", "try again")
+    except (IpyboxError, OSError) as exc:
+        return Finding("kernel", "does not run", str(exc), "see what else is wrong here")
+    return Finding("kernel", "runs a cell")
+
+
+def _works(findings: list[Finding]) -> bool:
+    return all(finding.problem is None for finding in findings)
+
+
+def _show(found: dict[Mode, list[Finding]], asked: dict[str, bool]) -> None:
+    rows: list[tuple[str, str, str, str]] = []
+    styles: list[str] = []
+    for mode, findings in found.items():
         for finding in findings:
-            console.print(_row(finding, console.encoding))
-    console.print()
-    asked = asked_modes(sandbox, docker)
-    works = True
+            mark, style = _mark(finding)
+            rows.append((mark, mode, finding.what, finding.found or ""))
+            styles.append(style)
+    say_table(["State", "Mode", "What", "Found"], rows, styles)
+    say("")
     for mode, findings in found.items():
         problems = [str(finding) for finding in findings if finding.problem is not None]
-        if mode in asked:
-            works = works and not problems
         if mode == "other":
             verdict = "also missing:" if problems else ""
-        elif problems:
-            verdict = f"{mode} mode: can't work"
         else:
-            verdict = f"{mode} mode: " + ("nothing is missing; --sandbox tries it" if _untried(findings) else "works")
-        style = "red" if problems and mode in asked else ""
+            verdict = f"{mode} mode: " + ("can't work" if problems else _WORKS[mode])
         for line in filter(None, [verdict, *(f"  {problem}" for problem in problems)]):
-            console.print(Text(_encodable(line, console.encoding), style=style))
-    return 0 if works else 1
+            say(line, style="red" if problems and asked[mode] else "")
 
 
-def _untried(findings: list[Finding]) -> bool:
-    """Whether these are findings of the sandbox that was not asked for."""
-    what = {finding.what for finding in findings}
-    return "srt" in what and "sandbox" not in what
-
-
-def _row(finding: Finding, encoding: str) -> Text:
+def _mark(finding: Finding) -> tuple[str, str]:
     if finding.problem is None:
-        mark, style = "ok", "green"
-    elif finding.found is None:
-        mark, style = "missing", "yellow"
-    else:
-        mark, style = "broken", "red"
-    return Text.assemble((f"{mark:9}", style), f"{finding.what:17}{_encodable(finding.found or '', encoding)}".rstrip())
+        return "ok", "green"
+    return ("missing", "yellow") if finding.found is None else ("broken", "red")
 
 
-def _encodable(text: str, encoding: str) -> str:
-    """Returns what can be printed of the text, without what stdout can't encode."""
-    return printable(text).encode(encoding, "replace").decode(encoding)
+def _data(finding: Finding) -> dict[str, Any]:
+    remedy = None if finding.remedy is None else str(finding.remedy)
+    return {**asdict(finding), "remedy": remedy}

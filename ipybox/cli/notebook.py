@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ipybox.audit.log import open_logs
 from ipybox.audit.notebook.logged import LoggedSession, LoggedSessions
-from ipybox.support.printable import printable
+from ipybox.cli.output import say, say_table
+from ipybox.cli.parsing import Failure
 from ipybox.support.safe_directory import open_directory
 
 
@@ -17,6 +18,9 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
         workspace: The workspace, whose audit log is read.
         session: The name or the id of the session; None to list the sessions.
         output: The file, which must not exist; `-` is stdout, and None a file named after the session.
+
+    Raises:
+        Failure: If the session can't be read, or the file can't be written.
     """
     import nbformat
 
@@ -24,14 +28,14 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
         with open_logs(workspace) as files:
             sessions = LoggedSessions(files)
             if session is None:
-                print("\n".join(map(str, sessions.latest())))
+                _list(sessions.latest())
                 return 0
             found = sessions.find(session)
             document = sessions.notebook(found)
-    except FileNotFoundError:
-        return _fail(f"{workspace} has no audit log: give the workspace of the session with --workspace")
+    except FileNotFoundError as exc:
+        raise Failure(f"{workspace} has no audit log: give the workspace of the session with --workspace") from exc
     except (OSError, ValueError) as exc:
-        return _fail(str(exc))
+        raise Failure(str(exc)) from exc
     data = f"{nbformat.writes(document)}\n".encode()  # pyright: ignore[reportUnknownMemberType]
     if output == "-":
         sys.stdout.buffer.write(data)
@@ -40,19 +44,19 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
     try:
         with open_directory(path.parent, create=False) as directory:
             directory.write_new(path.name, data)
-    except FileExistsError:
-        return _fail(f"{path} exists, and is not replaced: give another file with --output, or - for stdout")
+    except FileExistsError as exc:
+        raise Failure(f"{path} exists, and is not replaced: give another file with --output, or - for stdout") from exc
     except (OSError, ValueError) as exc:
-        return _fail(str(exc))
-    print(printable(f"{path}: {found}"))
+        raise Failure(str(exc)) from exc
+    say(f"{path}: {found}")
     return 0
+
+
+def _list(sessions: list[LoggedSession]) -> None:
+    rows = [(each.name or "(unnamed)", each.id, each.local_time, f"{each.cells:,}") for each in sessions]
+    say_table(["Session", "Id", "Started", "Cells"], rows)
 
 
 def _file_name(session: LoggedSession) -> str:
     # The log is untrusted: a name there could be a path.
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', session.name or session.id)[:100]}.ipynb"
-
-
-def _fail(message: str) -> int:
-    print(printable(f"ipybox: {message}", lines=True), file=sys.stderr)
-    return 1

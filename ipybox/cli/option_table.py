@@ -1,342 +1,246 @@
-"""The options of `ipybox` and `ipybox docker`, each written once.
+"""The options of `ipybox serve`, `ipybox docker` and the commands that run a kernel, each written once.
 
-From this table come both parsers (`options`, `docker_options`), the values for `ExecutorConfig` and `MCPServer`
-(`command`, `serve`), the arguments for the ipybox in a container (`docker_options`), the settings of the Claude Code
-plugins (`plugins/manifests.py`) and the reference `docs/options.md` (`docs/option_reference.py`). CONTRIBUTING.md says
-how to add an option.
-
-Like `option`, it needs only the standard library.
+From this table come the command lines (`parsing`), the values for `ExecutorConfig` and `MCPServer` (`serve`), the
+arguments for the ipybox in a container (`docker`), the settings of the Claude Code plugins (`plugins/manifests.py`) and
+the reference `docs/options.md` (`docs/option_reference.py`). CONTRIBUTING.md says how to add an option.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
-from ipybox.cli.option import Command, Option, PluginSetting, Receiver, absolute_path
-from ipybox.cli.option_values import approval, items, memory_size, seconds, variable_name
-from ipybox.cli.place_options import PLACE_OPTIONS
-from ipybox.mcp_server.choices import AUDIT_OPTIONS, IMAGES, INSTRUCTIONS
+from ipybox.cli.option import Command, Option, PluginSetting, Receiver
+from ipybox.cli.option_values import APPROVAL, FILE, ITEMS, MEMORY, PORT, VARIABLES, LogLevel
 from ipybox.sandbox.settings import PROFILES
 
-_SANDBOX = "sandbox"
-_LIMITS = "limits"
+_EXECUTOR, _SERVER, _HTTP = Receiver.EXECUTOR, Receiver.SERVER, Receiver.HTTP
+_BOTH = Command.SERVE | Command.DOCKER
+_ALL = _BOTH | Command.RUN
 
-#: What `ipybox --help` says about a group, beyond its title.
-GROUPS = {_SANDBOX: None, _LIMITS: "resource limits of the code and all processes that it starts"}
+_SANDBOX = "Sandbox"
+_PROFILES = Literal[*sorted(PROFILES)]
 
-OPTIONS = (
-    Option(
-        name="workspace",
-        help="working directory of the code (default: .)",
-        syntax={"type": Path, "default": Path()},
-    ),
-    Option(
-        name="allowed_dir",
-        help="offer tools that upload and download files in DIR, absolute or in the workspace; repeatable",
-        docker_help="offer tools that upload and download files in DIR; repeatable (default: the workspace)",
-        receiver=Receiver.SERVER,
-        parameter="allowed_dirs",
-        syntax={"action": "append", "metavar": "DIR"},
-    ),
-    Option(
-        name="approve",
-        help="how tool calls are approved: auto (all), ask (by the client's user), or a rules file (default: auto)",
-        docker_help="how tool calls are approved: auto (all), ask (by the client's user), or a rules file in the "
-        "workspace (default: auto)",
-        plugin=PluginSetting(
-            "Approval of tool calls",
-            "auto to accept those that code makes, ask to be asked about each, or a file with rules, such as "
-            "ipybox.yaml in the workspace: one there can only deny until you trust it with `ipybox trust`",
+_AUDIT = PluginSetting(
+    "Audit log",
+    "What .ipybox/audit.jsonl contains of cells and tool calls: full for code and arguments without secrets, hash for "
+    "their hashes, off for nothing",
+)
+_APPROVE = PluginSetting(
+    "Approval of tool calls",
+    "auto to accept those that code makes, ask to be asked about each, or a file with rules, such as ipybox.yaml in "
+    "the workspace: one there can only deny until you trust it with `ipybox trust`",
+)
+_PROFILE = PluginSetting(
+    "Sandbox profile",
+    "default, or workspace to hide the home directory as well; a sandbox-config.json in the workspace can restrict it, "
+    "and open more once you trust it with `ipybox trust`",
+    ("sandbox",),
+)
+_DOMAINS = PluginSetting(
+    "Allowed domains",
+    "Hosts that code may reach, separated by commas, such as example.org,*.example.com",
+    ("sandbox",),
+)
+_MEMORY = PluginSetting("Memory limit", "Memory that code may use, such as 4G; 0 for no limit")
+_PRELOAD = PluginSetting(
+    "Preloaded modules", "Modules that code finds imported already, separated by commas, such as pandas,sympy"
+)
+_RESOURCES = PluginSetting(
+    "Resources",
+    "always to let Claude read long outputs as MCP resources, for which the client offers tools that cost context; "
+    "else Claude reads their files",
+)
+_ENGINE = PluginSetting(
+    "Engine",
+    "Where code runs: the name of an engine in engines.yaml of your configuration, such as slurm; empty for this "
+    "machine",
+    ("plain", "sandbox"),
+)
+_IMAGE = PluginSetting("Image", "Name of the image, if it is not ipybox", ("docker",))
+_NETWORK = PluginSetting(
+    "Network", "none to keep the container off the network, or the name of another one of Docker's", ("docker",)
+)
+
+#: The options of each group, and the commands that have them unless an option says otherwise.
+_GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
+    (
+        "Workspace",
+        _BOTH,
+        (
+            Option("workspace", "directory in which code runs", type=Path, default="current directory", commands=_ALL),
+            Option(
+                "allowed_dir",
+                "offer tools that upload and download files in this directory; repeatable",
+                _SERVER,
+                parameter="allowed_dirs",
+                default="none, but with Docker the workspace",
+            ),
+            Option("audit", "what .ipybox/audit.jsonl records of code and arguments", _SERVER, plugin=_AUDIT),
+            Option("connect_timeout", "time limit for an MCP server to start and answer in a tool call", _EXECUTOR),
+            Option("register_timeout", "time limit for an MCP server to answer when it is registered", _SERVER),
+            Option("log_level", "level of the log on stderr", _EXECUTOR, type=LogLevel, commands=_ALL),
         ),
-        syntax={"type": approval, "metavar": "HOW"},
     ),
-    Option(
-        name="approve_shell_cmds",
-        help="ask about programs that code starts (shell escapes, subprocess and the like), as --approve says about "
-        "tool calls; a convenience, which code can avoid: --sandbox limits what programs can do",
-        receiver=Receiver.EXECUTOR,
-        passed_on=True,
-        syntax={"action": "store_true", "default": None},
-    ),
-    Option(
-        name="require_shell_escape",
-        help="with --approve-shell-cmds: code can start programs only with shell escapes, such as !command",
-        receiver=Receiver.EXECUTOR,
-        passed_on=True,
-        syntax={"action": "store_true", "default": None},
-    ),
-    Option(
-        name="audit",
-        help="what .ipybox/audit.jsonl contains of cells and tool calls: code and arguments without secrets (full, the "
-        "default), only their hashes (hash), or nothing (off)",
-        receiver=Receiver.SERVER,
-        passed_on=True,
-        plugin=PluginSetting(
-            "Audit log",
-            "What .ipybox/audit.jsonl contains of cells and tool calls: full for code and arguments without secrets, "
-            "hash for their hashes, off for nothing",
+    (
+        "Approvals",
+        _BOTH,
+        (
+            Option(
+                "approve",
+                "who approves tool calls: nobody (auto), the client's user (ask), or the rules in a file",
+                type=APPROVAL,
+                default="auto",
+                plugin=_APPROVE,
+            ),
+            Option("approve_shell_cmds", "also approve programs that code starts; code can avoid it", _EXECUTOR),
+            Option("require_shell_escape", "let code start programs only by shell escapes, as in !command", _EXECUTOR),
         ),
-        syntax={"choices": AUDIT_OPTIONS},
     ),
-    Option(
-        name="images",
-        help="return images as paths of their files (link), as images for the model (inline), or both (default: both)",
-        receiver=Receiver.SERVER,
-        passed_on=True,
-        syntax={"choices": IMAGES},
-    ),
-    Option(
-        name="structured_results",
-        help="return structured content with an output schema in addition to text and images, for programs that read "
-        "results; clients such as Claude Code then show the model JSON in place of the text",
-        receiver=Receiver.SERVER,
-        passed_on=True,
-        syntax={"action": "store_true"},
-    ),
-    Option(
-        name="resources",
-        help="announce long outputs as MCP resources to every client (always), or to all except Claude Code, "
-        "which adds resource tools to the model's context (auto, the default)",
-        passed_on=True,
-        plugin=PluginSetting(
-            "Resources",
-            "always to let Claude read long outputs as MCP resources, for which the client offers tools that cost "
-            "context; else Claude reads their files",
+    (
+        _SANDBOX,
+        _ALL,
+        (
+            Option("sandbox", "confine code to the workspace, without network, by srt", _EXECUTOR),
+            Option("sandbox_profile", "built-in settings", type=_PROFILES, default="default", plugin=_PROFILE),
+            Option("sandbox_config", "settings in srt's format, in place of the profile (see ipybox trust)", type=FILE),
+            Option("workspace_config", "use the workspace's sandbox-config.json, if it exists", type=bool),
+            Option(
+                "allow_domain",
+                "another host that code can reach; repeatable, or separated by commas",
+                type=ITEMS,
+                parameter="allowed_domains",
+                plugin=_DOMAINS,
+            ),
         ),
-        syntax={"choices": ("auto", "always")},
     ),
-    Option(
-        name="connect_timeout",
-        help="seconds in which an MCP server must start and answer when its tools are called (default: 30)",
-        receiver=Receiver.EXECUTOR,
-        passed_on=True,
-        syntax={"type": seconds, "metavar": "N"},
-    ),
-    Option(
-        name="register_timeout",
-        help="seconds in which it must answer when it is registered, which may include a download (default: 120)",
-        receiver=Receiver.SERVER,
-        passed_on=True,
-        syntax={"type": seconds, "metavar": "N"},
-    ),
-    Option(
-        name="kernel_init_timeout",
-        help="seconds in which a new kernel must start and answer (default: 60)",
-        receiver=Receiver.EXECUTOR,
-        passed_on=True,
-        syntax={"type": seconds, "metavar": "N"},
-    ),
-    Option(
-        name="preload",
-        help="module that kernels have imported from their start, on Linux, such as pandas; repeatable, or a list "
-        "with commas",
-        receiver=Receiver.EXECUTOR,
-        passed_on=True,
-        plugin=PluginSetting(
-            "Preloaded modules", "Modules that code finds imported already, separated by commas, such as pandas,sympy"
+    (
+        "Limits",
+        _ALL,
+        (
+            Option(
+                "memory_limit",
+                "memory for code and all its processes, such as 4G; 0 for no limit",
+                _EXECUTOR,
+                type=MEMORY,
+                default="half of the machine's with --sandbox or Docker",
+                plugin=_MEMORY,
+            ),
+            Option("cpu_seconds", "CPU time of one cell", _EXECUTOR, default="no limit"),
+            Option("process_limit", "number of processes at a time", _EXECUTOR, default="no limit"),
         ),
-        syntax={"action": "extend", "type": items, "metavar": "MODULE"},
     ),
-    Option(
-        name="no_spare_kernel",
-        help="keep no kernel ready for the next session or reset, which saves 20 MiB and lets both take longer",
-        parameter="spare_kernel",
-        receiver=Receiver.EXECUTOR,
-        passed_on=True,
-        syntax={"action": "store_const", "const": False},
-    ),
-    Option(
-        name="instructions",
-        help="instructions for agents: full, or brief for agents with the codeact skill (default: full)",
-        receiver=Receiver.SERVER,
-        passed_on=True,
-        syntax={"choices": INSTRUCTIONS},
-    ),
-    Option(
-        name="max_sessions",
-        help="maximum number of kernels (default: 8)",
-        receiver=Receiver.SERVER,
-        passed_on=True,
-        syntax={"type": int, "metavar": "N"},
-    ),
-    Option(
-        name="session_idle_timeout",
-        help="seconds after which a kernel without cells and without a person is stopped; the next cell starts a new "
-        "one, and says that state was lost (default: no limit)",
-        receiver=Receiver.SERVER,
-        passed_on=True,
-        syntax={"type": seconds, "metavar": "N"},
-    ),
-    Option(
-        name="log_level",
-        help="level of the log on stderr (default: WARNING)",
-        receiver=Receiver.EXECUTOR,
-        passed_on=True,
-        syntax={"choices": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")},
-    ),
-    Option(
-        name="transport",
-        help="how clients connect: http is Streamable HTTP (default: stdio)",
-        commands=Command.SERVE,
-        syntax={"choices": ("stdio", "http")},
-    ),
-    Option(
-        name="host",
-        help="host on which --transport http listens (default: 127.0.0.1)",
-        commands=Command.SERVE,
-    ),
-    Option(
-        name="port",
-        help="port of --transport http, or 0 for a free one (default: 8910)",
-        commands=Command.SERVE,
-        syntax={"type": int},
-    ),
-    Option(
-        name="allowed_host",
-        help="name by which clients reach a proxy in front of --transport http, such as ipybox.example.org; repeatable",
-        commands=Command.SERVE,
-        syntax={"action": "append", "metavar": "NAME"},
-    ),
-    Option(
-        name="tool_server_host",
-        help="host of the tool server's port (default: localhost)",
-        commands=Command.SERVE,
-        receiver=Receiver.EXECUTOR,
-    ),
-    Option(
-        name="tool_server_port",
-        help="port of the tool server (default: no port)",
-        commands=Command.SERVE,
-        receiver=Receiver.EXECUTOR,
-        syntax={"type": int},
-    ),
-    Option(
-        name="kernel_gateway_host",
-        help="host of the kernel gateway's port (default: localhost)",
-        commands=Command.SERVE,
-        receiver=Receiver.EXECUTOR,
-    ),
-    Option(
-        name="kernel_gateway_port",
-        help="port of the kernel gateway (default: no port)",
-        commands=Command.SERVE,
-        receiver=Receiver.EXECUTOR,
-        syntax={"type": int},
-    ),
-    *PLACE_OPTIONS,
-    Option(
-        name="sandbox",
-        help="run code inside Anthropic's sandbox-runtime (srt)",
-        docker_help="run code inside srt in the container, isolated from the MCP servers and their secrets",
-        receiver=Receiver.EXECUTOR,
-        group=_SANDBOX,
-        syntax={"action": "store_true"},
-    ),
-    Option(
-        name="sandbox_profile",
-        help="built-in settings of the sandbox (default: default)",
-        group=_SANDBOX,
-        of_sandbox=True,
-        passed_on=True,
-        plugin=PluginSetting(
-            "Sandbox profile",
-            "default, or workspace to hide the home directory as well; a sandbox-config.json in the workspace can "
-            "restrict it, and open more once you trust it with `ipybox trust`",
-            ("sandbox",),
+    (
+        "Kernels",
+        _BOTH,
+        (
+            Option("max_sessions", "maximum number of sessions, each with a kernel", _SERVER),
+            Option("session_idle_timeout", "stop a kernel that has been idle for this long", _SERVER, default="never"),
+            Option("kernel_init_timeout", "time limit for a new kernel to start", _EXECUTOR),
+            Option(
+                "preload",
+                "module that kernels have already imported (Linux); repeatable, or separated by commas",
+                _EXECUTOR,
+                type=ITEMS,
+                plugin=_PRELOAD,
+            ),
+            Option(
+                "no_spare_kernel",
+                "keep no kernel ready for the next session or reset: saves 20 MiB",
+                _EXECUTOR,
+                parameter="spare_kernel",
+            ),
         ),
-        syntax={"choices": sorted(PROFILES)},
     ),
-    Option(
-        name="sandbox_config",
-        help="settings in srt's format that replace those of the profile; a file in the workspace can only restrict "
-        "the profile until you trust it (ipybox trust)",
-        group=_SANDBOX,
-        of_sandbox=True,
-        one_of="settings file",
-        syntax={"type": absolute_path, "metavar": "FILE"},
-    ),
-    Option(
-        name="workspace_config",
-        help="use sandbox-config.json in the workspace, if it exists, as --sandbox-config",
-        group=_SANDBOX,
-        of_sandbox=True,
-        passed_on=True,
-        one_of="settings file",
-        syntax={"action": "store_true"},
-    ),
-    Option(
-        name="allow_domain",
-        help="host that can be reached in addition to those of the settings; repeatable, or a list with commas",
-        parameter="allowed_domains",
-        group=_SANDBOX,
-        of_sandbox=True,
-        passed_on=True,
-        plugin=PluginSetting(
-            "Allowed domains",
-            "Hosts that code may reach, separated by commas, such as example.org,*.example.com",
-            ("sandbox",),
+    (
+        "Results",
+        _BOTH,
+        (
+            Option("images", "return images as paths of files (link), for the model (inline), or both", _SERVER),
+            Option("structured_results", "add structured content with an output schema", _SERVER),
+            Option(
+                "resources",
+                "announce long outputs as MCP resources to all clients (always), or not to Claude Code (auto)",
+                type=Literal["auto", "always"],
+                default="auto",
+                plugin=_RESOURCES,
+            ),
+            Option("instructions", "instructions for agents; brief is for those with the codeact skill", _SERVER),
         ),
-        syntax={"action": "extend", "type": items, "metavar": "DOMAIN"},
     ),
-    Option(
-        name="late_checks",
-        help="start even if the sandbox, the --approve rules or the audit log fail their checks; each call repeats the "
-        "check, and returns the error instead of running code",
-        commands=Command.SERVE,
-        group=_SANDBOX,
-        syntax={"action": "store_true"},
-    ),
-    Option(
-        name="trusted",
-        help="hash of a workspace file to trust, which `ipybox docker` passes to its container; repeatable",
-        commands=Command.SERVE,
-        group=_SANDBOX,
-        syntax={"action": "append", "metavar": "SHA256"},
-    ),
-    Option(
-        name="memory_limit",
-        help="memory limit, such as 4G, or 0 for no limit (default: no limit, or half of the machine's with --sandbox)",
-        docker_help="memory limit, such as 4G, or 0 for no limit (default: half of the machine's)",
-        receiver=Receiver.EXECUTOR,
-        group=_LIMITS,
-        plugin=PluginSetting("Memory limit", "Memory that code may use, such as 4G; 0 for no limit"),
-        syntax={"type": memory_size, "metavar": "SIZE"},
-    ),
-    Option(
-        name="cpu_seconds",
-        help="CPU time of one cell (default: no limit)",
-        receiver=Receiver.EXECUTOR,
-        group=_LIMITS,
-        passed_on=True,
-        syntax={"type": float, "metavar": "N"},
-    ),
-    Option(
-        name="process_limit",
-        help="number of processes (default: no limit)",
-        receiver=Receiver.EXECUTOR,
-        group=_LIMITS,
-        passed_on=True,
-        syntax={"type": int, "metavar": "N"},
-    ),
-    Option(
-        name="image",
-        help="the image (default: $IPYBOX_IMAGE, or ipybox)",
-        commands=Command.DOCKER,
-        plugin=PluginSetting("Image", "Name of the image, if it is not ipybox", ("docker",)),
-        syntax={"metavar": "NAME"},
-    ),
-    Option(
-        name="network",
-        help="a Docker network, such as none (default: its own)",
-        commands=Command.DOCKER,
-        plugin=PluginSetting(
-            "Network", "none to keep the container off the network, or the name of another one of Docker's", ("docker",)
+    (
+        "Transport",
+        Command.SERVE,
+        (
+            Option("transport", "http is Streamable HTTP", type=Literal["stdio", "http"], default="stdio"),
+            Option("host", "host on which --transport http listens", _HTTP),
+            Option("port", "port of --transport http, or 0 for a free one", _HTTP, type=PORT),
+            Option("allowed_host", "name of a proxy in front of it; repeatable", _HTTP, parameter="allowed_hosts"),
+            Option("tool_server_host", "host of --tool-server-port", _EXECUTOR),
+            Option("tool_server_port", "the tool server also listens here", _EXECUTOR, type=PORT, default="no port"),
+            Option("kernel_gateway_host", "host of --kernel-gateway-port", _EXECUTOR),
+            Option("kernel_gateway_port", "the gateway also listens here", _EXECUTOR, type=PORT, default="no port"),
         ),
-        syntax={"metavar": "NAME"},
     ),
-    Option(
-        name="env",
-        help="variable of this environment for the container's MCP servers; the workspace's .env is read in any case",
-        commands=Command.DOCKER,
-        short="-e",
-        syntax={"action": "append", "type": variable_name, "metavar": "NAME"},
+    (
+        "Elsewhere",
+        Command.SERVE | Command.RUN,
+        (
+            Option(
+                "engine",
+                "engine of your engines.yaml that runs the kernels",
+                _EXECUTOR,
+                type=str,
+                plugin=_ENGINE,
+            ),
+            Option("queue_timeout", "time limit for the engine to provide a machine", _EXECUTOR),
+        ),
+    ),
+    (
+        "Container",
+        Command.DOCKER,
+        (
+            Option("image", "name of the image", type=str, default="$IPYBOX_IMAGE, or ipybox", plugin=_IMAGE),
+            Option("network", "a Docker network, such as none", type=str, default="Docker's own", plugin=_NETWORK),
+            Option("env", "variable of this environment for its MCP servers; repeatable", type=VARIABLES, short="-e"),
+        ),
+    ),
+    (
+        "Internal",
+        Command.SERVE,
+        (
+            Option("late_checks", "start although checks fail; each call repeats them", type=bool, hidden=True),
+            Option("trusted", "hash of a workspace file to trust, for containers", type=Sequence[str], hidden=True),
+        ),
     ),
 )
+
+OPTIONS = tuple(
+    replace(option, group=group, commands=option.commands or commands)
+    for group, commands, options in _GROUPS
+    for option in options
+)
+
+
+def options_of(command: Command) -> Iterator[Option]:
+    """Yields the options of a command."""
+    return (option for option in OPTIONS if option.commands is not None and command in option.commands)
+
+
+def given_parameters(given: Mapping[str, Any], receiver: Receiver) -> dict[str, Any]:
+    """Returns the parameters that the given options set directly, by their names there."""
+    return {
+        option.parameter_name: given[option.name]
+        for option in OPTIONS
+        if option.receiver is receiver and option.name in given
+    }
+
+
+def sandbox_mistake(given: Mapping[str, Any]) -> str | None:
+    """Returns what is wrong with the given options of the sandbox; None if nothing is."""
+    if "sandbox_config" in given and "workspace_config" in given:
+        return "--sandbox-config and --workspace-config can't be given together"
+    needless = [option.flag for option in options_of(Command.RUN) if option.group == _SANDBOX and option.name in given]
+    if "sandbox" in given or not needless:
+        return None
+    return f"{needless[0]} is an option of the sandbox, which is off: add --sandbox"

@@ -1,20 +1,23 @@
 """Serves code execution over MCP until the client goes or a signal comes."""
 
-import argparse
 import asyncio
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.cli.option import Receiver
-from ipybox.cli.option_use import given_parameters
+from ipybox.cli.option_table import given_parameters
+from ipybox.cli.parsing import Failure, Mistake
+from ipybox.cli.running import ending_signals, executor_options, until_signal
 from ipybox.support.descriptors import allow_descriptors
+from ipybox.support.errors import AuditError, PolicyError, SandboxError
 from ipybox.support.gc_pause import mark_own_process, skip_collection_at_exit
 from ipybox.support.printable import printable
+from ipybox.workspace.trust import TrustStore
 
 if TYPE_CHECKING:
     from ipybox.mcp_server.choices import Approval
@@ -74,29 +77,83 @@ def harmless(variables: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-async def serve(
-    arguments: argparse.Namespace,
+def _approval(given: Mapping[str, Any], store: TrustStore) -> "Approval | Callable[[], ApprovalPolicy]":
+    """Returns how tool calls are approved, after a check of the rules if they are in a file.
+
+    Raises:
+        PolicyError: If the rules are wrong. With --late-checks, each call reports that instead.
+    """
+    approve: Approval = given.get("approve", "auto")
+    if not isinstance(approve, Path):
+        return approve
+    policy = cache(partial(_policy, Path(os.path.abspath(approve.expanduser())), store))
+    if "late_checks" not in given:
+        policy()
+    return policy
+
+
+def _policy(file: Path, store: TrustStore) -> "ApprovalPolicy":
+    from ipybox.tool_exec.approval.policy import ApprovalPolicy
+
+    policy = ApprovalPolicy.load(file, store.workspace, store)
+    if policy.untrusted is not None:
+        logger.warning("%s", policy.untrusted)
+    return policy
+
+
+def _check_audit(given: Mapping[str, Any], workspace: Path) -> None:
+    """Checks that the audit log can be written, unless it is off.
+
+    Raises:
+        AuditError: If it can't be written. With --late-checks, each call reports that instead.
+    """
+    if given.get("audit") != "off" and "late_checks" not in given:
+        from ipybox.audit.log import AuditLogFile
+
+        AuditLogFile(workspace).check()
+
+
+def serve(given: Mapping[str, Any], workspace: Path, path: str) -> int:
+    """Serves until the client goes or a signal comes; returns the exit status.
+
+    Args:
+        given: The options that were given, by their names.
+        workspace: The workspace.
+        path: The PATH that kernels have.
+
+    Raises:
+        Failure: If the sandbox, the rules or the audit log can't be used.
+        Mistake: If options are wrong.
+    """
+    if given.get("transport") != "http" and {"host", "port", "allowed_host"} & given.keys():
+        raise Mistake("--host, --port and --allowed-host are options of HTTP", "add --transport http")
+    store = TrustStore(workspace, given.get("trusted", ()))
+    try:
+        options = executor_options(given, store)
+        approve = _approval(given, store)
+        os.chdir(workspace)
+        _check_audit(given, workspace)
+    except (AuditError, PolicyError, SandboxError) as exc:
+        raise Failure(str(exc)) from exc
+    except ValueError as exc:
+        raise Mistake(str(exc)) from exc
+    return asyncio.run(_serve(given, workspace, path, options, approve))
+
+
+async def _serve(
+    given: Mapping[str, Any],
     workspace: Path,
     path: str,
     options: dict[str, Any],
     approve: "Approval | Callable[[], ApprovalPolicy]",
-) -> None:
-    """Serves as the options say; exits the process if that can't be, or a signal ends it.
-
-    Args:
-        arguments: The command line.
-        workspace: The workspace.
-        path: The PATH that kernels have.
-        options: Fields of `ExecutorConfig`.
-        approve: How tool calls are approved.
-    """
+) -> int:
     from ipybox.code_exec.config import ExecutorConfig
     from ipybox.mcp_server.server import MCPServer
     from ipybox.workspace.env_file import read_env_file
 
     mark_own_process()
-    if arguments.max_sessions is not None:
-        allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * arguments.max_sessions)
+    if "max_sessions" in given:
+        allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * given["max_sessions"])
     from_file = harmless(kernel_env(read_env_file(workspace)))
     try:
         config = ExecutorConfig(
@@ -107,22 +164,26 @@ async def serve(
         server = MCPServer(
             config,
             approve=approve,
-            resources=arguments.resources == "always",
-            **given_parameters(arguments, Receiver.SERVER),
+            resources=given.get("resources") == "always",
+            **given_parameters(given, Receiver.SERVER),
         )
     except (OSError, ValueError) as exc:
-        sys.exit(f"ipybox: {exc}")
+        raise Mistake(str(exc)) from exc
     try:
-        if arguments.transport == "http":
-            sys.exit(await _serve_http(server, arguments))
+        if given.get("transport") == "http":
+            return await _serve_http(server, given)
         await _serve_stdio(server)
     finally:
         skip_collection_at_exit()
+    return 0
 
 
 async def _serve_stdio(server: "MCPServer") -> None:
     """Serves until stdin ends; exits the process at a signal."""
-    stopped = asyncio.create_task(_signals().get())
+    if sys.stdin.isatty():
+        told = "serving MCP on stdin and stdout, which a client reads and writes; Ctrl-C ends it"
+        print(f"ipybox: {told}", file=sys.stderr, flush=True)
+    stopped = asyncio.create_task(ending_signals().get())
     serving = asyncio.create_task(server.run())
     await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():
@@ -136,13 +197,12 @@ async def _serve_stdio(server: "MCPServer") -> None:
         os._exit(1)  # everything has ended; from 3.13 on, Python would complain about what it can't flush
 
 
-async def _serve_http(server: "MCPServer", arguments: argparse.Namespace) -> int | str:
-    """Serves until a signal comes, and returns the exit status, or what prevents it."""
+async def _serve_http(server: "MCPServer", given: Mapping[str, Any]) -> int:
+    """Serves until a signal comes, and returns the exit status."""
     from ipybox.mcp_server.http import check_host
 
     # MCP servers and packages that are built have the environment, too.
     token = os.environ.pop(TOKEN_VARIABLE, None)
-    where = {name: value for name in ("host", "port") if (value := getattr(arguments, name)) is not None}
     listening: list[HTTPServerInfo] = []
 
     def tell(listener: "HTTPServerInfo") -> None:
@@ -154,19 +214,18 @@ async def _serve_http(server: "MCPServer", arguments: argparse.Namespace) -> int
             for listener in listening:
                 await listener.drain()
 
-    allowed_hosts = arguments.allowed_host or ()
     try:
-        for name in allowed_hosts:
+        for name in given.get("allowed_host", ()):
             check_host(name)
     except ValueError as exc:
-        return f"ipybox: --allowed-host: {exc}"
-    work = server.run_http(**where, token=token, allowed_hosts=allowed_hosts, on_listening=tell)
+        raise Mistake(f"--allowed-host: {exc}") from exc
+    work = server.run_http(token=token, on_listening=tell, **given_parameters(given, Receiver.HTTP))
     try:
         return await until_signal(work, drain)
     except ValueError as exc:
-        return f"ipybox: {TOKEN_VARIABLE}: {exc}"
+        raise Mistake(f"{TOKEN_VARIABLE}: {exc}") from exc
     except OSError as exc:
-        return f"ipybox: {exc.strerror or exc}"
+        raise Failure(str(exc.strerror or exc)) from exc
 
 
 def _tell(listener: "HTTPServerInfo") -> None:
@@ -176,48 +235,3 @@ def _tell(listener: "HTTPServerInfo") -> None:
             "other machines can connect, and nothing is encrypted: a program that reads the token on its way can use it"
         )
         print(f"ipybox: {told}", file=sys.stderr, flush=True)
-
-
-async def until_signal(
-    work: Coroutine[object, object, None], drain: Callable[[], Coroutine[object, object, None]] | None = None
-) -> int:
-    """Returns the exit status when the work is done, or a signal has cancelled it.
-
-    Args:
-        work: The work.
-        drain: Runs between SIGTERM and the cancellation, until it ends or another signal comes.
-    """
-    signals = _signals()
-    working = asyncio.ensure_future(work)
-
-    async def stop() -> int:
-        number = await signals.get()
-        if number == signal.SIGTERM and drain is not None:
-            waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(drain()), asyncio.ensure_future(signals.get())]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-        working.cancel()
-        return 128 + number
-
-    stopping = asyncio.create_task(stop())
-    try:
-        await working
-    except asyncio.CancelledError:
-        if not stopping.done():
-            raise
-        return stopping.result()
-    finally:
-        stopping.cancel()
-    return 0
-
-
-def _signals() -> asyncio.Queue[int]:
-    """Returns a queue of the signals that end this process. A SIGHUP that is ignored, as by `nohup`, stays so."""
-    loop = asyncio.get_running_loop()
-    signals: asyncio.Queue[int] = asyncio.Queue()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            loop.add_signal_handler(number, signals.put_nowait, number)
-    return signals

@@ -1,10 +1,12 @@
 """`ipybox trust`: shows a person what the files of a workspace open, and stores the agreement."""
 
 import hashlib
+import json
 import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from ipybox.sandbox.narrowing import opened
@@ -39,9 +41,12 @@ def trust(workspace: Path, files: Sequence[Path], *, profile: str, yes: bool) ->
     return max(_trust_file(store, file, profile, yes) for file in asked)
 
 
-def show(workspace: Path) -> int:
+def show(workspace: Path, *, as_json: bool = False) -> int:
     """Prints the trusted files of a workspace. Returns the exit status."""
     agreements = TrustStore(workspace).agreements()
+    if as_json:
+        print(json.dumps([{**asdict(each), "current": _is_current(workspace, each)} for each in agreements], indent=2))
+        return 0
     if not agreements:
         _say(f"nothing is trusted in {workspace}")
     for agreement in agreements:

@@ -7,8 +7,7 @@
     option_checks     checks the types of options
     lifecycle         the kernel of an executor, from its start to its stop
     cell_runner       runs cells, one at a time, with approvals, notices and the audit log
-    gateways          creates the gateway of a configuration
-    gateway_owner     starts, replaces and stops a gateway, of all executors or of one
+    gateway_owner     creates, starts, replaces and stops a gateway, of all executors or of one
     shared_runtime    the tool server, and the gateway, that an executor shares with its siblings
     result            the results of an execution
     registration      `generate_mcp_sources`: connects to an MCP server, and generates the package of its tools

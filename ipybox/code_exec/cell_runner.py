@@ -243,7 +243,6 @@ class CellRunner:
         The session's notices then count as reported.
         """
         output = output or ExecutionOutput(None, [])
-        self._kernel.notices += await self._kernel.gateway.collect_files()
         text = output.text or ""
         explained = await self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
         self._recorder.denied("sandbox", explained)

@@ -7,6 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -14,14 +15,12 @@ from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, Cell, CellRunner, encode_inputs
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.file_transfers import download, upload
+from ipybox.code_exec.file_transfers import download, read_from_node, upload
 from ipybox.code_exec.lifecycle import KernelLifecycle
-from ipybox.code_exec.node_files import read_from_node
 from ipybox.code_exec.parameters import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
-from ipybox.code_exec.status import ExecutorStatus
 from ipybox.support.deadline import Deadline
 from ipybox.support.errors import CodeExecutionError
 from ipybox.support.tokens import new_token
@@ -37,6 +36,22 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
+
+
+@dataclass(frozen=True)
+class ExecutorStatus:
+    """What an executor does at the moment.
+
+    Attributes:
+        busy: Whether code is being executed, also while a tool call waits for a decision.
+        node: The name of the machine on which an engine runs, or last ran, the kernel; None without an engine.
+        waits_for: What its start, or the replacement of a lost node, waits for, such as `the scheduler: job 17, PENDING
+            (Resources)`; empty if it does not wait for a node.
+    """
+
+    busy: bool
+    node: str | None
+    waits_for: str
 
 
 class CodeExecutor:
@@ -340,7 +355,7 @@ class CodeExecutor:
         A file is replaced atomically. Files that are copied into an existing directory are added to it, or replace
         files of the same name. Links and the like are omitted, as are names that no code may write, such as `.git` and
         `.env`. At most 64 MiB are copied per call. Can be called at any time, also while code changes these files.
-        On a node that does not share the working directory (`engine`), the copy is there as well.
+        With an `engine`, the copy is also sent to a node that does not share the working directory.
 
         Args:
             source: A file or directory of the host.

@@ -1,4 +1,4 @@
-"""The owner of a kernel gateway, which starts, replaces and ends it.
+"""The owner of a kernel gateway, which creates, starts, replaces and ends it.
 
 A gateway on this machine runs the kernels of all executors of a `SharedRuntime`. The first executor starts it, the
 last one stops it. The first executor to notice that it died or stopped answering replaces it; every other executor gets
@@ -10,14 +10,23 @@ A gateway that is not shared, that of an engine, is a job of a scheduler: each e
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.gateways import Gateway, new_gateway
+from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
+from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
 from ipybox.tool_exec.caller import ToolCaller
+
+if TYPE_CHECKING:
+    from ipybox.engine.gateway import EngineGateway
+    from ipybox.engine.settings import Engine
+
+#: A gateway on this machine, or where an engine runs it.
+Gateway: TypeAlias = "KernelGateway | EngineGateway"
 
 
 class GatewayOwner:
@@ -29,7 +38,9 @@ class GatewayOwner:
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
 
     Raises:
-        SandboxError, TypeError, ValueError: As `new_gateway`.
+        SandboxError: If the settings of the sandbox can't be read or are wrong.
+        TypeError, ValueError: If there is no such engine, there are sandbox settings without `sandbox`, or a limit is
+            too low.
     """
 
     def __init__(self, config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket):
@@ -125,7 +136,51 @@ class GatewayOwner:
         return None if caller is self._first else {TOKEN_VARIABLE: caller.token}
 
     def _new_gateway(self) -> Gateway:
-        return new_gateway(self._config, self._first, self._on_tool_connection)
+        engine = self._config.known_engine
+        return self._local_gateway() if engine is None else self._engine_gateway(engine)
+
+    def _local_gateway(self) -> KernelGateway:
+        config = self._config
+        return KernelGateway(
+            config.kernel_gateway_host,
+            config.kernel_gateway_port,
+            sandbox=config.sandbox,
+            sandbox_config=config.settings or config.sandbox_config,
+            allowed_domains=config.allowed_domains,
+            log_level=config.log_level,
+            env=self._kernels_env(),
+            working_dir=None if config.working_dir is None else Path(config.working_dir),
+            on_tool_connection=self._on_tool_connection,
+            limits=config.limits,
+            prespawn=True,
+            preload=config.preload,
+            spare_kernel=config.spare_kernel,
+        )
+
+    def _engine_gateway(self, engine: "Engine") -> "EngineGateway":
+        from ipybox.engine.gateway import EngineGateway
+        from ipybox.node.protocol import Start
+
+        config = self._config
+        start = Start(
+            workspace=str(config.workspace),
+            proof="",
+            env=self._kernels_env(),
+            sandbox=config.settings,
+            limits=config.limits,
+            default_memory=config.sandbox and config.memory_limit is None,
+            log_level=config.log_level,
+            preload=list(config.preload),
+            spare_kernel=config.spare_kernel,
+        )
+        return EngineGateway(engine, start, config.queue_timeout, self._on_tool_connection, self._first.recorder.job)
+
+    def _kernels_env(self) -> dict[str, str]:
+        config = self._config
+        env = {TOKEN_VARIABLE: self._first.token, **(config.kernel_env or {})}
+        if config.approve_shell_cmds:
+            env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
+        return env
 
     def _check_wanted(self) -> None:
         if self._withdrawals:

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.gateways import Gateway
+from ipybox.code_exec.gateway_owner import Gateway
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
@@ -175,7 +175,7 @@ class KernelLifecycle:
             self.check_running()
         client = self.client
         assert client is not None
-        self.notices += await self.gateway.send_files()
+        self.notices += await self.gateway.push_files()
         return client
 
     async def surviving_kernel(self) -> "KernelClient":

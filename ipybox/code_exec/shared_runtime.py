@@ -117,7 +117,7 @@ class SharedRuntime:
         # The tool server records the installation.
         installer = PackageInstaller(self._config.workspace, self._config.settings)
         installed = await installer.install(specifier, by_code=True)
-        notices = await asyncio.gather(*(owner.gateway.send_files() for owner in self._owners))
+        notices = await asyncio.gather(*(owner.gateway.push_files() for owner in self._owners))
         return "\n".join([installed, *dict.fromkeys(notice for each in notices for notice in each)])
 
     def _accept_kernel_connection(self, connection: socket.socket) -> None:

@@ -1,6 +1,8 @@
 """`check()`: reports whether saved code actions and output parsers work, and if not, what to fix where."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 from ipybox.codeact.gentool_rules import gentool_problems, stray_problems
@@ -32,6 +34,17 @@ def check(*, workspace: Path | str = ".") -> str:
         return f"ok: {_number(gentools, 'gentool')}, {_number(parsers, 'parser')}"
     more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return printable("\n".join([*map(str, found[:SHOWN]), *more]), lines=True)
+
+
+def report(workspace: Path | str = ".") -> str:
+    """Returns what was checked and all problems in one line of JSON, for `ipybox check`."""
+    library = Library(workspace)
+    found = [astuple(problem) for problem in _problems(library)]
+    checked = {
+        "saved code action": len(list(library.gentools())),
+        "output parser": len(list(library.parsers())),
+    }
+    return json.dumps({"checked": checked, "problems": found})
 
 
 def problems(workspace: Path | str = ".") -> list[Problem]:

@@ -1,7 +1,8 @@
-"""`python -m ipybox.docker`: the same as `ipybox docker`, where ipybox is not installed."""
+"""`python -m ipybox.docker --name=value …`: `ipybox docker` for programs, where ipybox is not installed."""
 
-from ipybox.cli.docker_command import run
-from ipybox.cli.docker_options import docker_parser
+import sys
+
+from ipybox.cli.docker import read_options, run
 
 if __name__ == "__main__":
-    run(docker_parser().parse_args())
+    run(read_options(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""How to run the container. `cli.docker_options` makes it from a command line."""
+"""How to run the container. `request` makes it from the options of `ipybox docker`."""
 
 import os
 from collections.abc import Sequence

@@ -37,22 +37,19 @@ from ipybox.workspace.programs import host_path
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
-    from ipybox.engine.file_sync import FileSync
+    from ipybox.engine.push import Push
     from ipybox.kernel_mgr.transfer.file_transfer import Download
 
 logger = logging.getLogger(__name__)
-
-#: Seconds in which files of the node must come back when it stops.
-COLLECT_TIMEOUT = 30.0
 
 #: Seconds in which a node that has greeted must start its gateway.
 START_TIMEOUT = 60.0
 
 #: The notice about a workspace that the node does not share.
 NOT_SHARED = (
-    "The workspace is not on the node {node}, where code runs in a directory of its own. Generated packages, saved "
-    "code actions and parsers, toolfiles, images and installed packages are synchronized; upload_file and "
-    "download_file copy other files."
+    "The workspace is not on the node {node}: code runs there in a directory of its own, and what it writes is lost "
+    "when the node ends. Generated packages, saved code actions and parsers, installed packages and uploads are sent "
+    "to the node. Use upload_file and download_file for other files."
 )
 
 
@@ -102,8 +99,8 @@ class EngineGateway:
         self._started = False
         self._answer: asyncio.Future[Ready | Failed] | None = None
         self._loss: asyncio.Task[str] | None = None
-        #: The files of a workspace that the node does not share; None if it does.
-        self.files: FileSync | None = None
+        #: Sends files to a node that does not share the workspace; None if it does.
+        self._push: Push | None = None
 
     @property
     def waits_for(self) -> str:
@@ -155,11 +152,6 @@ class EngineGateway:
             timeout: Seconds to wait for the command to end by itself before it is terminated.
         """
         was_running = self.running
-        if was_running and timeout > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(COLLECT_TIMEOUT):
-                    for notice in await self.collect_files():
-                        logger.warning("%s", notice)
         self._started = False
         if self._link is not None:
             await self._link.close()
@@ -216,13 +208,9 @@ class EngineGateway:
             lines += await self._link.explain(f"{tail}\nMemoryError" if of_limit else tail, error_lines(tool_texts))
         return lines
 
-    async def send_files(self) -> list[str]:
+    async def push_files(self) -> list[str]:
         """Sends what has changed in the workspace to a node that does not share it, and returns notices."""
-        return [] if self.files is None or not self.running else await self.files.send()
-
-    async def collect_files(self) -> list[str]:
-        """Brings what has changed on a node that does not share the workspace back, and returns notices."""
-        return [] if self.files is None or not self.running else await self.files.collect()
+        return [] if self._push is None or not self.running else await self._push.send()
 
     async def read_file(self, path: str) -> "Download | None":
         """Returns a file of a node that does not share the workspace, or a directory as tar; None if it shares it.
@@ -231,7 +219,7 @@ class EngineGateway:
             OSError: If it can't be read.
             ValueError: If it is too large.
         """
-        return None if self.files is None or not self.running else await self.files.read(path)
+        return None if self._push is None or not self.running else await self._push.read(path)
 
     async def _start(self) -> None:
         places = WritablePlaces(self._workspace, self._wanted.sandbox)
@@ -252,22 +240,22 @@ class EngineGateway:
         self._started = True
         self._loss = asyncio.create_task(self._watch(self._process, self._link))
         if not answer.shared:
-            await self._send_first_files(answer, self._link)
+            await self._push_first_files(answer, self._link)
 
-    async def _send_first_files(self, node: Ready, link: NodeLink) -> None:
-        from ipybox.engine.file_sync import FileSync
+    async def _push_first_files(self, node: Ready, link: NodeLink) -> None:
+        from ipybox.engine.push import Push
 
         here, there, other = platform_name(), printable(node.platform), None
         if here != there:
             other = f"it has {there}, and they are for {here}: install them there, in the environment of ipybox"
-        self.files = FileSync(
+        self._push = Push(
             self._workspace,
             link.open_files,
             link.fail,
             settings=self._wanted.sandbox,
             other_platform=other,
         )
-        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self.files.send()]
+        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
 
     async def _answered(self, process: EngineProcess, link: NodeLink) -> Ready | Failed:
         self._answer = asyncio.get_running_loop().create_future()

@@ -12,7 +12,6 @@ from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 from ipybox.guest.bytecode import keep_bytecode_out_of_git
 from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import import_from, let_children_import, packages_dir
-from ipybox.guest.pictures import add_pictures
 from ipybox.guest.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
 
@@ -43,7 +42,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
     cast(Any, shell).ask_exit = sys.exit
     honour_semicolon(shell)
-    add_pictures(shell)
     if (commands := os.environ.pop(SHELL_VARIABLE, None)) is not None:
         from ipybox.guest.shell_commands import control_commands  # takes time that other kernels need not spend
 

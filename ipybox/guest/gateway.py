@@ -43,8 +43,12 @@ def offer_tool_port(link: socket.socket) -> int:
 def take_environments(runtime_dir: str) -> Environments:
     """Returns the environments that the application wrote to a file."""
     file = Path(runtime_dir) / ENVIRONMENT_FILE
-    environments = json.loads(file.read_text())
+    environments: Environments = json.loads(file.read_text())
     file.unlink()
+    with suppress(OSError):  # there is no /proc
+        if os.readlink("/proc/self") != str(os.getpid()):  # it is that of another namespace
+            # The processes of joblib would look for themselves there, and fail: it runs its jobs one by one.
+            environments["kernels"].setdefault("JOBLIB_MULTIPROCESSING", "0")
     return environments
 
 

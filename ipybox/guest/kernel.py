@@ -41,6 +41,7 @@ with gc_paused(own=True), missing("debugpy"):
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
+    from IPython.core.profiledir import ProfileDir
     from jupyter_client.jsonutil import json_clean, json_default
     from jupyter_client.session import DELIM
     from tornado.ioloop import IOLoop
@@ -191,6 +192,13 @@ class GuestKernel(IPythonKernel):
             cast(Any, self)._publish_status("idle", "shell")
 
 
+class GuestProfileDir(ProfileDir):
+    """The directory of IPython's own files: no other directories are made in it, as nothing reads them."""
+
+    def _mkdir(self, path: str, mode: int | None = None) -> bool:
+        return False
+
+
 class GuestKernelApp(IPKernelApp):
     """Runs the kernel until it is shut down, whatever tasks of user code do."""
 
@@ -213,6 +221,10 @@ class GuestKernelApp(IPKernelApp):
 
     def write_connection_file(self, **kwargs: Any) -> None:
         """Writes nothing: the file must not contain the keys."""
+
+    def init_profile_dir(self) -> None:
+        """Makes the directory of IPython's own files, which is new in each kernel."""
+        self.profile_dir = GuestProfileDir(location=os.path.join(cast(Any, self).ipython_dir, "profile_default"))
 
     def load_config_file(self, *args: Any, **kwargs: Any) -> None:
         """Loads no configuration, which code of another session could have written."""

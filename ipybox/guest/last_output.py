@@ -68,26 +68,27 @@ class KernelOutput:
 
     def add(self, frames: Frames) -> None:
         """Copies a message that is about to be sent; of one that is too large or has buffers, its first parts."""
-        if sum(map(len, frames)) > MAX_MESSAGE or any(type(frame) is not bytes for frame in frames):
-            frames = frames[:PARTS]
+        lengths = [*map(len, frames)]
+        if sum(lengths) > MAX_MESSAGE or {*map(type, frames)} != {bytes}:
+            frames, lengths = frames[:PARTS], lengths[:PARTS]
+        head = struct.pack(f"<{1 + len(lengths)}I", len(lengths), *lengths)
+        copy = b"".join((head, *frames))
         with self._lock:
-            self._add(frames)
+            self._add(copy)
 
     def add_read(self, name: str, data: bytes) -> None:
         """Copies what was read from the descriptor of a stream, and waits for the stream's next message."""
         self.add([_READ, name.encode(), data])
 
-    def _add(self, frames: Frames) -> None:
-        lengths = [len(frame) for frame in frames]
-        size = _COUNT.size * (1 + len(frames)) + sum(lengths)
-        if self._used[self._half] + size > HALF:
+    def _add(self, copy: bytes) -> None:
+        used = self._used[self._half]
+        if used + len(copy) > HALF:
             self._half ^= 1
-            self._used[self._half] = 0
+            self._used[self._half] = used = 0
             self._note()
-        start = _HEAD.size + self._half * HALF + self._used[self._half]
-        head = struct.pack(f"<I{len(lengths)}I", len(lengths), *lengths)
-        self._copies[start : start + size] = b"".join([head, *frames])
-        self._used[self._half] += size
+        start = _HEAD.size + self._half * HALF + used
+        self._copies[start : start + len(copy)] = copy
+        self._used[self._half] = used + len(copy)
         self._note()
 
     def _note(self) -> None:

@@ -10,6 +10,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from IPython.core.formatters import DisplayFormatter
+from traitlets import default
+
 logger = logging.getLogger(__name__)
 
 PNG = "image/png"
@@ -23,10 +26,15 @@ CHARTS = [(f"altair.vegalite.v{version}.api", "TopLevelMixin") for version in (5
 MAX_WIDGETS = 100
 
 
-def add_pictures(shell: Any) -> None:
+class GuestDisplayFormatter(DisplayFormatter):
     """Adds a PNG to the charts of altair, if the package is installed that makes them."""
-    for module, name in CHARTS:
-        shell.display_formatter.formatters[PNG].for_type_by_name(module, name, chart_picture)
+
+    @default("formatters")
+    def _formatters_default(self) -> dict[str, Any]:
+        formatters: dict[str, Any] = cast(Any, super())._formatters_default()
+        for module, name in CHARTS:
+            formatters[PNG].for_type_by_name(module, name, chart_picture)
+        return formatters
 
 
 def chart_picture(chart: Any) -> bytes | None:

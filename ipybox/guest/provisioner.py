@@ -156,7 +156,8 @@ class WatchedProvisioner(LocalProvisioner):
         running.discard(self.process.pid)
         self._exited.set()
         try:
-            self._on_exit(Death(status, count_oom_kills() > self._oom_kills, self._output))
+            oom = status == -signal.SIGKILL and count_oom_kills() > self._oom_kills
+            self._on_exit(Death(status, oom, self._output))
         finally:
             self._output.close()
 

@@ -20,7 +20,7 @@ from traitlets import Type
 
 from ipybox.guest.forks import end_child
 from ipybox.guest.gui import check_gui
-from ipybox.guest.pictures import ShownWidgets, with_picture
+from ipybox.guest.pictures import GuestDisplayFormatter, ShownWidgets, with_picture
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
     bounded,
@@ -126,6 +126,11 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         events = GuestEvents(self, available_events)
         events.callbacks = self.events.callbacks
         self.events = events
+
+    def init_display_formatter(self) -> None:
+        """Sets up the forms of displays."""
+        self.display_formatter = GuestDisplayFormatter(parent=self)
+        cast(list[object], self.configurables).append(self.display_formatter)
 
     def init_traceback_handlers(self, custom_exceptions: Any) -> None:
         """Sets up the formatting of tracebacks."""

@@ -120,7 +120,7 @@ class KernelClient:
     @property
     def alive(self) -> bool:
         """Whether there is a kernel that is not known to be dead."""
-        return self._kernel.alive
+        return self._channels.alive
 
     @property
     def idle(self) -> bool:
@@ -289,7 +289,7 @@ class KernelClient:
 
     async def _send(self, execution: Execution, request: dict[str, Any], buffers: Sequence[bytes]) -> None:
         try:
-            execution.msg_id = await self._kernel.request("execute_request", request, execution, buffers)
+            execution.msg_id = await self._channels.request("execute_request", request, execution, buffers)
         except BaseException:
             execution.lose()
             raise

@@ -45,6 +45,12 @@ SANDBOX_DIRECTORIES = {
     "XDG_CACHE_HOME": "cache",
 }
 
+NO_PROC = (
+    "Programs that look themselves up in /proc, such as psutil, ps and dask, fail in the sandbox here, because it runs "
+    "as root without Landlock (Linux 5.19 or later). joblib runs its jobs one by one. Run ipybox as an ordinary user "
+    "to avoid both."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayLaunch:
@@ -150,6 +156,8 @@ class GatewayConfig:
         # In a thread, because searching a large workspace takes a while.
         policy = await asyncio.to_thread(sandbox.policy, guest_dir)
         notices = [*sandbox.settings.notices, *sandbox.found.notices]
+        if os.geteuid() == 0 and not one_namespace and not sandbox.settings.weaker_nested_sandbox:
+            notices.append(NO_PROC)
         for notice in notices:
             logger.warning("%s", notice)
         return GatewayLaunch(

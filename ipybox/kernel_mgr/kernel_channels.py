@@ -15,11 +15,12 @@ import aiohttp
 
 from ipybox.guest.protocol import EXIT, MARK, MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
-from ipybox.kernel_mgr.acknowledgment import Acknowledgment
+from ipybox.kernel_mgr.acknowledgment import acknowledge
 from ipybox.support.deadline import Deadline
 from ipybox.support.errors import KernelDiedError
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
+from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class KernelChannels:
     """Sends requests to a kernel and sorts its messages; `open` and `close` may alternate.
 
     Args:
-        relayed: Whether programs between this process and the gateway hold up small messages (`Acknowledgment`).
+        relayed: Whether programs between this process and the gateway hold up small messages (`acknowledge`).
     """
 
     def __init__(self, *, relayed: bool = False) -> None:
@@ -67,7 +68,7 @@ class KernelChannels:
         self._listeners: dict[str, MessageListener] = {}
         self._reader: asyncio.Task[None] | None = None
         self._misunderstood = False
-        #: Whether a message could not be sent.
+        #: Whether a message could not be sent, or the gateway is lost.
         self._broken = False
         #: Called with each message about a request of this client, or about none, that has no listener.
         self.on_unclaimed: Callable[[messages.Message], None] | None = None
@@ -135,6 +136,10 @@ class KernelChannels:
             raise KernelDiedError(self.death) from exc
         return msg_id
 
+    def fail(self, reason: str) -> None:
+        """Accepts no more requests, for this reason; those that wait go on until the connection ends."""
+        self._broken, self.death = True, reason
+
     def listen(self, msg_id: str, listener: MessageListener) -> None:
         """Passes the messages about a request of another client to `listener`, until it is forgotten."""
         if self.alive:
@@ -160,14 +165,18 @@ class KernelChannels:
 
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         """Passes messages to their listeners, until the kernel or the connection ends."""
-        acknowledging = Acknowledgment(websocket, relayed=self._relayed, expecting=lambda: bool(self._listeners))
+        received, tasks = asyncio.Event(), TaskSet()
+        if self._relayed:
+            tasks.start(acknowledge(websocket, received, expecting=lambda: bool(self._listeners)))
         try:
-            async with acknowledging as acknowledgment:
-                while self._take(await websocket.receive()):
-                    acknowledgment.note()
+            while self._take(await websocket.receive()):
+                received.set()
         finally:
-            for listener in tuple(self._listeners.values()):
-                listener.lose()
+            try:
+                await tasks.cancel()
+            finally:  # last, as the channels must count as closed when their listeners look
+                for listener in tuple(self._listeners.values()):
+                    listener.lose()
 
     def _take(self, frame: aiohttp.WSMessage) -> bool:
         """Passes a message to its listener; returns whether more can arrive."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -18,7 +18,7 @@ import aiohttp
 from ipybox.guest.protocol import MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.gateway_client import GatewayClient, is_shortage
-from ipybox.kernel_mgr.kernel_channels import KernelChannels, MessageListener
+from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.errors import GatewayError, KernelDiedError
@@ -29,7 +29,7 @@ KERNEL_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 class RemoteKernel:
-    """A kernel on a gateway. The owner calls one method at a time, except for `request`.
+    """A kernel on a gateway. The owner calls one method at a time, and sends requests over `channels`.
 
     Args:
         endpoint: The address of the gateway.
@@ -46,8 +46,8 @@ class RemoteKernel:
         heartbeat: float | None,
         init_timeout: float,
     ):
-        self.gateway = GatewayClient(endpoint, self._note_loss)
         self.channels = KernelChannels(relayed=endpoint.relayed)
+        self.gateway = GatewayClient(endpoint, on_lost=lambda: self.channels.fail("the kernel gateway does not answer"))
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
         #: The gateway's description of the kernel.
@@ -57,13 +57,10 @@ class RemoteKernel:
         self._init_timeout = init_timeout
         #: Kernels that must be ended, because another one is used, or none.
         self._to_delete: list[str] = []
+        #: Held while they are ended: a kernel that fails to start is ended while the one before it may still be ending.
+        self._deletion = asyncio.Lock()
         #: Ends the kernel before the one that is being created; None at other times.
         self._ending: asyncio.Task[None] | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether there is a kernel that is not known to be dead."""
-        return self.channels.alive and not self.gateway.lost
 
     async def create(self) -> None:
         """Creates a kernel and returns when it answers.
@@ -96,18 +93,6 @@ class RemoteKernel:
             heartbeat=self._heartbeat,
             max_message_bytes=MAX_MESSAGE_BYTES,
         )
-
-    async def request(
-        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
-    ) -> str:
-        """Sends a request whose replies and outputs go to `listener`, and returns its id.
-
-        Raises:
-            KernelDiedError: If there is no kernel.
-        """
-        if self.gateway.lost:
-            raise KernelDiedError(self.channels.death)
-        return await self.channels.request(msg_type, content, listener, buffers)
 
     async def interrupt(self) -> None:
         """Interrupts the code that runs.
@@ -169,19 +154,20 @@ class RemoteKernel:
         Raises:
             GatewayError, aiohttp.ClientError, OSError: If one may still run. It stays among those that were left.
         """
-        while self._to_delete and not self.gateway.lost:
-            path = f"/api/kernels/{self._to_delete[-1]}"
-            try:
-                await self.gateway.call("DELETE", path, may_be_absent=True)
-            except (GatewayError, aiohttp.ClientError, OSError) as exc:
-                if is_shortage(exc):
-                    raise
-                await self.gateway.probe()
-                if self.gateway.lost:
-                    return
-                logger.warning("trying again to end a kernel: %s", exc)
-                await self.gateway.call("DELETE", path, may_be_absent=True)
-            self._to_delete.pop()
+        async with self._deletion:
+            while self._to_delete and not self.gateway.lost:
+                path = f"/api/kernels/{self._to_delete[0]}"
+                try:
+                    await self.gateway.call("DELETE", path, may_be_absent=True)
+                except (GatewayError, aiohttp.ClientError, OSError) as exc:
+                    if is_shortage(exc):
+                        raise
+                    await self.gateway.probe()
+                    if self.gateway.lost:
+                        return
+                    logger.warning("trying again to end a kernel: %s", exc)
+                    await self.gateway.call("DELETE", path, may_be_absent=True)
+                self._to_delete.pop(0)
 
     async def _start(self) -> str:
         """Starts a kernel and returns its id; raises what `create` raises."""
@@ -197,13 +183,14 @@ class RemoteKernel:
         websocket = await self.connect(jupyter_session)
         if self._ending is not None:
             await asyncio.shield(self._ending)
+            self._check_gateway()
         self.channels.open(websocket, jupyter_session)
         await self._until_ready()
 
     async def _until_ready(self) -> None:
         """Returns when the kernel has answered a request."""
         reply = _InfoReply()
-        msg_id = await self.request("kernel_info_request", {}, reply)
+        msg_id = await self.channels.request("kernel_info_request", {}, reply)
         try:
             await reply.settled.wait()
         finally:
@@ -217,9 +204,6 @@ class RemoteKernel:
         if isinstance(exc, TimeoutError):
             return f"it did not answer within {self._init_timeout:g} s"
         return str(exc) or type(exc).__name__
-
-    def _note_loss(self) -> None:
-        self.channels.death = "the kernel gateway does not answer"
 
 
 class _InfoReply:

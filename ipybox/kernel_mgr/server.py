@@ -270,13 +270,12 @@ class KernelGateway:
             lines += explain_denials(text, self._policy, tool_texts)
         return lines
 
-    async def send_files(self) -> list[str]:
+    async def push_files(self) -> list[str]:
         """Sends files of the workspace to where code runs, as with an engine; here, that is the workspace."""
         return []
 
-    async def collect_files(self) -> list[str]:
-        """Brings files of the workspace back from where code runs, as with an engine; here, that is the workspace."""
-        return []
+    async def read_file(self, path: str) -> None:
+        """Reads a file where code runs, as with an engine; here, that is the workspace, and this returns None."""
 
     async def loss(self) -> str | None:
         """Returns why the gateway has ended, if it is known, as with an engine; None here."""

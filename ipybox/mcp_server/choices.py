@@ -1,19 +1,16 @@
 """The values of the MCP server's options, for its classes and the command line. It needs the standard library only."""
 
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 #: How tool calls are approved: all of them, by the user, or by the rules of a file.
 Approval = Literal["auto", "ask"] | Path
 
 #: What the audit log contains.
 AuditOption = Literal["full", "hash", "off"]
-AUDIT_OPTIONS: tuple[AuditOption, ...] = get_args(AuditOption)
 
 #: How images are returned: as paths of their files, as images for the model, or as both.
 Images = Literal["link", "inline", "both"]
-IMAGES: tuple[Images, ...] = get_args(Images)
 
 #: Instructions with all that an agent needs, or, at a lower cost of context, for an agent with the codeact skill.
 Instructions = Literal["full", "brief"]
-INSTRUCTIONS: tuple[Instructions, ...] = get_args(Instructions)

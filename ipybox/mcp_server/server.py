@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.node_files import note_upload
+from ipybox.code_exec.file_transfers import file_transfer
 from ipybox.mcp_server.choices import Approval, AuditOption, Images, Instructions
 from ipybox.mcp_server.kernel_sessions import MAX_SESSIONS
 from ipybox.mcp_server.services import REGISTRATION_TIMEOUT, WorkspaceServices
@@ -22,7 +22,6 @@ from ipybox.support.gc_pause import gc_paused
 if TYPE_CHECKING:
     from mcp.server import mcpserver
 
-    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.mcp_server.http import HTTPServerInfo
     from ipybox.mcp_server.tools import ToolHandlers
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
@@ -90,7 +89,7 @@ class MCPServer:
             audit=audit,
             register_timeout=register_timeout,
         )
-        self._files = _files(config, allowed_dirs) if allowed_dirs else None
+        self._files = file_transfer(config, allowed_dirs) if allowed_dirs else None
         self._images: Images = images
         self._resources = resources
         self._instructions: Instructions = instructions
@@ -174,10 +173,3 @@ class MCPServer:
             structured_results=self._structured_results,
         )
         return self._tools.server
-
-
-def _files(config: ExecutorConfig, allowed_dirs: Sequence[Path | str]) -> "FileTransfer":
-    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-
-    settings = config.require_settings if config.sandbox else None
-    return FileTransfer(config.workspace, allowed_dirs, settings=settings, on_upload=note_upload(config))

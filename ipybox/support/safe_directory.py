@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,15 @@ from typing import BinaryIO
 
 #: Levels that `Directory.remove` descends: each costs a descriptor, and code can nest directories without limit.
 REMOVABLE_DEPTH = 32
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY
 # The errors of systems for a link or a file in place of a directory.
@@ -110,17 +119,17 @@ class Directory:
         with _naming(self._path(name)):
             os.mkdir(name, mode, dir_fd=self.fd)
 
-    def write_new(self, name: str, data: bytes) -> None:
-        """Writes a new file. If the disk is full, nothing of it stays.
+    def write_new(self, name: str, data: bytes | Iterable[bytes], mode: int = 0o666) -> None:
+        """Writes a new file, of one piece or of several. If the disk is full, nothing of it stays.
 
         Raises:
             FileExistsError: If the name exists, also as a link.
         """
         with _naming(self._path(name)):
-            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=self.fd)
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=self.fd)
             try:
                 with os.fdopen(fd, "wb") as file:
-                    file.write(data)
+                    file.writelines([data] if isinstance(data, bytes) else data)
             except OSError:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=self.fd)
@@ -145,12 +154,16 @@ class Directory:
 
     @contextmanager
     def open_file(self, name: str) -> Generator[BinaryIO]:
-        """Opens a regular file for reading, without blocking.
+        """Opens a regular file for reading. Nothing else is opened, because that could block or have side effects.
 
         Raises:
             OSError: If it is something else, such as a link or a pipe.
         """
         with _naming(self._path(name)):
+            state = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            if not stat.S_ISREG(state.st_mode):
+                raise OSError(errno.EINVAL, f"is {kind(state)}, not a regular file")
+            # If something else has replaced it since then, this neither follows nor blocks.
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
         try:
             with _naming(self._path(name)):
@@ -203,6 +216,11 @@ class Directory:
             if stat.S_ISLNK(self.stat(name).st_mode):
                 return f"{path} is a link, which is not followed where sandboxed code can make one: remove it"
         return f"{path} is not a directory: remove it"
+
+
+def kind(state: os.stat_result) -> str:
+    """Returns the kind of an entry that is not a regular file."""
+    return _KINDS.get(stat.S_IFMT(state.st_mode), "no regular file")
 
 
 def names_below(path: Path, directory: Path) -> tuple[str, ...] | None:

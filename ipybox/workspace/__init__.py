@@ -14,5 +14,6 @@ Read in this order:
     registrations  the current registration of each server
     env_file       `.env` as a mapping, and no more
     narrowing      a settings file of the workspace may only restrict
+    removal        what ipybox keeps, and how it is removed
     trust          files that a person trusts; `trust_command` asks, `config` applies it
 """

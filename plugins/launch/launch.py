@@ -77,12 +77,11 @@ def report(status: str) -> None:
 
 def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
     """Becomes the client of a container, which needs no environment here."""
-    from ipybox.cli.docker_command import run
-    from ipybox.cli.docker_options import docker_parser
+    from ipybox.cli.docker import read_options, run
 
-    asked = docker_parser().parse_args(server_options("docker", workspace, options))
-    asked.allowed_dir = []  # Claude Code sees the workspace: tools that transfer files would only cost context
-    run(asked)
+    given = read_options(server_options("docker", workspace, options))
+    # Claude Code sees the workspace: tools that transfer files would only cost context.
+    run(given | {"allowed_dir": []})
 
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:

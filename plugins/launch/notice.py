@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Literal, NoReturn, cast
 
 from launch.environment import PACKAGE, Environment
+from launch.session_notice import PluginWorkspace, SessionNotice, session_notice
 
-from ipybox.cli.diagnosis import PluginWorkspace, SessionNotice, session_notice
 from ipybox.support.probe import end_all
 from ipybox.support.state import data_dir, state_dir, unwritable
 from ipybox.support.way_in import use_command_line

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli.docker_options import docker_parser
-from ipybox.cli.options import parser
+from ipybox.cli.docker import container, read_options
 from plugins.launch.launch import Mode, server_options
 from tests.claude.cli import no_process_left
 from tests.claude.launcher import Client, Plugin, builds_ended, served
+from tests.cli.parsed import parsed
 from tests.servers import WAIT
 
 PYTHONS = {f"python{version}" for version in ("", "3", "3.11", "3.12", "3.13", "3.14")}
@@ -397,4 +397,7 @@ def test_options_that_are_set_reach_ipybox(tmp_path: Path, mode: Mode, options: 
     made = server_options(mode, tmp_path, options)
 
     assert made == [f"--workspace={tmp_path}", *(each.replace("WORKSPACE", str(tmp_path)) for each in expected)]
-    parser().parse_args(made) if mode != "docker" else docker_parser().parse_args(made)
+    if mode == "docker":
+        container(read_options(made))
+    else:
+        parsed(["serve", *made])

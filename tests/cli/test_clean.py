@@ -2,7 +2,9 @@
 
 import asyncio
 import fcntl
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,7 +67,7 @@ async def test_all_that_a_session_has_left_is_removed_and_nothing_else(workspace
 
     status, text = clean(workspace)
     assert status == 1
-    assert f"{state_dir()}: keys" in text
+    assert re.search(rf" {re.escape(str(state_dir()))}  keys", text)
     assert "add --yes" in text
     assert (workspace / ".ipybox" / "audit.jsonl").exists()
 
@@ -83,6 +85,17 @@ def test_what_is_named_is_removed_too(workspace: Path):
     assert (workspace / "gentools" / "mine.py").exists()
 
 
+def test_programs_read_json_and_remove_only_by_yes(workspace: Path):
+    (workspace / ".ipybox").mkdir()
+    (workspace / ".ipybox" / "file").write_text("x" * 100)
+    for options, state in (([], "found"), (["--yes"], "removed")):
+        status, text = clean(workspace, "--json", *options)
+        (place,) = json.loads(text)
+        assert (status, place["path"], place["state"]) == (0, str(workspace / ".ipybox"), state)
+        assert place["bytes"] >= 100
+    assert not (workspace / ".ipybox").exists()
+
+
 def test_nothing_else_can_be_named(workspace: Path):
     done = subprocess.run(
         [sys.executable, "-m", "ipybox", "clean", "--workspace", str(workspace), "--yes", ".git"],
@@ -91,8 +104,8 @@ def test_nothing_else_can_be_named(workspace: Path):
         timeout=WAIT,
         check=False,
     )
-    assert done.returncode == 1
-    assert "give any of mcptools" in done.stderr
+    assert done.returncode == 2
+    assert "It removes only mcptools, " in done.stderr
 
 
 def test_links_that_code_has_made_lead_nowhere(workspace: Path, tmp_path: Path):

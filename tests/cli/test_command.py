@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli.options import parser
+from ipybox.cli.option_table import OPTIONS
 from ipybox.cli.serve import kernel_env
+from tests.cli.parsed import parsed
 from tests.servers import ROOT
 
 
@@ -27,26 +28,26 @@ def test_version_is_that_of_the_package():
 
 def test_workspace_that_is_no_directory_is_an_error(tmp_path: Path):
     done = run("--workspace", str(tmp_path / "missing"))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "missing is not a directory" in done.stderr
     assert done.stdout == ""
 
 
 def test_allowed_directory_that_is_none_is_an_error(tmp_path: Path):
     done = run("--workspace", str(tmp_path), "--allowed-dir", "data", "--allowed-dir", "../missing")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"ipybox: the allowed directory {tmp_path.parent}/missing is not a directory")
     assert done.stdout == ""
 
 
 def test_require_shell_escape_without_approval_of_commands_is_an_error(tmp_path: Path):
     done = run("--workspace", str(tmp_path), "--require-shell-escape")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "ipybox: --require-shell-escape requires --approve-shell-cmds\n"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ipybox: --require-shell-escape requires --approve-shell-cmds\nAdd --approve-shell-cmds\n"
 
 
 def test_options_of_the_contract_exist():
-    options = set(re.findall(r"--[a-z-]+", parser().format_help()))
+    options = {option.flag for option in OPTIONS}
     assert options >= {
         "--workspace",
         "--tool-server-host",
@@ -64,14 +65,14 @@ def test_options_of_the_contract_exist():
 def test_domains_are_a_list_however_they_are_given():
     given = ["--allow-domain", "a.org, b.org,", "--allow-domain=", "--allow-domain=c.org"]
 
-    assert parser().parse_args(given).allow_domain == ["a.org", "b.org", "c.org"]
+    assert parsed(given)["allow_domain"] == ["a.org", "b.org", "c.org"]
 
 
 def test_a_settings_file_is_relative_to_the_directory_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for given, file in (("a.json", "a.json"), ("~/b.json", "home/b.json"), (str(tmp_path / "c.json"), "c.json")):
-        assert parser().parse_args(["--sandbox-config", given]).sandbox_config == tmp_path / file
+        assert parsed(["--sandbox-config", given])["sandbox_config"] == tmp_path / file
 
 
 def test_readme_names_the_commands_that_exist():

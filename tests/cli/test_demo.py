@@ -13,7 +13,7 @@ PROGRAMS = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
 def run_demo(directory: Path, path: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ipybox", "demo", "--directory", str(directory)]
+    command = [sys.executable, "-m", "ipybox", "demo", "--workspace", str(directory)]
     env = {"PATH": path, "HOME": str(directory.parent), "COLUMNS": "100"}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
 

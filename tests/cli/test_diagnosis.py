@@ -10,9 +10,11 @@ from typing import Literal
 
 import pytest
 
-from ipybox.cli import diagnosis, doctor
-from ipybox.cli.diagnosis import PluginWorkspace, problems, session_notice
+from ipybox.cli import diagnosis
+from ipybox.cli.diagnosis import examine_modes
+from ipybox.sandbox.trial import try_sandbox
 from ipybox.workspace.trust import TrustStore
+from plugins.launch.session_notice import PluginWorkspace, session_notice
 from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP
 from tests.sandbox.test_preflight import NEEDED, package, replace
 from tests.servers import ROOT, WAIT
@@ -80,21 +82,21 @@ def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None =
 def test_an_srt_that_isolates_nothing_is_seen(sandbox: Path):
     copy = package(sandbox, '{"version": "0.0.78"}')
     replace(copy / "dist", "cli.js", 'case $1 in --version) echo 0.0.78 ;; *) shift 2; exec "$@" ;; esac')
-    (line,) = problems(sandbox=True)
+    (line,) = map(str, try_sandbox())
     assert line.startswith("srt lets code write outside of the workspace: put the srt of npm's ")
 
 
 def test_an_srt_that_does_nothing_is_seen(sandbox: Path):
     copy = package(sandbox, '{"version": "0.0.78"}')
     replace(copy / "dist", "cli.js", "exit 0")
-    (line,) = problems(sandbox=True)
+    (line,) = map(str, try_sandbox())
     assert line.startswith("srt does not run the command: ")
 
 
 def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
     copy = package(sandbox, '{"version": "0.0.78"}')
     replace(copy / "dist", "cli.js", "case $1 in --version) echo 0.0.78 ;; *) echo Error: no >&2; exit 1 ;; esac")
-    (line,) = problems(sandbox=True)
+    (line,) = map(str, try_sandbox())
     assert line.startswith("srt can't start a sandbox, it exits with 1: Error: no: ")
 
 
@@ -102,29 +104,34 @@ def test_an_srt_that_starts_too_late_is_not_called_broken(sandbox: Path):
     copy = package(sandbox, '{"version": "0.0.78"}')
     late = "echo Error: Failed to create bridge sockets >&2; exit 1"
     replace(copy / "dist", "cli.js", f"case $1 in --version) echo 0.0.78 ;; *) {late} ;; esac")
-    (line,) = problems(sandbox=True)
+    (line,) = map(str, try_sandbox())
     assert line.endswith("Failed to create bridge sockets, the machine may be busy: try again")
 
 
 def test_there_are_no_problems_where_all_is_well(sandbox: Path):
     docker_program(sandbox, "echo 28.2.1")
-    assert problems() == problems(sandbox=True) == problems(docker=True) == problems(sandbox=True, docker=True) == []
+    found = examine_modes()
+    assert [finding for mode in ("plain", "sandbox", "docker") for finding in found[mode] if finding.problem] == []
 
 
-def test_problems_are_one_line_each_and_of_what_is_asked_for(directory: Path):
-    assert problems() == []
-    assert [line.split()[0] for line in problems(sandbox=True)] == list(NEEDED)
-    assert [line.split()[0] for line in problems(docker=True)] == ["docker"]
-    assert not any("\n" in line for line in problems(sandbox=True, docker=True))
+def test_problems_are_one_line_each(directory: Path):
+    lines = {
+        mode: [str(finding) for finding in findings if finding.problem] for mode, findings in examine_modes().items()
+    }
+    assert lines["plain"] == []
+    assert [line.split()[0] for line in lines["sandbox"]] == list(NEEDED)
+    assert [line.split()[0] for line in lines["docker"]] == ["docker"]
+    assert not any("\n" in line for each in lines.values() for line in each)
 
 
 def test_it_runs_before_anything_is_installed(tmp_path: Path):
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from ipybox.cli.diagnosis import PluginWorkspace, problems, session_notice
-from ipybox.workspace.trust import TrustStore
-print(len(problems(sandbox=True)))
+from ipybox.cli.diagnosis import examine_modes
+from ipybox.cli.docker import container, read_options
+from plugins.launch.session_notice import session_notice
+print(len([finding for finding in examine_modes()["sandbox"] if finding.problem]))
 for line in session_notice("sandbox", "codeact-sandbox"): print(line.model)
 """
     done = subprocess.run(
@@ -271,15 +278,3 @@ def test_environments_are_no_matter_where_uv_is(directory: Path, monkeypatch: py
     replace(directory, "uv", "echo uv 0.9.1")
 
     assert [*session_notice("plain", "codeact-x")] == []
-
-
-def test_the_doctor_shows_that_environments_can_not_be_made(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("no_such_module",))
-
-    assert doctor.doctor() == 0
-
-    output = capsys.readouterr().out
-    assert f"broken   environments     {sys.executable}\n" in output
-    assert "can't make environments without no_such_module: install it with `pip install uv`" in output

@@ -1,4 +1,6 @@
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -6,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.cli import diagnosis
 from ipybox.cli.doctor import doctor
 from ipybox.docker import engine
 from ipybox.support import probe as probing
 from tests.cli.test_diagnosis import docker_program, fill, path_in
 from tests.sandbox.test_preflight import NEEDED, replace
 from tests.servers import WAIT
+
+pytestmark = pytest.mark.kernel
 
 DAEMON_DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 NOT_PERMITTED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
@@ -29,45 +34,79 @@ def sandbox(directory: Path) -> Path:
     return fill(directory)
 
 
+def asked(*, sandbox: bool = False, docker: bool = False) -> int:
+    return doctor(sandbox=sandbox, docker=docker, as_json=False)
+
+
 def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest.CaptureFixture[str]):
-    assert doctor() == 0
+    assert asked() == 0
     output = capsys.readouterr().out
-    assert f"ok       python           {'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})\n" in output
-    assert "missing  srt\n" in output
-    assert "missing  docker\n" in output
-    assert "plain mode: works\n" in output
+    python = f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})"
+    assert re.search(rf"^ok +plain +python +{re.escape(python)}$", output, re.MULTILINE)
+    assert re.search(r"^ok +plain +kernel +runs a cell$", output, re.MULTILINE)
+    assert re.search(r"^missing +sandbox +srt$", output, re.MULTILINE)
+    assert re.search(r"^missing +docker +docker$", output, re.MULTILINE)
+    assert "plain mode: works: a kernel has run a cell\n" in output
     assert "sandbox mode: can't work\n  srt is not on PATH: install it with `npm install -g " in output
     assert "docker mode: can't work\n  docker is not on PATH: install " in output
     assert "also missing:\n  uv is not on PATH: install it with `pip install uv`" in output
 
 
-def test_a_sandbox_is_started_if_it_is_asked_for(sandbox: Path, capsys: pytest.CaptureFixture[str]):
-    assert doctor(sandbox=True) == 0
+@pytest.mark.sandbox
+def test_a_kernel_runs_in_the_sandbox_of_the_doctor(sandbox: Path, capsys: pytest.CaptureFixture[str]):
+    assert asked(sandbox=True) == 0
     output = capsys.readouterr().out
-    assert "ok       sandbox          starts, and holds\n" in output
-    assert "sandbox mode: works\n" in output
+    assert re.search(r"^ok +sandbox +sandbox +starts, and holds$", output, re.MULTILINE)
+    assert "sandbox mode: works: a kernel has run a cell in the sandbox, which holds\n" in output
 
 
-def test_no_sandbox_is_started_if_it_is_not_asked_for(sandbox: Path, capsys: pytest.CaptureFixture[str]):
-    assert doctor() == 0
+def test_a_kernel_that_does_not_start_is_a_problem(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/state")
+
+    assert asked() == 1
+
     output = capsys.readouterr().out
-    assert "starts, and holds" not in output
-    assert "sandbox mode: nothing is missing; --sandbox tries it\n" in output
+    assert "plain mode: can't work\n" in output
+    assert "/dev/null/state" in output
 
 
-@pytest.mark.parametrize("name", NEEDED)
-def test_a_sandbox_that_lacks_something_can_not_work(sandbox: Path, name: str, capsys: pytest.CaptureFixture[str]):
-    (sandbox / name).unlink()
-    assert doctor(sandbox=True) == 1
-    assert f"sandbox mode: can't work\n  {name} is not on PATH: " in capsys.readouterr().out
+def test_a_sandbox_that_lacks_something_can_not_work(sandbox: Path, capsys: pytest.CaptureFixture[str]):
+    for name in NEEDED:
+        (sandbox / name).unlink()
+    assert asked(sandbox=True) == 1
+    assert asked() == 0
+    output = capsys.readouterr().out
+    for name in NEEDED:
+        assert f"  {name} is not on PATH: " in output
 
 
 def test_docker_works_if_its_daemon_answers(directory: Path, capsys: pytest.CaptureFixture[str]):
     docker_program(directory, "echo 28.2.1")
-    assert doctor(docker=True) == 0
+    assert asked(docker=True) == 0
     output = capsys.readouterr().out
-    assert f"ok       docker           28.2.2 ({directory}/docker)\nok       docker daemon    28.2.1\n" in output
-    assert "docker mode: works\n" in output
+    assert f"28.2.2 ({directory}/docker)\n" in output
+    assert re.search(r"^ok +docker +docker daemon +28\.2\.1$", output, re.MULTILINE)
+    assert "docker mode: the daemon answers, and the image is there\n" in output
+
+
+def test_programs_read_json(directory: Path, capsys: pytest.CaptureFixture[str]):
+    assert doctor(sandbox=False, docker=False, as_json=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {mode: each["works"] for mode, each in found.items()} == {
+        "plain": True,
+        "sandbox": False,
+        "docker": False,
+        "other": False,
+    }
+    (docker,) = found["docker"]["findings"]
+    assert docker == {
+        "what": "docker",
+        "found": None,
+        "problem": "docker is not on PATH",
+        "remedy": "install Docker Engine or Docker Desktop",
+    }
 
 
 @pytest.mark.parametrize(
@@ -89,44 +128,45 @@ def test_docker_works_if_its_daemon_answers(directory: Path, capsys: pytest.Capt
     ],
 )
 def test_docker_can_not_work_without_its_daemon(
-    directory: Path,
-    answer: str,
-    problem: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    directory: Path, answer: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(engine, "DAEMON_TIMEOUT", 0.3)
     docker_program(directory, answer)
-    assert doctor(docker=True) == 1
-    output = capsys.readouterr().out
-    assert "broken   docker daemon " in output
-    assert f"docker mode: can't work\n  {problem}" in output
+
+    client, daemon = diagnosis.examine_modes()["docker"]
+
+    assert client.problem is None
+    assert (daemon.what, str(daemon).startswith(problem)) == ("docker daemon", True)
 
 
-def test_what_is_not_asked_for_is_a_remark(directory: Path):
-    docker_program(directory, "exit 1")
-    assert doctor() == 0
-    assert doctor(docker=True) == 1
-
-
-def test_programs_that_hang_cost_one_bound_and_not_one_each(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_programs_that_hang_cost_one_bound_and_not_one_each(directory: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(probing, "PROBE_TIMEOUT", 1.0)
     hanging = (*NEEDED[1:], "docker", "uv", "claude")
     for name in hanging:
         replace(directory, name, "exec /bin/sleep 1000")
     start = time.monotonic()
-    assert doctor(sandbox=True) == 1
+    found = diagnosis.examine_modes()
     assert time.monotonic() - start < len(hanging) / 2
-    assert capsys.readouterr().out.count("broken ") >= len(hanging)
+    broken = [each for findings in found.values() for each in findings if each.problem and each.found]
+    assert len(broken) >= len(hanging)
+
+
+def test_that_environments_can_not_be_made_is_shown(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("no_such_module",))
+
+    assert asked() == 0
+
+    output = capsys.readouterr().out
+    assert re.search(rf"^broken +other +environments +{sys.executable}$", output, re.MULTILINE)
+    assert "can't make environments without no_such_module: install it with `pip install uv`" in output
 
 
 def test_output_can_be_piped_everywhere(directory: Path):
     replace(directory, "uv", r"printf '\033[31mKaputt \303\274\n' >&2; exit 1")
-    code = "import sys; from ipybox.cli.doctor import doctor; sys.exit(doctor())"
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-m", "ipybox", "doctor"],
         capture_output=True,
         timeout=WAIT,
         check=False,
@@ -135,6 +175,6 @@ def test_output_can_be_piped_everywhere(directory: Path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode("ascii").splitlines()
     assert not any(character < " " for line in lines for character in line)
-    assert "  uv is broken, it exits with 1: \\u001b[31mKaputt ?: install it with `pip install uv`, " in "\n".join(
+    assert "  uv is broken, it exits with 1: \\u001b[31mKaputt \\xfc: install it with `pip install uv`, " in "\n".join(
         lines
     )

@@ -1,7 +1,6 @@
 """The table of options: each option of the SDK and the MCP server is in it, with its real default."""
 
 import inspect
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,12 @@ from typing import Any
 import pytest
 
 from ipybox import CodeExecutor, Executor
-from ipybox.cli.docker_options import container_options, docker_parser
-from ipybox.cli.option import Command, Receiver
-from ipybox.cli.option_table import OPTIONS
-from ipybox.cli.option_use import given_parameters
-from ipybox.cli.options import parser
+from ipybox.cli.docker import HANDLED, container
+from ipybox.cli.option import Command, Option, Receiver
+from ipybox.cli.option_table import OPTIONS, given_parameters, options_of
 from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer
+from tests.cli.parsed import parsed
 
 #: Fields that the command line sets from several options, from the environment, or not at all.
 NOT_DIRECT = {
@@ -108,42 +106,48 @@ def test_each_parameter_is_an_option_and_each_option_a_parameter(receiver: Recei
 
 
 def test_help_names_the_real_defaults():
-    defaults = {
-        Receiver.EXECUTOR: {name: each.default for name, each in parameters(CodeExecutor).items()},
-        Receiver.SERVER: {name: each.default for name, each in parameters(MCPServer).items()},
-    }
-    checked = 0
-    for option in OPTIONS:
-        said = re.search(r"\(default: ([\w.]+)\)", option.help)
-        if option.receiver is not None and said is not None:
-            assert said[1] == str(defaults[option.receiver][option.parameter_name]).removesuffix(".0"), option.flag
-            checked += 1
-    assert checked >= 8
+    told = {option.name: option.text for option in OPTIONS}
+    for name, default in {
+        "connect_timeout": 30,
+        "register_timeout": 120,
+        "max_sessions": 8,
+        "audit": "full",
+        "images": "both",
+        "log_level": "WARNING",
+        "host": "127.0.0.1",
+        "port": 8910,
+    }.items():
+        assert told[name].endswith(f"(default: {default})")
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
+def test_the_types_of_values_are_those_of_parameters(option: Option):
+    kind = option.kind  # raises an error for a type that no option can have
+    assert kind is None or kind.name
+    default = option.parameter_default
+    if option.receiver is not None:
+        assert (kind is None) == isinstance(default, bool)
+        assert (kind is not None and kind.repeatable) == isinstance(default, tuple)
 
 
 def test_only_what_is_given_is_passed_to_the_classes():
-    arguments = parser().parse_args(["--cpu-seconds=3", "--audit=hash"])
-    assert given_parameters(arguments, Receiver.EXECUTOR) == {"sandbox": False, "cpu_seconds": 3.0}
-    assert given_parameters(arguments, Receiver.SERVER) == {"audit": "hash", "structured_results": False}
+    given = parsed(["--cpu-seconds=3", "--audit=hash", "--no-spare-kernel", "--allowed-host=a", "--port=0"])
+    assert given_parameters(given, Receiver.EXECUTOR) == {"cpu_seconds": 3.0, "spare_kernel": False}
+    assert given_parameters(given, Receiver.SERVER) == {"audit": "hash"}
+    assert given_parameters(given, Receiver.HTTP) == {"allowed_hosts": ["a"], "port": 0}
+    assert given_parameters(parsed(["serve"]), Receiver.EXECUTOR) == {}
 
 
 def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):
-    given = [
-        "--sandbox",
-        "--allow-domain=a.org,b.org",
-        "--allow-domain=c.org",
-        "--workspace-config",
-        "--max-sessions=2",
-    ]
-    passed_on = container_options(docker_parser().parse_args([f"--workspace={tmp_path}", *given])).passed_on
-    inside = parser().parse_args(["--sandbox", *passed_on])
-    assert inside.allow_domain == ["a.org", "b.org", "c.org"]
-    assert (inside.workspace_config, inside.max_sessions, inside.allowed_dir) == (True, 2, ["."])
+    given = ["--sandbox", "--allow-domain=a.org,b.org", "--allow-domain=c.org", "--workspace-config"]
+    given += ["--max-sessions=2", "--no-spare-kernel", "--connect-timeout=2.5", "--structured-results"]
+    passed_on = container(parsed(["docker", f"--workspace={tmp_path}", *given])).passed_on
+    inside = parsed(["--sandbox", *passed_on])
+    assert inside["allow_domain"] == ["a.org", "b.org", "c.org"]
+    assert (inside["workspace_config"], inside["max_sessions"], inside["allowed_dir"]) == (True, 2, ["."])
+    assert (inside["no_spare_kernel"], inside["connect_timeout"]) == (False, 2.5)
+    assert inside["structured_results"] is True
 
 
-def test_options_of_one_command_are_not_read_by_the_other():
-    serve, docker = parser().format_usage().split(), docker_parser().format_usage().split()
-    for option in OPTIONS:
-        forms = {f"[{option.flag}", f"[{option.flag}]", f"{option.flag}]", f"[{option.short}"}
-        assert bool(forms & {*serve}) == (Command.SERVE in option.commands), option.flag
-        assert bool(forms & {*docker}) == (Command.DOCKER in option.commands), option.flag
+def test_the_container_gets_each_option_that_is_not_handled_on_the_host():
+    assert {option.name for option in options_of(Command.DOCKER)} > HANDLED

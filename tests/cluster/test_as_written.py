@@ -1,4 +1,4 @@
-"""A user of Slurm follows the README and docs/engines.md, with a fresh environment on a shared file system."""
+"""A user of Slurm follows docs/engines.md, with a fresh environment on a shared file system."""
 
 import os
 import re
@@ -9,9 +9,11 @@ import pytest
 
 from tests.cluster.machines import HEAD, NODES, queue_is_empty
 from tests.servers import ROOT
-from tests.test_readme import INSTALL_TIMEOUT, README, blocks_of
+from tests.test_readme import INSTALL_TIMEOUT, blocks_of
 
 pytestmark = pytest.mark.kernel
+
+PAGE = (ROOT / "docs" / "engines.md").read_text()
 
 BY_NAME = """
 from ipybox import Executor
@@ -21,8 +23,8 @@ with Executor(engine="slurm") as executor:
 """
 
 
-async def test_lines_of_the_readme_and_of_docs_run_on_nodes(tmp_path: Path):
-    (block,) = (block for block in blocks_of(README, "bash") if "srun" in block)
+async def test_commands_and_settings_of_the_page_run_on_nodes(tmp_path: Path):
+    (block,) = (block for block in blocks_of(PAGE, "bash") if "srun" in block)
     install, script = block.replace("/shared", str(tmp_path)).split("\n", 1)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SLURM_CONF": os.environ["SLURM_CONF"]}
     pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
@@ -32,7 +34,7 @@ async def test_lines_of_the_readme_and_of_docs_run_on_nodes(tmp_path: Path):
     project = tmp_path / "project"
     assert run([*HEAD, "sh", "-ec", script], project, env).strip() in NODES
 
-    (engines,) = blocks_of((ROOT / "docs" / "engines.md").read_text(), "yaml")
+    (engines,) = blocks_of(PAGE, "yaml")
     (project / "by_name.py").write_text(BY_NAME)
     file = tmp_path / ".config" / "ipybox" / "engines.yaml"
     file.parent.mkdir(parents=True)

@@ -166,14 +166,15 @@ async def test_killed_application_leaves_no_job(tmp_path: Path):
     await queue_is_empty()
 
 
-async def test_workspace_that_is_not_on_the_node_is_synchronized():
+async def test_code_is_sent_to_a_node_without_the_workspace_and_files_are_downloaded(tmp_path: Path):
     workspace = DIRECTORY / "private" / "workspace"
     (workspace / "gentools").mkdir(parents=True, exist_ok=True)
     (workspace / "gentools" / "given.py").write_text("x = 1")
     async with CodeExecutor(working_dir=workspace, engine=srun()) as executor:
-        result = await executor.execute("open('gentools/saved.py', 'w').write(open('gentools/given.py').read())")
+        result = await executor.execute("open('saved.py', 'w').write(open('gentools/given.py').read())")
         assert result.notices[0].startswith("The workspace is not on the node node")
-        assert (workspace / "gentools" / "saved.py").read_text() == "x = 1"
+        await executor.download_file("saved.py", tmp_path / "saved.py")
+        assert (tmp_path / "saved.py").read_text() == "x = 1"
     await queue_is_empty()
 
 

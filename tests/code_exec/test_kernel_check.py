@@ -1,5 +1,7 @@
 """`ipybox tools` and `ipybox check`: the host reads what is in a workspace, and only a kernel runs it."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -50,9 +52,9 @@ def test_tools_are_listed_searched_and_shown(workspace: Path):
     save(workspace, "raise SystemExit('the host ran it')\n\n\ndef run() -> int:\n    return 1\n")
 
     listed = ipybox(workspace, "tools").stdout
-    assert "some.action() -> int: Returns a number\n" in listed
-    assert "github.commits_of_top_repos(username, top_n_repos=3, last_n_commits=5) -> list[Repo]" in listed
-    assert ipybox(workspace, "tools", "commits", "by", "author").stdout.startswith("# mcptools.github.list_commits: ")
+    assert re.search(r"^some\.action +saved  Returns a number$", listed, re.MULTILINE)
+    assert re.search(r"^github\.list_commits +MCP +Lists the history", listed, re.MULTILINE)
+    assert ipybox(workspace, "tools", "commits", "by", "author").stdout.startswith("github.list_commits ")
     shown = ipybox(workspace, "tools", "github.list_commits").stdout
     assert "class Params(Input):" in shown
     assert "CLIENT" not in shown
@@ -61,7 +63,11 @@ def test_tools_are_listed_searched_and_shown(workspace: Path):
 def test_a_workspace_in_order_passes(workspace: Path, mode: Mode):
     done = ipybox(workspace, *mode.options, "check")
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ok: 1 gentool, 1 parser\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "ok: 1 saved code action and 1 output parser checked\n",
+        "",
+    )
 
 
 def test_what_is_wrong_is_printed_and_fails(workspace: Path, mode: Mode):
@@ -79,7 +85,7 @@ def test_what_ends_the_kernel_when_it_is_imported_fails(workspace: Path, mode: M
     done = ipybox(workspace, *mode.options, "check")
 
     assert done.returncode == 1
-    assert done.stdout.startswith("ipybox: the check could not be ended: ")
+    assert (done.stdout, done.stderr.startswith("ipybox: the check did not finish: ")) == ("", True)
 
 
 async def test_a_tool_that_is_called_by_an_import_is_not_run(workspace: Path, mode: Mode, tmp_path: Path):
@@ -97,3 +103,27 @@ async def test_a_tool_that_is_called_by_an_import_is_not_run(workspace: Path, mo
     assert "gentools/some/action/impl.py:3: " in done.stdout
     assert "rejected" in done.stdout
     assert log.read_text() == started
+
+
+def test_programs_read_json(workspace: Path, mode: Mode):
+    (workspace / "gentools" / "alone.py").touch()
+
+    tools = {tool["name"]: tool for tool in json.loads(ipybox(workspace, "tools", "--json").stdout)}
+    assert tools["github.list_commits"]["kind"] == "mcptools"
+    assert tools["github.commits_of_top_repos"]["signature"].endswith("last_n_commits=5) -> list[Repo]")
+
+    checked = json.loads(ipybox(workspace, "check", "--json", *mode.options).stdout)
+    assert checked["checked"] == {"saved code action": 1, "output parser": 1}
+    assert [problem["path"] for problem in checked["problems"]] == ["gentools/alone.py"]
+
+
+def test_a_report_that_saved_code_made_up_is_not_believed(workspace: Path, mode: Mode):
+    save(
+        workspace,
+        "import atexit\n\natexit.register(print, '[]')\nraise ValueError\n\n\ndef run() -> int:\n    return 1\n",
+    )
+
+    done = ipybox(workspace, "check", *mode.options)
+
+    assert done.returncode == 1
+    assert "gentools/some/action/impl.py:" in done.stdout + done.stderr

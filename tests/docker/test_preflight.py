@@ -17,8 +17,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from ipybox.cli.diagnosis import problems
-from ipybox.docker.engine import DAEMON_TIMEOUT
+from ipybox.docker.engine import DAEMON_TIMEOUT, engine_findings
+from ipybox.docker.options import default_image
 from tests.docker.conftest import readable_copy
 from tests.servers import ROOT, WAIT
 
@@ -53,6 +53,11 @@ def told(workspace: Path, *options: str, **env: str) -> Told:
     assert (done.returncode, done.stdout) == (1, "")
     (message,) = done.stderr.splitlines()
     return Told(message, seconds)
+
+
+def problems() -> list[str]:
+    """Returns what the doctor and the plugins say of Docker."""
+    return [str(finding) for finding in engine_findings(default_image()) if finding.problem is not None]
 
 
 @pytest.fixture
@@ -101,7 +106,7 @@ def test_the_daemon_is_not_there(tmp_path: Path, engine: None, monkeypatch: pyte
     assert said.seconds < SOON
 
     monkeypatch.setenv("DOCKER_HOST", host)
-    (line,) = problems(docker=True)
+    (line,) = problems()
     assert line == said.message.removeprefix("ipybox: ")
 
 
@@ -114,7 +119,7 @@ def test_the_daemon_does_not_answer(
     assert said.seconds < SOON
 
     monkeypatch.setenv("DOCKER_HOST", host)
-    assert problems(docker=True) == [said.message.removeprefix("ipybox: ")]
+    assert problems() == [said.message.removeprefix("ipybox: ")]
 
 
 def test_the_daemon_is_not_for_this_user(engine: None, daemon: socket.socket):
@@ -125,7 +130,7 @@ def test_the_daemon_is_not_for_this_user(engine: None, daemon: socket.socket):
     with readable_copy() as (python, place):
         start = time.monotonic()
         done = subprocess.run(
-            [python, "-S", "-m", "ipybox.docker", "--workspace", str(place)],
+            [python, "-S", "-m", "ipybox.docker", f"--workspace={place}"],
             cwd=place,
             env={"PATH": os.environ["PATH"], "HOME": str(place), "DOCKER_HOST": f"unix://{daemon.getsockname()}"},
             stdin=subprocess.DEVNULL,
@@ -153,7 +158,7 @@ def test_the_image_is_not_there(tmp_path: Path, engine: None, monkeypatch: pytes
     assert told(tmp_path, IPYBOX_IMAGE="ipybox-none").message == said.message
 
     monkeypatch.setenv("IPYBOX_IMAGE", "ipybox-none")
-    assert problems(docker=True) == [f"no Docker image named 'ipybox-none': {how}"]
+    assert problems() == [f"no Docker image named 'ipybox-none': {how}"]
 
 
 def test_the_network_is_not_there(tmp_path: Path, image: str):
@@ -193,8 +198,10 @@ def test_a_port_that_would_not_be_there_is_refused():
         timeout=WAIT,
         check=False,
     )
-    assert done.returncode == 1
-    assert done.stderr == "ipybox: --tool-server-port is not an option of `ipybox docker`: see `ipybox docker --help`\n"
+    assert done.returncode == 2
+    assert done.stderr == (
+        "ipybox: --tool-server-port is not an option of `ipybox docker`\nSee `ipybox docker --help`\n"
+    )
 
 
 async def test_the_client_has_the_message_in_its_error(tmp_path: Path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli.docker_options import container_options, docker_parser
+from ipybox.cli.docker import container
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine, find_engine
 from ipybox.docker.errors import DockerError
@@ -16,6 +16,7 @@ from ipybox.docker.options import Options
 from ipybox.docker.seccomp import profile
 from ipybox.support.state import workspace_state_dir
 from tests import registry
+from tests.cli.parsed import parsed
 from tests.docker.conftest import NETWORK, client_of
 from tests.docker.test_session import NOW, TIME
 from tests.mcp_server.test_server import call, output, text_of
@@ -158,17 +159,15 @@ print(json.dumps(result))
 def test_settings_of_the_sandbox_are_passed_on(tmp_path: Path):
     given = ["--workspace", str(tmp_path), "--sandbox", "--allow-domain=a.org,b.org", "--allow-domain", "c.org"]
     config = ["--sandbox-config", str(tmp_path / "settings" / "sandbox.json")]
-    assert container_options(docker_parser().parse_args([*given, *config])).passed_on == [
+    assert container(parsed(["docker", *given, *config])).passed_on == [
         "--allowed-dir=.",
         "--sandbox-config=/app/workspace/settings/sandbox.json",
         "--allow-domain=a.org,b.org,c.org",
     ]
     with pytest.raises(DockerError, match=r"the container does not see .*: put the sandbox's settings in "):
-        container_options(
-            docker_parser().parse_args([*given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")])
-        )
+        container(parsed(["docker", *given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")]))
     with pytest.raises(DockerError, match="--sandbox-profile is an option of the sandbox, which is off: add --sandbox"):
-        container_options(docker_parser().parse_args(["--workspace", str(tmp_path), "--sandbox-profile=workspace"]))
+        container(parsed(["docker", "--workspace", str(tmp_path), "--sandbox-profile=workspace"]))
 
 
 def test_a_container_that_runs_as_root_can_not_have_one(tmp_path: Path):

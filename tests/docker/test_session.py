@@ -118,7 +118,7 @@ async def test_files_belong_to_the_ordinary_user_who_has_started_it(image: str):
         workspace = place / "workspace"
         workspace.mkdir()
         os.chown(workspace, *ids)
-        given = ["--workspace", str(workspace), "--image", image, "--network", NETWORK]
+        given = [f"--workspace={workspace}", f"--image={image}", f"--network={NETWORK}"]
         home = place / "home"  # for the container's state
         home.mkdir()
         os.chown(home, *ids)

@@ -70,5 +70,5 @@ def test_command_line_with_an_unknown_engine_says_so_and_serves_nothing(configur
     configuration.write_text("slurm: {command: [srun]}")
     command = [sys.executable, "-m", "ipybox", f"--workspace={places.workspace}", "--engine=gpu"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"ipybox: there is no engine 'gpu' in {configuration}: it has slurm")

@@ -20,6 +20,7 @@ from tests.conftest import GRACE, Mode
 from tests.guest.spares import kernels_beside, until_spare
 from tests.guest.test_template import STATE, answer, without_template
 from tests.security.test_siblings import SEARCH, token_halves
+from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,12 +84,30 @@ async def test_it_has_the_token_of_its_own_session_only(executor: CodeExecutor):
     assert int(found[2] or 0) > 0
 
 
-async def test_one_that_was_killed_or_stopped_costs_nothing_but_time(executor: CodeExecutor):
+async def test_one_that_was_killed_costs_nothing_but_time(executor: CodeExecutor):
     spare = await until_spare(executor)
     pid = kernels_beside(executor)[spare]
     os.kill(pid, signal.SIGKILL)
     assert await servers.until_dead({pid}, GRACE) == set()
     await executor.reset()
+    assert executor.kernel_id != spare
+    assert (await executor.execute("1")).text == "1"
+
+
+async def test_one_that_ends_as_soon_as_it_is_used_costs_nothing_but_time(executor: CodeExecutor):
+    """Then the kernel before it is still ending."""
+    spare, old = await until_spare(executor), await process_of(executor, "kernel")
+    pid = kernels_beside(executor)[spare]
+    client = executor._kernel.client  # pyright: ignore[reportPrivateUsage] - the moment at which it is used
+    assert client is not None
+    os.kill(old, signal.SIGSTOP)
+    async with asyncio.timeout(WAIT):
+        reset = asyncio.create_task(executor.reset())
+        while client.remote_kernel.id != spare:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+        os.kill(pid, signal.SIGKILL)
+        await reset
+    assert not servers.is_alive(old)
     assert executor.kernel_id != spare
     assert (await executor.execute("1")).text == "1"
 

@@ -23,7 +23,7 @@ from tests.mcp_fuzz.wires import HONEST, Wire, http, stdio
 from tests.seed import SEED
 from tests.servers import ROOT
 
-MESSAGES = int(os.environ.get("FUZZ_MESSAGES", "3000"))
+MESSAGES = int(os.environ.get("FUZZ_MESSAGES", "1500"))
 
 #: Messages that are under way at once, before an honest client asks something.
 BATCH = 250

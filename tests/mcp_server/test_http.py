@@ -546,22 +546,29 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "token", "said"),
     [
-        (["--port=1"], None, "ipybox: --host, --port and --allowed-host say where HTTP is served, but it is not asked"),
+        (["--port=1"], None, "ipybox: --host, --port and --allowed-host are options of HTTP"),
         (["--transport=http", "--allowed-host=https://x"], None, "ipybox: --allowed-host: 'https://x' is not the name"),
         (["--transport=http", "--allowed-host=x:443"], None, "ipybox: --allowed-host: 'x:443' is not the name of a"),
         (["--transport=http", "--allowed-host=*.x"], None, "ipybox: --allowed-host: '*.x' is not the name of a host"),
         (["--transport=http", "--port=0"], "", "ipybox: IPYBOX_TOKEN: the token must have 16 or more of"),
         (["--transport=http", "--port=0"], "with space in it", "ipybox: IPYBOX_TOKEN: the token must have"),
-        (["--transport=http", "--port=99999"], None, "ipybox: can't listen on 127.0.0.1 port 99999"),
-        (["--transport=http", "--port=0", "--host=no.such.host.invalid"], None, "ipybox: can't listen on no.such.host"),
+        (["--transport=http", "--port=99999"], None, "ipybox: --port: '99999' is not a port: give a number"),
     ],
-    ids=["without_transport", "scheme", "port", "pattern", "empty_token", "bad_token", "bad_port", "bad_host"],
+    ids=["without_transport", "scheme", "port", "pattern", "empty_token", "bad_token", "bad_port"],
 )
 def test_options_that_are_wrong_say_so(options: list[str], token: str | None, said: str, tmp_path: Path):
     done = started(tmp_path, *options, **({} if token is None else {"IPYBOX_TOKEN": token}))
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(said)
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_host_that_does_not_exist_is_an_error(tmp_path: Path):
+    done = started(tmp_path, "--transport=http", "--port=0", "--host=no.such.host.invalid")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("ipybox: can't listen on no.such.host")
     assert len(done.stderr.splitlines()) == 1
 
 

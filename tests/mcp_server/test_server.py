@@ -34,7 +34,7 @@ from mcp_types import (
 
 from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer
-from tests.conftest import Mode
+from tests.conftest import Mode, both_modes
 from tests.servers import ROOT, WAIT, descendants, filesystem, time_, until_dead
 
 STAND_IN = ROOT / "tests" / "github_server.py"
@@ -109,6 +109,7 @@ def test_options_of_the_config_that_are_not_used_are_refused(tmp_path: Path):
             MCPServer(ExecutorConfig(working_dir=tmp_path, **unused))
 
 
+@both_modes
 async def test_session_of_an_agent(tmp_path: Path, mode: Mode):
     async with client_of(tmp_path, *mode.options) as client:
         assert client.server_info is not None
@@ -148,6 +149,7 @@ async def test_session_of_an_agent(tmp_path: Path, mode: Mode):
 
 
 @pytest.mark.slow
+@both_modes
 async def test_long_output_is_cut_and_paged_through_by_resource(tmp_path: Path, mode: Mode):
     code = "for i in range(100_000): print('Zeile für Zeile', i)"
     expected = "".join(f"Zeile für Zeile {i}\n" for i in range(100_000)).removesuffix("\n")
@@ -184,6 +186,7 @@ async def test_long_output_is_cut_and_paged_through_by_resource(tmp_path: Path, 
         assert written.is_error == mode.sandbox
 
 
+@both_modes
 async def test_nothing_is_written_before_the_first_call(tmp_path: Path, mode: Mode):
     async with client_of(tmp_path, *mode.options) as client:
         await client.list_tools()
@@ -201,6 +204,7 @@ async def test_resource_that_is_none_says_so(tmp_path: Path):
                 await client.read_resource(uri)
 
 
+@both_modes
 async def test_images_are_shown_and_files_named(tmp_path: Path, mode: Mode):
     plot = "import matplotlib.pyplot as plt; plt.figure(figsize=(20, 10)); plt.plot([1, 4]); plt.show()"
     table = "import pandas; display(pandas.DataFrame({'a': [1]}))"
@@ -230,6 +234,7 @@ async def test_images_can_be_links_alone(tmp_path: Path):
         assert link.text.startswith("Images:\n- ")
 
 
+@both_modes
 async def test_image_is_what_was_displayed_whatever_becomes_of_its_file(tmp_path: Path, mode: Mode):
     code = """
 import base64, io, os, threading
@@ -281,6 +286,7 @@ async def test_timeout_says_what_became_of_the_kernel_and_what_was_printed(tmp_p
 
 
 @pytest.mark.slow
+@both_modes
 async def test_packages_are_installed_or_refused_with_the_reason(tmp_path: Path, mode: Mode):
     async with client_of(tmp_path, *mode.options) as client:
         result = await call(client, "install_package", package_name="cowsay==6.1")
@@ -360,6 +366,7 @@ async def test_registering_again_says_what_changed_and_no_more(tmp_path: Path, m
         ]
 
 
+@both_modes
 async def test_variables_reach_servers_and_only_the_prefixed_ones_the_kernel(tmp_path: Path, mode: Mode):
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -430,6 +437,7 @@ async def test_file_tools_are_offered_where_directories_are_allowed(tmp_path: Pa
             assert len(tool.model_dump_json(by_alias=True, exclude_none=True, exclude={"meta"})) < 600
 
 
+@both_modes
 async def test_files_go_to_code_and_come_back(tmp_path: Path, mode: Mode):
     async with client_of(tmp_path, *mode.options, "--allowed-dir=in", "--allowed-dir=out") as client:
         path = tmp_path / "in" / "data.json"
@@ -529,6 +537,7 @@ async def _serve(workspace: Path, mode: Mode) -> asyncio.subprocess.Process:
     [("eof", 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9), ("impatient", -9)],
     ids=["eof", "SIGTERM", "SIGINT", "SIGKILL", "SIGTERM_and_SIGKILL"],
 )
+@both_modes
 async def test_nothing_is_left_when_the_server_ends(ending: Any, status: int, tmp_path: Path, mode: Mode):
     process = await _serve(tmp_path, mode)
     children = descendants(process.pid)

@@ -12,25 +12,13 @@ from typing import Any
 
 import pytest
 
-from ipybox.engine import file_sync
-from ipybox.engine.file_sync import FileSync
-from ipybox.kernel_mgr.transfer import synced_tree
-from ipybox.kernel_mgr.transfer.synced_state import Bounds, FileState
+from ipybox.engine import push
+from ipybox.engine.push import Push
+from ipybox.kernel_mgr.transfer import tar
 from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
+from ipybox.node import file_messages
 from ipybox.node.connection import Connection
-from ipybox.node.file_messages import (
-    TO_NODE,
-    Changes,
-    Content,
-    FileStream,
-    FindChanges,
-    FromNode,
-    Get,
-    Put,
-    Remove,
-    Stored,
-    ToNode,
-)
+from ipybox.node.file_messages import MAX_REQUEST, REQUEST, Answer, Content, Put, Read, Stored, receive, send
 from ipybox.node.files import NodeFiles, NodeWorkspace
 from ipybox.node.stream import Stream, StreamClosedError
 from ipybox.sandbox.settings import SandboxSettings, load_settings
@@ -48,15 +36,17 @@ class Ends:
         self.here = here
         self.there = there
         self.violations: list[str] = []
+        #: The requests that the node got.
+        self.requests: list[Put | Read] = []
         self._client = Connection(client=True)
         self._node = NodeFiles(there, None)
         self._serve: Callable[[Stream], Coroutine[Any, Any, None]] = self._node.serve
         self._server = Connection(client=False, on_request=self._take)
         self._serving: set[asyncio.Task[None]] = set()
-        self.sync = self.new_sync()
+        self.push = self.new_push()
 
-    def new_sync(self, other_platform: str | None = None, settings: SandboxSettings | None = None) -> FileSync:
-        return FileSync(
+    def new_push(self, other_platform: str | None = None, settings: SandboxSettings | None = None) -> Push:
+        return Push(
             self.here,
             lambda: self._client.request("/files", large=True),
             self.violations.append,
@@ -64,15 +54,17 @@ class Ends:
             other_platform=other_platform,
         )
 
-    def be_hostile(self, answer: "Callable[[ToNode], tuple[FromNode, bytes]]") -> None:
+    def be_hostile(self, answer: "Answer | bytes", content: bytes = b"") -> None:
         """Replaces the node by one that answers like this."""
 
         async def serve(stream: Stream) -> None:
-            files = FileStream(stream, TO_NODE)
             with suppress(StreamClosedError):
-                while True:
-                    message = await files.receive()
-                    await files.send(*answer(message))
+                self.requests.append((await receive(stream, REQUEST, MAX_REQUEST))[0])
+                if isinstance(answer, bytes):
+                    await stream.send(answer)
+                    stream.end()
+                else:
+                    await send(stream, answer, content)
 
         self._serve = serve
 
@@ -107,6 +99,20 @@ async def ends(tmp_path: Path) -> AsyncIterator[Ends]:
     await ends.close()
 
 
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The files of each part that is sent."""
+    parts: list[list[str]] = []
+    pack = tar.pack
+
+    def noted(items: Any, transfer: Any) -> bytes:
+        parts.append(names := [])
+        return pack((names.append("/".join(item.names)) or item for item in items), transfer)
+
+    monkeypatch.setattr(push, "pack", noted)
+    return parts
+
+
 def put(root: Path, files: Files) -> None:
     for name, text in files.items():
         path = root / name
@@ -124,308 +130,256 @@ def found(root: Path) -> Files:
     }
 
 
-async def test_files_go_to_the_node_and_later_changes_and_deletions_too(ends: Ends):
-    given = {"mcptools/github/issue.py": "a", "mcpparse/x.py": "b", "gentools/a/b/api.py": "c", "toolfiles/f-001": "d"}
-    put(ends.here, {**given, "images/old.png": "host only", "private/data": "host only"})
-    assert await ends.sync.send() == []
+async def test_code_goes_to_the_node_and_later_changes_and_deletions_too(ends: Ends):
+    given = {"mcptools/github/issue.py": "a", "mcpparse/x.py": "b", "gentools/a/b/api.py": "c"}
+    put(ends.here, {**given, "images/old.png": "here", "private/data": "here", "gentools/a/__pycache__/x.pyc": "here"})
+    assert await ends.push.send() == []
     assert found(ends.there) == given
     put(ends.here, {"mcpparse/x.py": "b2", "gentools/new/one/api.py": "e"})
     (ends.here / "gentools/a/b/api.py").unlink()
-    assert await ends.sync.send() == []
-    assert found(ends.there) == {
-        "mcptools/github/issue.py": "a",
-        "mcpparse/x.py": "b2",
-        "toolfiles/f-001": "d",
-        "gentools/new/one/api.py": "e",
-    }
+    put(ends.there, {"gentools/a/b/__pycache__/api.pyc": "of the interpreter"})
+    assert await ends.push.send() == []
+    expected = {"mcptools/github/issue.py": "a", "mcpparse/x.py": "b2", "gentools/new/one/api.py": "e"}
+    assert found(ends.there) == expected
     assert not (ends.there / "gentools/a").exists()
 
 
-async def test_files_of_the_node_come_back_and_later_changes_and_deletions_too(ends: Ends):
-    given = {
-        "gentools/a/b/api.py": "c",
-        "images/plot.png": "p",
-        "toolfiles/f-001": "d",
-        "mcptools/s/t.py": "run_parsed",
-    }
-    put(ends.there, {**given, "data.csv": "node only", "gentools/__pycache__/x.pyc": "node only"})
-    assert await ends.sync.collect() == []
-    assert found(ends.here) == given
-    put(ends.there, {"images/plot.png": "p2"})
-    (ends.there / "gentools/a/b/api.py").unlink()
-    assert await ends.sync.collect() == []
-    assert found(ends.here) == {"images/plot.png": "p2", "toolfiles/f-001": "d", "mcptools/s/t.py": "run_parsed"}
+async def test_nothing_comes_back_and_what_code_writes_stays_until_it_changes_here(ends: Ends):
+    put(ends.here, {"gentools/a.py": "here", "gentools/b.py": "here"})
+    await ends.push.send()
+    of_code = {"gentools/a.py": "of code", "gentools/own.py": "of code", "images/plot.png": "p", "data.csv": "1"}
+    put(ends.there, of_code)
+    assert await ends.push.send() == []
+    assert found(ends.here) == {"gentools/a.py": "here", "gentools/b.py": "here"}
+    assert found(ends.there) == {**of_code, "gentools/b.py": "here"}
+    put(ends.here, {"gentools/a.py": "changed here"})
+    await ends.push.send()
+    assert found(ends.there) == {**of_code, "gentools/a.py": "changed here", "gentools/b.py": "here"}
 
 
-async def test_only_what_has_changed_is_sent(ends: Ends, monkeypatch: pytest.MonkeyPatch):
+async def test_only_what_has_changed_is_sent(ends: Ends, packed: list[list[str]]):
     put(ends.here, {f"mcptools/s/tool_{n}.py": "x" * n for n in range(50)})
-    await ends.sync.send()
-    sent: list[list[str]] = []
-    packed = synced_tree.SyncedTree.packed
-    monkeypatch.setattr(
-        synced_tree.SyncedTree,
-        "packed",
-        lambda self, paths: sent.append(list(paths)) or packed(self, paths),  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
-    )
+    await ends.push.send()
     put(ends.here, {"mcptools/s/tool_7.py": "changed"})
-    await ends.sync.send()
-    assert sent == [["mcptools/s/tool_7.py"]]
-    await ends.sync.collect()
-    assert sent == [["mcptools/s/tool_7.py"]]
+    await ends.push.send()
+    await ends.push.send()
+    assert [len(part) for part in packed] == [50, 1]
+    assert packed[1] == ["mcptools/s/tool_7.py"]
+
+
+async def test_many_and_large_files_go_in_parts(ends: Ends, packed: list[list[str]], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(push, "PART", 100)
+    monkeypatch.setattr(push, "PART_FILES", 3)
+    sizes = (250, 60, 30, 30, 1, 1, 1, 1)
+    put(ends.here, {f"gentools/{n}": "x" * size for n, size in enumerate(sizes)})
+    assert await ends.push.send() == []
+    assert [[path.removeprefix("gentools/") for path in part] for part in packed] == [
+        ["0"],
+        ["1", "2"],
+        ["3", "4", "5"],
+        ["6", "7"],
+    ]
+    assert len(found(ends.there)) == len(sizes)
+    monkeypatch.setattr(push, "MAX_REMOVED", 3)
+    for n in range(8):
+        (ends.here / f"gentools/{n}").unlink()
+    await ends.push.send()
+    assert found(ends.there) == {}
 
 
 async def test_executable_files_stay_executable(ends: Ends):
-    put(ends.here, {"gentools/run.sh": "x"})
+    put(ends.here, {"gentools/run.sh": "x", "gentools/plain": "x"})
     (ends.here / "gentools/run.sh").chmod(0o755)
-    await ends.sync.send()
-    assert os.access(ends.there / "gentools/run.sh", os.X_OK)
-    (ends.there / "gentools/run.sh").chmod(0o644)
-    await ends.sync.collect()
-    assert not (ends.here / "gentools/run.sh").stat().st_mode & 0o100
+    await ends.push.send()
+    assert [os.access(ends.there / "gentools" / name, os.X_OK) for name in ("run.sh", "plain")] == [True, False]
+    (ends.here / "gentools/run.sh").chmod(0o644)
+    await ends.push.send()
+    assert not (ends.there / "gentools/run.sh").stat().st_mode & 0o100
 
 
-async def test_file_that_both_have_changed_is_that_of_the_workspace_and_a_notice_says_so(ends: Ends):
-    put(ends.here, {"gentools/a.py": "old", "gentools/b.py": "old", "gentools/c.py": "old"})
-    await ends.sync.send()
-    put(ends.here, {"gentools/a.py": "of the application", "gentools/b.py": "of the application"})
-    (ends.here / "gentools/c.py").unlink()
-    put(ends.there, {"gentools/a.py": "of the node", "gentools/c.py": "of the node"})
-    (ends.there / "gentools/b.py").unlink()
-    (notice,) = await ends.sync.collect()
-    for name in ("gentools/a.py", "gentools/b.py", "gentools/c.py"):
-        assert name in notice
-    assert notice.endswith("The files from here were kept.")
-    assert await ends.sync.send() == []
-    kept = {"gentools/a.py": "of the application", "gentools/b.py": "of the application"}
-    assert (found(ends.here), found(ends.there)) == (kept, kept)
+async def test_secrets_and_links_stay_here_and_are_named_once(ends: Ends):
+    put(ends.here, {"gentools/.env": "x", "gentools/.git/config": "url = https://a:b@c", "gentools/CLAUDE.md": "x"})
+    (ends.here / "gentools/passwd").symlink_to("/etc/passwd")
+    (ends.here / "mcpparse").symlink_to("/etc")
+    notices = await ends.push.send()
+    assert all(notice.startswith("Not sent to the node, where code runs: ") for notice in notices)
+    for reason in ("gentools/.env (it may hold secrets)", "gentools/passwd (a link)", "mcpparse (a link)"):
+        assert any(reason in notice for notice in notices)
+    assert found(ends.there) == {"gentools/CLAUDE.md": "x"}
+    assert await ends.push.send() == []
 
 
-async def test_file_that_code_changes_while_a_new_one_comes_is_replaced_with_a_notice(ends: Ends):
-    put(ends.here, {"gentools/a.py": "old"})
-    await ends.sync.send()
-    put(ends.here, {"gentools/a.py": "of the application"})
-    put(ends.there, {"gentools/a.py": "of the node"})
-    (notice,) = await ends.sync.send()
-    assert notice.startswith("Changed here and on the node, where code runs: gentools/a.py.")
-    assert found(ends.there) == {"gentools/a.py": "of the application"}
-
-
-async def test_equal_changes_are_no_conflict(ends: Ends):
-    for root in (ends.here, ends.there):
-        put(root, {"gentools/a.py": "same"})
-    assert await ends.sync.collect() == []
-    assert await ends.sync.send() == []
-
-
-async def test_protected_files_and_links_stay_where_they_are(ends: Ends):
-    names = ("gentools/.env", "gentools/.git/config", "gentools/CLAUDE.md", "toolfiles/.mcp.json", "mcptools/.claude/x")
-    for root in (ends.here, ends.there):
-        put(root, dict.fromkeys(names, "x"))
-        (root / "gentools/passwd").symlink_to("/etc/passwd")
-        (root / "mcpparse").symlink_to("/etc")
-    before = found(ends.here)
-    notices = "\n".join(await ends.sync.send())
-    for name in names:
-        (ends.there / name).write_text("of code")
-    notices += "\n".join(await ends.sync.collect())
-    assert found(ends.here) == before
-    assert "it may hold secrets" in notices
-    assert "it is protected, because programs of the host trust or execute it" in notices
-    assert "mcpparse" in notices
-
-
-async def test_settings_of_the_sandbox_hold_for_files_in_both_directions(ends: Ends):
+async def test_settings_of_the_sandbox_hold_for_what_is_sent(ends: Ends):
     config = ends.here / "settings.json"
-    config.write_text('{"filesystem": {"denyRead": ["gentools/hidden.py"], "denyWrite": ["mcptools"]}}')
-    ends.sync = ends.new_sync(settings=load_settings(config))
-    given = {"mcptools/tool.py": "a", "gentools/CLAUDE.md": "b"}
-    put(ends.here, {**given, "gentools/hidden.py": "secret"})
-    await ends.sync.send()
-    assert found(ends.there) == given
-    put(ends.there, {"mcptools/tool.py": "of code", "gentools/CLAUDE.md": "of code", "gentools/hidden.py": "of code"})
-    notices = "\n".join(await ends.sync.collect())
-    assert notices.count("it is protected, because programs of the host trust or execute it") == 1
-    assert "mcptools/tool.py, gentools/CLAUDE.md" in notices
-    assert (ends.here / "gentools/hidden.py").read_text() == "secret"
-    assert (ends.here / "mcptools/tool.py").read_text() == "a"
+    config.write_text('{"filesystem": {"denyRead": ["gentools/hidden.py"]}}')
+    put(ends.here, {"mcptools/tool.py": "a", "gentools/hidden.py": "secret"})
+    (notice,) = await ends.new_push(settings=load_settings(config)).send()
+    assert notice.endswith("gentools/hidden.py (the sandbox hides it).")
+    assert found(ends.there) == {"mcptools/tool.py": "a"}
 
 
-async def test_link_that_code_puts_in_place_of_a_directory_is_not_followed(ends: Ends, tmp_path: Path):
+@pytest.mark.parametrize("made", ["link", "file"])
+async def test_what_code_puts_in_place_of_a_directory_is_not_followed(ends: Ends, tmp_path: Path, made: str):
     (tmp_path / "elsewhere").mkdir()
-    (ends.there / "gentools").symlink_to(tmp_path / "elsewhere")
+    if made == "link":
+        (ends.there / "gentools").symlink_to(tmp_path / "elsewhere")
+    else:
+        (ends.there / "gentools").write_text("of code")
     put(ends.here, {"gentools/a.py": "x", "mcptools/b.py": "y"})
-    notices = await ends.sync.send()
-    assert "which is not followed where sandboxed code can make one: remove it" in "".join(notices) or notices
+    (notice,) = await ends.push.send()
+    assert "gentools (on the node: " in notice
+    assert "is not a directory, where one must be" in notice
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert (ends.there / "mcptools/b.py").read_text() == "y"
+    (ends.there / "gentools").unlink()
+    assert await ends.push.send() == []
+    assert (ends.there / "gentools/a.py").read_text() == "x"
 
 
-async def test_file_that_is_too_large_is_named_with_the_limit_and_once(ends: Ends, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_sync, "Bounds", lambda: Bounds(total=300, one=100))
-    ends.sync = ends.new_sync()
-    put(ends.here, {"mcptools/a.py": "x" * 90, "toolfiles/big": "x" * 101})
-    assert await ends.sync.send() == [
-        "Not sent to the node, where code runs: toolfiles/big (it has 101 bytes, and a file may have 100 bytes)."
-    ]
-    assert await ends.sync.send() == []
-    put(ends.there, {f"toolfiles/{n}": "x" * 90 for n in range(4)})
-    (notice,) = await ends.sync.collect()
-    assert notice.endswith("(all files together may have 300 bytes: delete those that are not needed).")
-    assert len(found(ends.here)) == 4
+async def test_deletion_follows_no_link_of_code(ends: Ends, tmp_path: Path):
+    put(tmp_path / "elsewhere", {"a.py": "kept"})
+    put(ends.here, {"gentools/x/a.py": "x"})
+    await ends.push.send()
+    (ends.there / "gentools/x/a.py").unlink()
+    (ends.there / "gentools/x").rmdir()
+    (ends.there / "gentools/x").symlink_to(tmp_path / "elsewhere")
+    (ends.here / "gentools/x/a.py").unlink()
+    (notice,) = await ends.push.send()
+    assert "is a link, which is not followed" in notice
+    assert (tmp_path / "elsewhere/a.py").read_text() == "kept"
 
 
-async def test_directory_with_too_many_files_deletes_nothing_elsewhere(ends: Ends, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_sync, "Bounds", lambda: Bounds(files=10))
-    ends.sync = ends.new_sync()
+async def test_file_that_is_too_large_is_named_and_the_others_arrive(ends: Ends, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(push, "MAX_PUSHED", 100)
+    put(ends.here, {"mcptools/a.py": "x" * 100, "gentools/big": "x" * 101, "gentools/small": "x"})
+    expected = "Not sent to the node, where code runs: gentools/big (it has 101 bytes, and a file may have 100 bytes)."
+    assert await ends.push.send() == [expected]
+    assert sorted(found(ends.there)) == ["gentools/small", "mcptools/a.py"]
+
+
+async def test_directory_with_too_many_files_is_named_and_deletes_nothing_there(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+):
     put(ends.here, {f"gentools/{n}.py": "x" for n in range(8)})
-    await ends.sync.send()
+    await ends.push.send()
+    monkeypatch.setattr(push, "MAX_ITEMS", 10)
     put(ends.here, {f"gentools/more-{n}.py": "x" for n in range(8)})
-    (notice,) = await ends.sync.send()
-    assert "gentools (it has more than 10 entries)" in notice
+    (notice,) = await ends.push.send()
+    assert "at most 10 files and directories can be transferred together" in notice
     assert len(found(ends.there)) == 8
 
 
-async def test_name_that_the_node_refuses_is_named_and_the_others_arrive(ends: Ends, monkeypatch: pytest.MonkeyPatch):
-    put(ends.here, {"gentools/fine.py": "x", "gentools/refused/a.py": "y"})
-    put(ends.there, {"gentools/refused": "a file of code"})
-    notices = await ends.sync.send()
-    assert any("gentools/refused/a.py" in notice and "not a directory" in notice for notice in notices)
-    assert (ends.there / "gentools/fine.py").read_text() == "x"
+async def test_name_that_is_not_unicode_is_named(ends: Ends):
+    put(ends.here, {"gentools/fine.py": "x"})
+    (Path(os.fsdecode(os.fsencode(ends.here) + b"/gentools/\xff.py"))).touch()
+    (notice,) = await ends.push.send()
+    assert notice.endswith("(its name is not valid UTF-8).")
+    assert found(ends.there) == {"gentools/fine.py": "x"}
 
 
-async def test_uploaded_files_go_to_the_node_and_do_not_come_back(ends: Ends):
-    put(ends.here, {"data/a.csv": "1", "data/b.csv": "2", "other": "3"})
-    for name in ("data", "missing"):
+async def test_uploaded_files_go_to_the_node(ends: Ends):
+    put(ends.here, {"data/a.csv": "1", "data/b.csv": "2", "one.csv": "3", "other": "4"})
+    for name in ("data", "one.csv", "missing"):
         UploadedPaths(ends.here).add(ends.here / name)
-    await ends.sync.send()
-    assert found(ends.there) == {"data/a.csv": "1", "data/b.csv": "2"}
-    put(ends.there, {"data/a.csv": "of code"})
-    await ends.sync.collect()
-    assert (ends.here / "data/a.csv").read_text() == "1"
+    assert await ends.push.send() == []
+    assert found(ends.there) == {"data/a.csv": "1", "data/b.csv": "2", "one.csv": "3"}
+    (ends.here / "one.csv").unlink()
+    UploadedPaths(ends.here).add(ends.here / "other")
+    await ends.push.send()
+    assert found(ends.there) == {"data/a.csv": "1", "data/b.csv": "2", "other": "4"}
 
 
-async def test_installed_packages_go_to_a_node_of_the_same_platform(ends: Ends):
+async def test_installed_packages_go_to_a_node_of_the_same_platform(ends: Ends, packed: list[list[str]]):
     package = ends.here / ".ipybox/packages"
-    put(package, {"tidy/__init__.py": "x", "tidy-1.dist-info/METADATA": "Name: tidy\nVersion: 1\n"})
-    assert await ends.sync.send() == []
-    assert (ends.there / ".ipybox/packages/tidy/__init__.py").read_text() == "x"
-    (notice,) = await ends.new_sync("it has another Python").send()
-    assert notice == "Installed packages are not on the node (tidy): it has another Python."
+    put(package, {"tidy/__init__.py": "x", "tidy/.env": "y", "tidy-1.dist-info/METADATA": "Name: tidy\nVersion: 1\n"})
+    for _ in range(2):
+        assert await ends.push.send() == []
+    assert [len(part) for part in packed] == [3]
+    assert (ends.there / ".ipybox/packages/tidy/.env").read_text() == "y"
+    other = ends.new_push("it has another Python")
+    assert await other.send() == ["Installed packages are not on the node (tidy): it has another Python."]
+    assert await other.send() == []
+    package.rename(ends.here / "old")
+    put(package, {"neat/__init__.py": "x"})
+    await ends.push.send()
+    assert [path.name for path in (ends.there / ".ipybox/packages").iterdir()] == ["neat"]
 
 
-State = FileState("0" * 64, 1, False)
+async def test_files_and_directories_of_the_node_are_read(ends: Ends):
+    put(ends.there, {"data/a.csv": "1", "data/b/c.csv": "2", "data/.env": "secret"})
+    file = await ends.push.read("data/a.csv")
+    assert (file.data, file.mime_type) == (b"1", "text/csv")
+    directory = await ends.push.read("data")
+    assert directory.mime_type == "application/x-tar"
+    assert directory.transferred.omitted == (".env (it may hold secrets)",)
+    for path, error in [("missing", FileNotFoundError), ("../x", PermissionError), ("data/.env", PermissionError)]:
+        with pytest.raises(error, match="on the node: "):
+            await ends.push.read(path)
+    assert ends.violations == []
 
 
-def changes(paths: list[str], state: FileState = State, removed: tuple[str, ...] = ()) -> Changes:
-    """Returns a message that is not validated, as that of a hostile node."""
-    return Changes.model_construct(
-        type="changes", files=dict.fromkeys(paths, state), removed=list(removed), omitted={}, more=False
-    )
+HOSTILE: dict[str, tuple[Answer | bytes, str]] = {
+    "endless": (b"x" * (file_messages.MAX_LINE + (1 << 20)), "a message about files has more than"),
+    "no-json": (b"junk\n", "an invalid message about files"),
+    "unknown": (b'{"type": "stored", "then": 1}\n', "an invalid message about files"),
+    "huge": (b'{"type": "content", "tar": true, "size": 99999999999}\n', "files of 99999999999 bytes"),
+    "request": (b'{"type": "put"}\n', "an invalid message about files"),
+}
 
 
-@pytest.mark.parametrize(
-    ("paths", "violation"),
-    [
-        (["gentools/../../x"], "a path leads out of the workspace"),
-        (["/etc/passwd"], "a path leads out of the workspace"),
-        (["gentools/a\0b"], "a path leads out of the workspace"),
-        (["data.csv"], "a file outside of the directories that are synchronized"),
-        ([".ipybox/packages/x.py"], "a file outside of the directories that are synchronized"),
-        (["gentools"], "a file outside of the directories that are synchronized"),
-        ([f"gentools/{n}" for n in range(10**5)], "message about files"),
-    ],
-    ids=["parent", "absolute", "nul", "elsewhere", "packages", "directory", "many"],
-)
-async def test_node_that_reports_what_it_may_not_is_cut_off(ends: Ends, paths: list[str], violation: str):
-    ends.be_hostile(lambda _: (changes(paths), b""))
-    await ends.sync.collect()
-    assert len(ends.violations) == 1
-    assert violation in ends.violations[0]
-    assert found(ends.here) == {}
-
-
-async def test_hostile_node_can_delete_no_file_that_it_never_had(ends: Ends):
-    put(ends.here, {"gentools/mine.py": "x", "images/mine.png": "y"})
-    ends.be_hostile(lambda _: (changes([], removed=("gentools/mine.py", "images/mine.png")), b""))
-    await ends.sync.collect()
-    assert len(found(ends.here)) == 2
-
-
-async def test_hostile_sizes_are_refused_before_anything_is_asked_for(ends: Ends):
-    asked: list[ToNode] = []
-
-    def answer(message: ToNode) -> tuple[FromNode, bytes]:
-        asked.append(message)
-        return changes(["toolfiles/x"], FileState("0" * 64, 10 << 30, False)), b""
-
+@pytest.mark.parametrize(("answer", "violation"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("reads", [True, False], ids=["read", "send"])
+async def test_invalid_answer_cuts_the_node_off(ends: Ends, answer: bytes, violation: str, reads: bool):
+    put(ends.here, {"gentools/a.py": "x"})
     ends.be_hostile(answer)
-    (notice,) = await ends.sync.collect()
-    assert notice == "Not copied from the node: toolfiles/x (a file may have 64 MiB)."
-    assert [type(each) for each in asked] == [FindChanges]
-
-
-async def test_content_with_links_and_other_names_is_not_written(ends: Ends, tmp_path: Path):
-    import io
-    import tarfile
-
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        link = tarfile.TarInfo("gentools/x")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc"
-        archive.addfile(link)
-        for name in ("gentools/x/passwd", "gentools/other", "images/.env"):
-            member = tarfile.TarInfo(name)
-            member.size = 1
-            archive.addfile(member, io.BytesIO(b"x"))
-    content = packed.getvalue()
-
-    def answer(message: ToNode) -> tuple[FromNode, bytes]:
-        if isinstance(message, Get):
-            return Content(tar=True, size=len(content)), content
-        return changes(["gentools/x"]), b""
-
-    ends.be_hostile(answer)
-    await ends.sync.collect()
-    assert found(ends.here) == {}
-
-
-async def test_content_that_is_no_tar_cuts_the_node_off(ends: Ends):
-    def answer(message: ToNode) -> tuple[FromNode, bytes]:
-        if isinstance(message, Get):
-            return Content(tar=True, size=4), b"junk"
-        return changes(["gentools/x"]), b""
-
-    ends.be_hostile(answer)
-    await ends.sync.collect()
-    assert "invalid files" in ends.violations[0]
-
-
-async def test_endless_changes_do_not_hold_up_the_cell(ends: Ends):
-    count = 0
-
-    def answer(message: ToNode) -> tuple[FromNode, bytes]:
-        nonlocal count
-        if isinstance(message, Get):
-            return Content(tar=True, size=1024), bytes(1024)
-        count += 1
-        return changes([f"images/{count}"]).model_copy(update={"more": True}), b""
-
-    ends.be_hostile(answer)
-    await ends.sync.collect()
-    assert count == file_sync.MAX_QUESTIONS
-    assert found(ends.here) == {}
+    if reads:
+        with pytest.raises(OSError, match=r"^the file can't be read on the node: it sent "):
+            await ends.push.read("x")
+    else:
+        assert await ends.push.send() == []
+    (said,) = ends.violations
+    assert violation in said
+    assert found(ends.here) == {"gentools/a.py": "x"}
 
 
 async def test_answer_of_another_kind_cuts_the_node_off(ends: Ends):
     put(ends.here, {"gentools/a.py": "x"})
-    ends.be_hostile(lambda message: (changes([]) if isinstance(message, Put | Remove) else _stored(), b""))
-    await ends.sync.send()
-    await ends.sync.collect()
+    ends.be_hostile(Content(tar=True), b"x")
+    await ends.push.send()
+    ends.be_hostile(Stored())
+    with pytest.raises(OSError, match="an answer of another kind"):
+        await ends.push.read("x")
     assert ends.violations == ["the node sent an answer of another kind"] * 2
 
 
-def _stored() -> Stored:
-    return Stored(conflicts=[], failed={})
+@pytest.mark.parametrize("answer", [b"", b'{"type": "con', b'{"type": "content", "tar": false, "size": 10}\nshort'])
+async def test_answer_that_breaks_off_is_not_a_file(ends: Ends, answer: bytes):
+    ends.be_hostile(answer)
+    with pytest.raises(OSError, match="it does not answer"):
+        await ends.push.read("x")
+
+
+async def test_node_that_does_not_answer_holds_nothing_up_for_ever(ends: Ends, monkeypatch: pytest.MonkeyPatch):
+    put(ends.here, {"gentools/a.py": "x"})
+
+    async def silent(_: object, stream: Stream) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ends, "_serve", lambda stream: silent(None, stream))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(push, "ANSWER_TIMEOUT", -(file_messages.MAX_ANSWER / push.SLOWEST) + 0.2)
+    assert await ends.push.send() == ["Not sent to the node, where code runs: gentools (it did not answer in time)."]
+    with pytest.raises(OSError, match="it does not answer"):
+        await ends.push.read("x")
+
+
+async def test_node_that_fails_is_named_as_text_of_its_own(ends: Ends):
+    put(ends.here, {"gentools/a.py": "x"})
+    ends.be_hostile(b'{"type": "failed", "kind": "other", "reason": "full\\u001b[2J"}\n')
+    (notice,) = await ends.push.send()
+    assert notice.startswith("Not sent to the node, where code runs: gentools (on the node: full")
+    assert "\x1b" not in notice
+    assert await ends.push.send() == []
+    assert len(ends.requests) == 2, "it is tried again"
 
 
 def test_workspace_of_a_node_is_private_even_if_another_user_has_taken_the_name(

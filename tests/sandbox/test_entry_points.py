@@ -124,8 +124,8 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
         (["--sandbox-profile", "workspace"], "is an option of the sandbox, which is off: add --sandbox"),
         (["--allow-domain", "example.org"], "is an option of the sandbox, which is off: add --sandbox"),
         (["--sandbox", "--allow-domain", "a.org,https://b.org"], "the allowed domains (--allow-domain) must be a list"),
-        (["--sandbox", "--sandbox-profile", "strict"], "invalid choice: 'strict'"),
-        (["--sandbox", "--workspace-config", "--sandbox-config", "typo.json"], "not allowed with argument"),
+        (["--sandbox", "--sandbox-profile", "strict"], "--sandbox-profile: 'strict' is not one of default, workspace"),
+        (["--sandbox", "--workspace-config", "--sandbox-config", "typo.json"], "can't be given together"),
         (["--workspace-config"], "is an option of the sandbox, which is off: add --sandbox"),
     ],
 )

@@ -1,10 +1,12 @@
 """What people do in a notebook works in every mode, in the sandbox with its default settings, too."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ipybox import CodeExecutor
+from ipybox.kernel_mgr import gateway_launch
 from tests.conftest import Mode
 
 WORK = {
@@ -85,3 +87,21 @@ async def test_ordinary_work(name: str, executor: CodeExecutor, mode: Mode):
     result = await executor.execute(WORK[name])
 
     assert result.text == EXPECTED[name], mode
+
+
+if os.geteuid() == 0:  # nobody else needs Landlock for a /proc of their own
+
+    @pytest.mark.kernel
+    @pytest.mark.sandbox  # only the sandbox has namespaces
+    @pytest.mark.asyncio
+    @pytest.mark.parametrize("given", [{}, {"JOBLIB_MULTIPROCESSING": "1"}], ids=["default", "given"])
+    async def test_without_landlock_joblib_starts_no_processes_and_a_notice_says_why(
+        tmp_path: Path, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(gateway_launch, "is_available", lambda: False)
+        async with CodeExecutor(sandbox=True, working_dir=tmp_path, kernel_env=given) as executor:
+            result = await executor.execute("import os; print(os.environ['JOBLIB_MULTIPROCESSING'])")
+            inside = await executor.execute(WORK["own_process"])
+
+        assert (result.text, inside.text) == (given.get("JOBLIB_MULTIPROCESSING", "0"), "False")
+        assert result.notices == [gateway_launch.NO_PROC]

@@ -140,7 +140,8 @@ def test_no_text_in_a_record_of_the_log_looks_like_another_record():
 
 def test_the_log_of_the_command_line_is_such(tmp_path: Path):
     code = (
-        "import logging, sys; from ipybox.cli.command import main; main(['--workspace', sys.argv[1], 'tools']); "
+        "import logging, sys; from ipybox.cli.command import ipybox; "
+        "ipybox.main(['--workspace', sys.argv[1], 'tools'], standalone_mode=False); "
         r"logging.getLogger('any.library').warning('%s', 'a\nforged\x1b[2J')"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)

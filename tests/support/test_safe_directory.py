@@ -309,3 +309,27 @@ def test_packages_reach_nothing_outside_while_links_come_and_go(target: str, roo
     assert planted
     assert names(outside) == before
     assert not any(path.stat().st_size for path in outside.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("planted", ["link", "pipe", "directory"])
+def test_only_regular_files_are_opened(tmp_path: Path, planted: str):
+    (tmp_path / "secret").write_text("secret")
+    make: dict[str, Callable[[Path], object]] = {
+        "link": lambda path: path.symlink_to(tmp_path / "secret"),
+        "pipe": os.mkfifo,
+        "directory": Path.mkdir,
+    }
+    make[planted](tmp_path / "planted")
+    with open_directory(tmp_path) as directory:
+        with pytest.raises(OSError, match=f"is a {planted}, not a regular file"):
+            directory.read("planted", 10)
+        assert directory.read("secret", 6) == b"secret"
+
+
+def test_new_file_has_all_pieces_and_the_mode(tmp_path: Path):
+    with open_directory(tmp_path) as directory:
+        directory.write_new("file", (bytes([piece]) for piece in b"abc"), 0o700)
+        with pytest.raises(FileExistsError):
+            directory.write_new("file", b"x")
+    assert (tmp_path / "file").read_bytes() == b"abc"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o700

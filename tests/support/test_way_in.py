@@ -14,6 +14,7 @@ SETTINGS = ("allowed_domains", "audit")
 def test_a_setting_is_an_option_of_the_command_line_and_of_the_plugins(parameter: str, monkeypatch: pytest.MonkeyPatch):
     (option,) = (option for option in OPTIONS if option.parameter_name == parameter)
     assert option.plugin is not None
+    assert option.commands is not None
     assert Command.SERVE in option.commands
 
     monkeypatch.setattr(way_in, "_way", way_in.WayIn.COMMAND_LINE)

@@ -9,20 +9,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import abspath
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Literal
 
 from ipybox.kernel_mgr.transfer.files import MAX_BYTES, Item, Refused, Transfer, open_file, walk, write_file, write_tree
-from ipybox.kernel_mgr.transfer.paths import AllowedDirectories, AllowedPath
+from ipybox.kernel_mgr.transfer.paths import AllowedDirectories, AllowedPath, trusted_path
 from ipybox.kernel_mgr.transfer.rules import TransferRules
 from ipybox.kernel_mgr.transfer.tar import pack, unpack
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable
-from ipybox.support.safe_directory import Directory, open_directory
+from ipybox.support.safe_directory import open_directory
 
 TAR = "application/x-tar"
 
 #: Entries of one uploaded directory that are reported; of one with more, the directory itself is.
 MAX_NAMED_UPLOADS = 100
+
+#: What is transferred: one file, or the entries of a directory.
+Source = Item | Iterable[Item]
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,9 @@ class FileTransfer:
         """
         transfer = Transfer(self.max_bytes)
         with _readable_os_errors():
-            match kind:
-                case "file":
-                    transfer.check_size(len(content), path)
-                    return self._write_file(path, Item(("",), io.BytesIO(content), None), transfer)
-                case "tar":
-                    transfer.check_size(len(content), "the tar")
-                    place = self._writable(path)
-                    return self._write_tree(place, unpack(content, transfer, self._refused(place, "writing")), transfer)
-                case _:
-                    assert_never(kind)
+            transfer.check_size(len(content), path if kind == "file" else "the tar")
+            place = self._writable(path)
+            return self._write(place, self._content(content, kind == "tar", None, place, transfer), transfer)
 
     def download(self, path: str | Path) -> Download:
         """Returns the content of a file, or a directory as tar.
@@ -119,12 +115,12 @@ class FileTransfer:
         transfer = Transfer(self.max_bytes)
         place = self._readable(path)
         executable = False
-        with _readable_os_errors(), _source(place, transfer) as source:
-            if isinstance(source, Directory):
-                data, kind = pack(walk(source, transfer, self._refused(place, "reading")), transfer), TAR
-            else:
+        with _readable_os_errors(), _source(place, transfer, self._refused(place, "reading")) as source:
+            if isinstance(source, Item):
                 data, executable = b"".join(transfer.chunks(source)), bool(source.executable)
                 kind = mime_type(place.path.name)
+            else:
+                data, kind = pack(source, transfer), TAR
         return Download(data, kind, _result(place.path, transfer), executable)
 
     def check_readable(self, path: str | Path) -> None:
@@ -138,11 +134,11 @@ class FileTransfer:
     def copy_in(self, source: Path, destination: str | Path) -> TransferReport:
         """Copies a file or directory of the host to the workspace, and replaces existing files, as `upload`."""
         transfer = Transfer(self.max_bytes)
-        with _readable_os_errors(), _host_source(source.resolve(strict=True), transfer) as found:
-            if isinstance(found, Directory):
-                place = self._writable(destination)
-                return self._write_tree(place, walk(found, transfer, self._refused(place, "writing")), transfer)
-            return self._write_file(destination, found, transfer)
+        with _readable_os_errors():
+            place = self._writable(destination)
+            refused = self._refused(place, "writing")
+            with _source(trusted_path(source), transfer, refused) as found:
+                return self._write(place, found, transfer)
 
     def copy_out(self, source: str | Path, destination: Path) -> TransferReport:
         """Copies a file or directory of the workspace to the host, and replaces existing files.
@@ -152,18 +148,9 @@ class FileTransfer:
             ValueError: If it is too large.
         """
         transfer = Transfer(self.max_bytes)
-        destination = Path(abspath(destination))
-        replaced = False
         place = self._readable(source)
-        with _readable_os_errors(), _source(place, transfer) as found:
-            if isinstance(found, Directory):
-                with open_directory(destination, untrusted_root=self._places.workspace) as target:
-                    write_tree(target, walk(found, transfer, self._refused(place, "reading")), transfer)
-            else:
-                with open_directory(destination.parent, untrusted_root=self._places.workspace) as target:
-                    named = Item((destination.name,), found.file, found.executable)
-                    replaced = write_file(target, named, transfer)
-        return _result(destination, transfer, replaced)
+        with _readable_os_errors(), _source(place, transfer, self._refused(place, "reading")) as found:
+            return self._write_to_host(destination, found, transfer)
 
     def store(self, download: Download, destination: Path) -> TransferReport:
         """Writes a file or directory of another machine to the host, and replaces existing files.
@@ -175,19 +162,10 @@ class FileTransfer:
             ValueError: If it is too large, or is not a valid tar.
         """
         transfer = Transfer(self.max_bytes)
-        destination = Path(abspath(destination))
         root = AllowedPath(self._places.workspace, (0, 0), ())
-        replaced = False
         with _readable_os_errors():
-            if download.mime_type == TAR:
-                items = unpack(download.data, transfer, self._refused(root, "writing"))
-                with open_directory(destination, untrusted_root=self._places.workspace) as target:
-                    write_tree(target, items, transfer)
-            else:
-                item = Item((destination.name,), io.BytesIO(download.data), download.executable)
-                with open_directory(destination.parent, untrusted_root=self._places.workspace) as target:
-                    replaced = write_file(target, item, transfer)
-        report = _result(destination, transfer, replaced)
+            content = self._content(download.data, download.mime_type == TAR, download.executable, root, transfer)
+            report = self._write_to_host(destination, content, transfer)
         return replace(report, omitted=(*download.transferred.omitted, *report.omitted))
 
     @cached_property
@@ -206,26 +184,42 @@ class FileTransfer:
             raise PermissionError(f"{printable(place.path)} can't be uploaded: {reason}")
         return place
 
-    def _write_file(self, path: str | Path, item: Item, transfer: Transfer) -> TransferReport:
-        place = self._writable(path)
-        if not place.names:
-            raise IsADirectoryError(
-                f"{printable(place.path)} is a directory, where a file must be: nothing was changed"
-            )
-        with place.parent.open(create=True) as directory:
-            replaced = write_file(directory, Item(place.names[-1:], item.file, item.executable), transfer)
-        self._on_upload(place.path)
-        return _result(place.path, transfer, replaced)
+    def _content(
+        self, data: bytes, is_tar: bool, executable: bool | None, place: AllowedPath, transfer: Transfer
+    ) -> Source:
+        """Returns the file of this content, or what is in this tar and may be written to a place."""
+        if is_tar:
+            return unpack(data, transfer, self._refused(place, "writing"))
+        return Item(("",), io.BytesIO(data), executable)
 
-    def _write_tree(self, place: AllowedPath, items: Iterable[Item], transfer: Transfer) -> TransferReport:
+    def _write(self, place: AllowedPath, source: Source, transfer: Transfer) -> TransferReport:
+        if isinstance(source, Item):
+            if not place.names:
+                raise IsADirectoryError(
+                    f"{printable(place.path)} is a directory, where a file must be: nothing was changed"
+                )
+            with place.parent.open(create=True) as directory:
+                replaced = write_file(directory, replace(source, names=place.names[-1:]), transfer)
+            self._on_upload(place.path)
+            return _result(place.path, transfer, replaced)
         names: dict[str, None] = {}
         with place.open(create=True) as directory:
-            write_tree(directory, _noting(items, names), transfer)
+            write_tree(directory, _noting(source, names), transfer)
         if place.names and len(names) > MAX_NAMED_UPLOADS:
             names = {"": None}
         for name in names:
             self._on_upload(place.path / name)
         return _result(place.path, transfer)
+
+    def _write_to_host(self, destination: Path, source: Source, transfer: Transfer) -> TransferReport:
+        path, replaced = Path(abspath(destination)), False
+        if isinstance(source, Item):
+            with open_directory(path.parent, untrusted_root=self._places.workspace) as directory:
+                replaced = write_file(directory, replace(source, names=(path.name,)), transfer)
+        else:
+            with open_directory(path, untrusted_root=self._places.workspace) as directory:
+                write_tree(directory, source, transfer)
+        return _result(path, transfer, replaced)
 
     def _refused(self, place: AllowedPath, what: Literal["reading", "writing"]) -> Refused:
         """Returns the function that rejects paths below a place."""
@@ -247,36 +241,21 @@ def _noting(items: Iterable[Item], names: dict[str, None]) -> Iterator[Item]:
 
 
 @contextmanager
-def _source(place: AllowedPath, transfer: Transfer) -> Generator[Directory | Item]:
-    """Opens the source of a transfer."""
+def _source(place: AllowedPath, transfer: Transfer, refused: Refused) -> Generator[Source]:
+    """Opens the source of a transfer, a file or a directory."""
     if not place.names:
         with place.open() as directory:
-            yield directory
+            yield walk(directory, transfer, refused)
         return
     name = place.names[-1]
-    with place.parent.open() as parent, _entry(parent, name, transfer) as entry:
-        yield entry
-
-
-@contextmanager
-def _host_source(path: Path, transfer: Transfer) -> Generator[Directory | Item]:
-    if path.is_dir():
-        with open_directory(path, create=False) as directory:
-            yield directory
-        return
-    with open_directory(path.parent, create=False) as parent, _entry(parent, path.name, transfer) as entry:
-        yield entry
-
-
-@contextmanager
-def _entry(parent: Directory, name: str, transfer: Transfer) -> Generator[Directory | Item]:
-    if stat.S_ISDIR(parent.stat(name).st_mode):
-        with parent.open(name) as directory:
-            yield directory
-        return
-    with open_file(parent, name) as (file, state):
-        transfer.check_size(state.st_size, parent.path / name)
-        yield Item((name,), file, bool(state.st_mode & stat.S_IXUSR))
+    with place.parent.open() as parent:
+        if stat.S_ISDIR(parent.stat(name).st_mode):
+            with parent.open(name) as directory:
+                yield walk(directory, transfer, refused)
+            return
+        with open_file(parent, name) as (file, state):
+            transfer.check_size(state.st_size, parent.path / name)
+            yield Item((name,), file, bool(state.st_mode & stat.S_IXUSR))
 
 
 def _result(path: Path, transfer: Transfer, replaced: bool = False) -> TransferReport:

@@ -3,14 +3,14 @@
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
 from ipybox.support.printable import printable
-from ipybox.support.safe_directory import REMOVABLE_DEPTH, Directory
+from ipybox.support.safe_directory import REMOVABLE_DEPTH, Directory, kind
 
 #: Default limit of the bytes of one transfer, before any encoding.
 MAX_BYTES = 64 * 1024**2
@@ -20,22 +20,22 @@ MAX_ITEMS = 10_000
 MAX_DEPTH = REMOVABLE_DEPTH - 2
 #: How many omitted names a report lists.
 MAX_OMITTED = 20
+#: Bytes of files that are packed together, unless one file is larger (`parts`).
+PART = 16 * 1024**2
+#: The directory of bytecode that Python writes next to modules.
+CACHE = "__pycache__"
 
 _CHUNK = 1024**2
 _SCRATCH = ".transfer"
-_KINDS = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 #: Names that were written: a file, or the entries of a directory.
 Tree = dict[str, "Tree | None"]
 
 #: Returns why a path is omitted, relative to the start of the transfer; None if it is not.
 Refused = Callable[[tuple[str, ...]], str | None]
+
+#: Returns whether a regular file is skipped, by its path and status, without being omitted.
+Skipped = Callable[[tuple[str, ...], os.stat_result], bool]
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,13 @@ class Transfer:
 
     Attributes:
         max_bytes: Maximum bytes of content.
+        max_items: Maximum files and directories.
         files: Files that were transferred.
         size: Bytes of their content.
     """
 
     max_bytes: int = MAX_BYTES
+    max_items: int = field(default_factory=lambda: MAX_ITEMS)
     files: int = 0
     size: int = 0
     _items: int = 0
@@ -104,8 +106,8 @@ class Transfer:
             ValueError: If there are too many, or they are nested too deep.
         """
         self._items += 1
-        if self._items > MAX_ITEMS or depth > MAX_DEPTH:
-            what = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_ITEMS} files and directories"
+        if self._items > self.max_items or depth > MAX_DEPTH:
+            what = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{self.max_items} files and directories"
             raise ValueError(f"at {printable(path)}: at most {what} can be transferred together; transfer parts of it")
 
     def chunks(self, item: Item) -> Iterator[bytes]:
@@ -126,35 +128,28 @@ class Transfer:
             yield chunk
 
 
-def kind(state: os.stat_result) -> str:
-    """Returns the kind of an entry that is neither a regular file nor a directory."""
-    return _KINDS.get(stat.S_IFMT(state.st_mode), "no regular file")
-
-
 @contextmanager
 def open_file(directory: Directory, name: str) -> Generator[tuple[IO[bytes], os.stat_result]]:
-    """Opens a regular file; nothing else is opened, because that could block or have side effects.
+    """Opens a regular file, with its status.
 
     Raises:
         PermissionError: If it is not a regular file.
     """
     state = directory.stat(name)
-    if stat.S_ISREG(state.st_mode):
-        # If something else has replaced it since then, this neither follows nor blocks.
-        fd = _open(directory, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            state = os.fstat(fd)
-            if stat.S_ISREG(state.st_mode):
-                with open(fd, "rb", buffering=0, closefd=False) as file:
-                    yield file, state
-                return
-        finally:
-            os.close(fd)
-    path = printable(directory.path / name)
-    raise PermissionError(f"{path} is {kind(state)}: only files and directories are transferred")
+    if not stat.S_ISREG(state.st_mode):
+        path = printable(directory.path / name)
+        raise PermissionError(f"{path} is {kind(state)}: only files and directories are transferred")
+    with directory.open_file(name) as file:
+        yield file, os.fstat(file.fileno())
 
 
-def walk(directory: Directory, transfer: Transfer, refused: Refused, names: tuple[str, ...] = ()) -> Iterator[Item]:
+def walk(
+    directory: Directory,
+    transfer: Transfer,
+    refused: Refused,
+    names: tuple[str, ...] = (),
+    skipped: Skipped = lambda _names, _state: False,
+) -> Iterator[Item]:
     """Yields the entries of a directory, in the order of names; links and the like are omitted.
 
     Args:
@@ -162,35 +157,89 @@ def walk(directory: Directory, transfer: Transfer, refused: Refused, names: tupl
         transfer: Counts, and notes omitted paths.
         refused: Returns why a path is omitted.
         names: The path of the directory from where the transfer starts.
+        skipped: Returns whether a file is skipped.
     """
     for name in sorted(_names(directory)):
-        path, inner = directory.path / name, (*names, name)
-        if reason := refused(inner):
-            transfer.omit(inner, reason)
-            continue
-        transfer.count(path, len(inner))
-        with ExitStack() as stack:
-            try:
-                state = directory.stat(name)
-                if stat.S_ISDIR(state.st_mode):
-                    entered = stack.enter_context(directory.open(name))
-                elif stat.S_ISREG(state.st_mode):
-                    entered = stack.enter_context(open_file(directory, name))
-                else:
-                    transfer.omit(inner, kind(state))
-                    continue
-            except FileNotFoundError:
-                continue  # removed since it was listed
-            except (PermissionError, NotADirectoryError):
-                transfer.omit(inner, "can't be read")
-                continue
-            if isinstance(entered, Directory):
-                yield Item(inner)
-                yield from walk(entered, transfer, refused, inner)
+        yield from visit(directory, (*names, name), transfer, refused, skipped)
+
+
+def visit(
+    parent: Directory, names: tuple[str, ...], transfer: Transfer, refused: Refused, skipped: Skipped
+) -> Iterator[Item]:
+    """Yields a file, or a directory and its entries, as `walk` does; nothing if it does not exist.
+
+    Args:
+        parent: The directory that contains it.
+        names: Its path from where the transfer starts.
+        transfer: As for `walk`, like `refused` and `skipped`.
+    """
+    name, path = names[-1], parent.path / names[-1]
+    if reason := refused(names):
+        transfer.omit(names, reason)
+        return
+    transfer.count(path, len(names))
+    with ExitStack() as stack:
+        try:
+            state = parent.stat(name)
+            if stat.S_ISDIR(state.st_mode):
+                entered = stack.enter_context(parent.open(name))
+            elif stat.S_ISREG(state.st_mode):
+                if skipped(names, state):
+                    return
+                entered = stack.enter_context(open_file(parent, name))
             else:
-                file, state = entered
-                transfer.check_size(state.st_size, path)
-                yield Item(inner, file, bool(state.st_mode & stat.S_IXUSR))
+                transfer.omit(names, kind(state))
+                return
+        except FileNotFoundError:
+            return  # removed since it was listed
+        except (PermissionError, NotADirectoryError):
+            transfer.omit(names, "can't be read")
+            return
+        if isinstance(entered, Directory):
+            yield Item(names)
+            yield from walk(entered, transfer, refused, names, skipped)
+        else:
+            file, state = entered
+            transfer.check_size(state.st_size, path)
+            yield Item(names, file, bool(state.st_mode & stat.S_IXUSR))
+
+
+@contextmanager
+def open_below(directory: Directory, names: tuple[str, ...]) -> Generator[Directory]:
+    """Opens a directory below another one, without following links.
+
+    Raises:
+        NotADirectoryError: If one of the names is a link or not a directory.
+    """
+    with ExitStack() as stack:
+        for name in names:
+            directory = stack.enter_context(directory.open(name))
+        yield directory
+
+
+def open_items(directory: Directory, paths: Iterable[tuple[str, ...]]) -> Iterator[Item]:
+    """Yields files below a directory by their paths, without those that can't be read anymore."""
+    for names in paths:
+        with suppress(OSError), open_below(directory, names[:-1]) as parent, open_file(parent, names[-1]) as opened:
+            file, state = opened
+            yield Item(names, file, bool(state.st_mode & stat.S_IXUSR))
+
+
+def remove_file(directory: Directory, names: tuple[str, ...]) -> None:
+    """Deletes a file below a directory, and then its parents that contain no other file, except the first of them.
+
+    Raises:
+        OSError: If it can't be deleted.
+    """
+    with suppress(FileNotFoundError):
+        with open_below(directory, names[:-1]) as parent:
+            os.unlink(names[-1], dir_fd=parent.fd)
+        for depth in range(len(names) - 1, 1, -1):
+            with open_below(directory, names[: depth - 1]) as outer:
+                with outer.open(names[depth - 1]) as parent:
+                    if parent.names() not in ([], [CACHE]):
+                        return
+                outer.remove(names[depth - 1])
 
 
 def write_file(directory: Directory, item: Item, transfer: Transfer) -> bool:
@@ -241,11 +290,7 @@ def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> No
 
 
 def _write(directory: Directory, name: str, item: Item, transfer: Transfer) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    fd = _open(directory, name, flags, 0o777 if item.executable else 0o666)
-    with os.fdopen(fd, "wb") as file:
-        for chunk in transfer.chunks(item):
-            file.write(chunk)
+    directory.write_new(name, transfer.chunks(item), 0o777 if item.executable else 0o666)
 
 
 def _fits(directory: Directory, tree: Tree) -> None:
@@ -289,13 +334,6 @@ def _stat(directory: Directory, name: str) -> os.stat_result | None:
         return directory.stat(name)
     except FileNotFoundError:
         return None
-
-
-def _open(directory: Directory, name: str, flags: int, mode: int = 0) -> int:
-    try:
-        return os.open(name, flags, mode, dir_fd=directory.fd)
-    except OSError as exc:  # it contains only the name
-        raise OSError(exc.errno, exc.strerror, str(directory.path / name)) from exc
 
 
 def _mebibytes(size: int) -> str:

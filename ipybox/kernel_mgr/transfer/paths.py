@@ -58,6 +58,16 @@ class AllowedPath:
             yield directory
 
 
+def trusted_path(path: Path) -> AllowedPath:
+    """Returns a file or directory of the host, whose links are followed.
+
+    Raises:
+        FileNotFoundError: If it does not exist.
+    """
+    path = path.resolve(strict=True)
+    return AllowedPath(path.parent, _identity(path.parent.stat()), (path.name,) if path.name else ())
+
+
 class AllowedDirectories:
     """The allowed directories of a workspace.
 

@@ -5,6 +5,7 @@ Names are times, so that they sort by age. Servers of the same workspace share t
 """
 
 import codecs
+import os
 import re
 import threading
 import time
@@ -13,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipybox.kernel_mgr.transfer.files import open_file
 from ipybox.support.names import STATE_DIR
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.state import make_ipybox_dir
@@ -103,9 +103,9 @@ class OutputStore:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of an output")
         try:
-            with self._open() as directory, open_file(directory, f"{name}{_SUFFIX}") as (file, state):
+            with self._open() as directory, directory.open_file(f"{name}{_SUFFIX}") as file:
                 file.seek(offset)
-                data, size = file.read(PAGE_BYTES), state.st_size
+                data, size = file.read(PAGE_BYTES), os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             raise ValueError(
                 f"output {name} not found: the last {self._max_files} are kept, "

@@ -32,9 +32,11 @@ async def test_source_is_built_on_the_host_without_a_sandbox(index: Index, place
 
 
 @pytest.mark.sandbox
-async def test_source_is_built_in_the_sandbox_away_from_everything(index: Index, place: Path):
-    index.source("built", "1.0", secret=place / ".env")
-    index.wheel("top", "1.0", requires=["built"])
+async def test_source_that_a_wheel_requires_by_url_is_built_in_the_sandbox_away_from_everything(
+    index: Index, place: Path
+):
+    source = index.source("built", "1.0", secret=place / ".env")
+    index.wheel("top", "1.0", requires=[f"built @ {source.as_uri()}"])
     assert await install(place, "top", load_settings()) == "Installed top-1.0, built-1.0"
     assert not index.marker.exists()
     found = results(place, "built")
@@ -53,7 +55,7 @@ async def test_a_busy_machine_on_which_srt_starts_too_late_fails_no_install(
     assert (tmp_path / "tried").exists()
 
 
-async def test_build_sees_neither_the_home_nor_any_host_nor_passwords_of_the_index(
+async def test_build_of_what_an_index_on_a_loopback_port_has_sees_neither_home_nor_hosts_nor_passwords(
     index: Index, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: SandboxSettings | None
 ):
     home = tmp_path / "home"
@@ -72,6 +74,7 @@ async def test_build_sees_neither_the_home_nor_any_host_nor_passwords_of_the_ind
     assert (found["direct"] == "200") == plain
     assert plain or found["proxy"] != "200"
     assert ("passw0rd" in found["environment"]) == plain
+    assert index.marker.exists() == plain
 
 
 @pytest.mark.sandbox
@@ -84,9 +87,8 @@ async def test_build_reaches_the_hosts_that_the_settings_allow(
     assert results(place, "built")["proxy"] == "200"
 
 
-async def test_requirements_of_a_build_are_fetched_and_built_before(
-    index: Index, place: Path, settings: SandboxSettings | None
-):
+@pytest.mark.sandbox
+async def test_requirements_of_a_build_are_fetched_and_built_before(index: Index, place: Path):
     index.wheel("static", "1.0", requires=["deep"])
     index.wheel("deep", "3.0")
     index.wheel("late", "4.0")
@@ -95,11 +97,11 @@ async def test_requirements_of_a_build_are_fetched_and_built_before(
     index.wheel("tool", "1.0", {"tool.py": "VERSION = 'wheel'"})
     index.source("tool_source", "2.0", requires=["tool"], imports=["tool"])
     index.source("built", "1.0", requires=["static"], dynamic=["late<5", "tool-source"], imports=["deep", "late"])
-    assert await install(place, "built", settings) == "Installed built-1.0"
+    assert await install(place, "built", load_settings()) == "Installed built-1.0"
     found = results(place, "built")
     assert (found["deep"], found["late"]) == ("3.0", "4.0")
     assert [name for name in tree(place) if name.endswith("/METADATA")] == ["built-1.0.dist-info/METADATA"]
-    assert index.marker.exists() == (settings is None)
+    assert not index.marker.exists()
 
 
 @pytest.mark.parametrize(
@@ -161,13 +163,13 @@ def test_requirements_that_a_build_has_made_up_are_refused(tmp_path: Path, kind:
 async def test_local_project_shows_its_build_only_itself_and_is_not_changed(index: Index, place: Path):
     project = place / "project"
     project.mkdir()
-    (place / "neighbor.txt").write_text("NEIGHBOR")
-    for name, content in index.project("built", "1.0", secret=place / "neighbor.txt").items():
+    for name, content in index.project("built", "1.0", secret=place / ".env").items():
         (project / name).write_text(content)
     (project / "backend.py").write_text(f"open('left', 'w').write('x')\n{BACKEND}")
     before = sorted(path.name for path in project.iterdir())
     assert await install(place, "./project", load_settings()) == "Installed built-1.0"
-    assert "NEIGHBOR" not in results(place, "built")["read"]
+    assert "SECRET" not in results(place, "built")["read"]
+    assert not index.marker.exists()
     assert sorted(path.name for path in project.iterdir()) == before
 
 
@@ -185,37 +187,14 @@ async def test_temporary_directory_in_the_workspace_is_not_used(
     assert str(temporary) not in results(place, "built")["environment"]
 
 
-@pytest.mark.sandbox
-async def test_sandbox_builds_what_the_index_on_a_loopback_port_has(
-    index: Index, place: Path, monkeypatch: pytest.MonkeyPatch
-):
-    index.source("built", "1.0")
-    async with served(index.directory) as port:
-        monkeypatch.delenv("PIP_NO_INDEX")
-        monkeypatch.delenv("PIP_FIND_LINKS")
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{port}")
-        assert await install(place, "built", load_settings()) == "Installed built-1.0"
-    assert not index.marker.exists()
-
-
-@pytest.mark.sandbox
-async def test_wheel_that_depends_on_source_by_url_builds_nothing_on_the_host(index: Index, place: Path):
-    source = index.source("built", "1.0")
-    index.wheel("top", "1.0", requires=[f"built @ {source.as_uri()}"])
-    assert await install(place, "top", load_settings()) == "Installed top-1.0, built-1.0"
-    assert not index.marker.exists()
-
-
-async def test_local_project_is_built_with_the_rights_of_the_kernel(
-    index: Index, place: Path, settings: SandboxSettings | None
-):
+async def test_local_project_is_built_on_the_host_without_a_sandbox(index: Index, place: Path):
     project = place / "project"
     project.mkdir()
     for name, content in index.project("built", "1.0", secret=place / ".env").items():
         (project / name).write_text(content)
-    assert await install(place, "./project", settings) == "Installed built-1.0"
-    assert index.marker.exists() == (settings is None)
-    assert ("SECRET" in results(place, "built")["read"]) == (settings is None)
+    assert await install(place, "./project") == "Installed built-1.0"
+    assert index.marker.exists()
+    assert "SECRET" in results(place, "built")["read"]
 
 
 async def test_repository_is_cloned_and_built(

@@ -1,44 +1,31 @@
-"""The command line of `ipybox docker`: some options are Docker's, the others belong to the ipybox in the container."""
+"""How to run the container, from the options of `ipybox docker`."""
 
-import argparse
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ipybox.cli.option import Command
-from ipybox.cli.option_use import add_options, needless_sandbox_options, options_of
 from ipybox.docker.errors import DockerError
 from ipybox.docker.options import WORKSPACE, Options, default_image
-from ipybox.mcp_server.choices import Approval
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: What errors call the files that the container must see.
 SETTINGS, RULES = "the sandbox's settings", "the rules for tool calls"
 
 
-def docker_parser(*, add_help: bool = True) -> argparse.ArgumentParser:
-    """Returns the parser of `ipybox docker`. Its namespace does not contain options that are not given."""
-    arguments = argparse.ArgumentParser(
-        prog="ipybox docker",
-        description="Serves code execution over MCP on stdin and stdout, from a container that ends with this process.",
-        argument_default=argparse.SUPPRESS,
-        add_help=add_help,
-        allow_abbrev=False,
-    )
-    add_options(arguments, Command.DOCKER)
-    return arguments
+def container_options(given: Mapping[str, Any], passed_on: Sequence[str] = ()) -> Options:
+    """Returns how to run the container.
 
-
-def container_options(namespace: argparse.Namespace) -> Options:
-    """Returns how to run the container, from a parsed command line.
+    Args:
+        given: The options of `ipybox docker` that were given, by their names.
+        passed_on: The arguments that the ipybox in the container gets as they are.
 
     Raises:
         DockerError: If the options are contradictory or invalid.
     """
-    given: dict[str, Any] = vars(namespace)
-    workspace: Path = given.get("workspace", Path()).resolve()
+    workspace = Path(given.get("workspace", ".")).resolve()
     if not workspace.is_dir():
         raise DockerError(f"the workspace {workspace} is not a directory")
     env: list[str] = given.get("env", [])
@@ -46,8 +33,6 @@ def container_options(namespace: argparse.Namespace) -> Options:
         raise DockerError(
             f"-e {unset[0]}: environment variable {unset[0]} is not set; set it, or add it to {workspace}/.env"
         )
-    if needless := needless_sandbox_options(namespace):
-        raise DockerError(needless)
     return Options(
         workspace=workspace,
         image=given.get("image") or default_image(),
@@ -55,26 +40,21 @@ def container_options(namespace: argparse.Namespace) -> Options:
         env=env,
         memory_limit=given.get("memory_limit"),
         sandbox=given.get("sandbox", False),
-        passed_on=_passed_on(given, workspace),
+        passed_on=[*_translated(given, workspace), *passed_on],
     )
 
 
-def _passed_on(given: dict[str, Any], workspace: Path) -> list[str]:
-    """Returns the arguments for the ipybox in the container."""
-    allowed: list[str] | None = given.get("allowed_dir")
-    passed_on = [f"--allowed-dir={directory}" for directory in (["."] if allowed is None else allowed)]
+def _translated(given: Mapping[str, Any], workspace: Path) -> list[str]:
+    """Returns the arguments for the ipybox in the container that have another value there."""
+    translated = [f"--allowed-dir={directory}" for directory in given.get("allowed_dir", ["."])]
     if (config := given.get("sandbox_config")) is not None:
-        passed_on.append(f"--sandbox-config={_inside(config, workspace, SETTINGS)}")
-    passed_on += [*_approval(given, workspace), *_trusted(given, workspace)]
-    for option in options_of(Command.DOCKER):
-        if option.passed_on:
-            passed_on += option.arguments(given.get(option.name))
-    return passed_on
+        translated.append(f"--sandbox-config={_inside(config, workspace, SETTINGS)}")
+    return [*translated, *_approval(given, workspace), *_trusted(given, workspace)]
 
 
-def _approval(given: dict[str, Any], workspace: Path) -> list[str]:
+def _approval(given: Mapping[str, Any], workspace: Path) -> list[str]:
     """Returns the container's arguments for the approval of tool calls."""
-    approve: Approval = given.get("approve") or "auto"
+    approve: str | Path = given.get("approve", "auto")
     if not isinstance(approve, Path):
         return [] if approve == "auto" else [f"--approve={approve}"]
     # Without --late-checks, ipybox in the container would exit at startup, and the MCP client would not learn why.
@@ -89,16 +69,16 @@ def _inside(file: Path, workspace: Path, content: str) -> str:
     return f"{WORKSPACE}/{file.relative_to(workspace)}"
 
 
-def _trusted(given: dict[str, Any], workspace: Path) -> list[str]:
+def _trusted(given: Mapping[str, Any], workspace: Path) -> list[str]:
     """Returns the container's arguments for content of the workspace that a person trusts.
 
     The trust store is on the host; the container only has one in the workspace, which code may have written.
     """
     store = TrustStore(workspace)
-    profile = given.get("sandbox_profile") or "default"
+    profile = given.get("sandbox_profile", "default")
     files: list[tuple[Path, str]] = []
-    if given.get("sandbox_config") is not None:
-        files.append((Path(given["sandbox_config"]), profile))
+    if (config := given.get("sandbox_config")) is not None:
+        files.append((config, profile))
     if given.get("workspace_config"):
         files.append((workspace / SANDBOX_CONFIG, profile))
     if isinstance(approve := given.get("approve"), Path):

@@ -95,13 +95,8 @@ plt.show()
 BYTES_PER_TOKEN = 4
 
 
-async def demo(directory: Path | None, options: dict[str, Any]) -> None:
-    """Run the demo in `directory`, or in a new temporary one, and print each step.
-
-    Args:
-        directory: Where to create the demo's workspace.
-        options: Options of `CodeExecutor`.
-    """
+async def demo(directory: Path | None) -> None:
+    """Run the demo in `directory`, or in a new temporary one, and print each step."""
     console = Console(highlight=False)
     if missing := _missing():
         console.print(f"The demo needs {' and '.join(missing)}.", markup=False)
@@ -110,23 +105,23 @@ async def demo(directory: Path | None, options: dict[str, Any]) -> None:
     workspace.mkdir(parents=True, exist_ok=True)
     _create_repository(workspace / "repo")
     server = {"command": sys.executable, "args": ["-m", "mcp_server_git"], "cwd": str(workspace)}
-    options = {**options, "working_dir": workspace, "approval_policy": ApprovalPolicy(RULES, workspace)}
+    options: dict[str, Any] = {"working_dir": workspace, "approval_policy": ApprovalPolicy(RULES, workspace)}
 
     console.print(
         f"[bold]{TASK}[/]\nThe answer comes from a real MCP server, mcp-server-git. A script plays the model.\n"
     )
     console.rule("1. With JSON tool calls", align="left")
     by_tools = await _count_by_tools(console, server)
-    console.rule("2. With code: one cell, rules allow the calls that only read", align="left")
+    console.rule("2. With code, and rules that allow read-only calls", align="left")
     await generate_mcp_sources("git", server, workspace / "mcptools")
     async with _executor(options) as (executor, problem):
         by_code = await _count_by_code(console, executor)
         _compare(console, by_tools, by_code)
         console.rule("3. Any other call needs approval", align="left")
         await _run(console, executor, BRANCH)
-        console.rule("4. The sandbox confines the code to its workspace", align="left")
+        console.rule("4. The sandbox confines the code to the workspace", align="left")
         await _show_denial(console, executor, problem)
-        console.rule("5. Variables persist, plots come back as files", align="left")
+        console.rule("5. Variables persist, and plots are saved as files", align="left")
         result = await _run(console, executor, PLOT)
     console.print(f"plot            {result.images[0]}", soft_wrap=True, markup=False)
     console.print(f"generated code  {workspace / 'mcptools' / 'git'}", soft_wrap=True, markup=False)
@@ -224,8 +219,8 @@ def _compare(console: Console, by_tools: list[int], by_code: list[int]) -> None:
         tokens = [size // BYTES_PER_TOKEN for size in (*sizes, sum(sizes))]
         table.add_row(f"{number} {name}", *(f"{count:,}" for count in tokens))
     console.print(table)
-    console.print(f"A token is taken as {BYTES_PER_TOKEN} bytes. Tool definitions aren't counted.")
-    console.print("For a single call with a short result, code costs more than it saves.\n")
+    console.print(f"Tokens are estimated at {BYTES_PER_TOKEN} bytes each. Tool definitions aren't counted.")
+    console.print("For a single call with a short result, code can cost more: see docs/economics.md.\n")
 
 
 async def _show_denial(console: Console, executor: CodeExecutor, problem: str) -> None:

@@ -1,0 +1,74 @@
+"""`ipybox tools`: the tools and saved code actions of a workspace, for a person. Nothing of it is imported or run."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ipybox.cli.output import say, say_code, say_json, say_table
+from ipybox.cli.parsing import Failure
+from ipybox.codeact.interface import interface
+from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
+from ipybox.codeact.search import search
+from ipybox.codeact.tool_info import ToolInfo, gentool_cards, mcp_cards
+from ipybox.support.printable import printable
+
+#: What the tools of each root are called.
+_KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
+
+
+def show_tools(workspace: Path, query: str, *, as_json: bool) -> int:
+    """Prints the tools that are asked for, or how to call the only one. Returns the exit status.
+
+    Args:
+        workspace: The workspace.
+        query: The name of a tool or a category, or words to search for; empty for all tools.
+        as_json: Whether to print JSON.
+
+    Raises:
+        Failure: If no tool is like that.
+    """
+    library = Library(workspace)
+    every = [*gentool_cards(library), *mcp_cards(library)]
+    cards = (_named(every, query) or search(every, query)) if query else every
+    for error in library.unreadable:
+        print(printable(f"ipybox: {error}"), file=sys.stderr)
+    if as_json:
+        say_json([_data(card) for card in cards])
+    elif every and not cards:
+        raise Failure(f"no tool matches {query!r}\n`ipybox tools` lists all {len(every)}")
+    elif not every:
+        say(f"There are no tools in {workspace} yet: agents register MCP servers and save code actions.")
+    elif len(cards) == 1 and query:
+        say_code(interface(cards[0]))
+    else:
+        _show(cards)
+    return 0
+
+
+def _named(cards: list[ToolInfo], query: str) -> list[ToolInfo]:
+    """Returns the tools with this name, or of this category."""
+    name = query.strip().replace("/", ".").removesuffix(".py")
+    named = [card for card in cards if name in (str(card.name), card.name.tool, card.name.module(card.root))]
+    return named or [card for card in cards if name in (card.name.category, card.root)]
+
+
+def _show(cards: list[ToolInfo]) -> None:
+    say_table(
+        [f"Tool ({len(cards)})", "Kind", "What it does"],
+        [(str(card.name), _KINDS[card.root], card.summary) for card in cards],
+    )
+    if sys.stdout.isatty():
+        say("\n`ipybox tools NAME` shows how to call one.", style="dim")
+
+
+def _data(card: ToolInfo) -> dict[str, Any]:
+    return {
+        "name": str(card.name),
+        "kind": card.root,
+        "module": card.name.module(card.root),
+        "signature": card.signature,
+        "summary": card.summary,
+        "parsed": card.parsed is not None,
+        "parameters": [asdict(parameter) for parameter in card.parameters],
+    }

@@ -1,0 +1,264 @@
+"""What people and clients type: commands and options, mistakes in them, and terminals of all kinds."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+import click
+import pytest
+
+from ipybox.cli.command import ipybox
+from ipybox.cli.parsing import explain
+from tests.cli.parsed import parsed
+from tests.servers import WAIT
+
+INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+    b'"clientInfo":{"name":"test","version":"1"}}}\n'
+)
+
+
+def run(*arguments: str, sent: bytes = b"", cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "ipybox", *arguments]
+    return subprocess.run(
+        command, input=sent, capture_output=True, timeout=2 * WAIT, check=False, cwd=cwd, env={**os.environ, **env}
+    )
+
+
+def on_terminal(*arguments: str, columns: int = 80, environment: dict[str, str] | None = None) -> str:
+    """Returns what a command writes to a terminal, which is also its stdin."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    env |= {"TERM": "xterm", **(environment or {})}
+    command = [sys.executable, "-m", "ipybox", *arguments]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        written = b""
+        try:
+            while select.select([ours], [], [], WAIT)[0] and (part := os.read(ours, 65536)):
+                written += part
+        except OSError:  # the other end is closed
+            pass
+        process.wait(WAIT)
+    os.close(ours)
+    return written.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["--workspace", "x"], "serve"),
+        (["--workspace=x", "--approve", "ask", "--sandbox"], "serve"),
+        (["serve", "--workspace", "x"], "serve"),
+        (["--workspace", "tools", "tools"], "tools"),
+        (["--workspace", "x", "--memory-limit", "0", "docker"], "docker"),
+        (["--sandbox", "--allow-domain", "demo", "check"], "check"),
+        (["tools", "--workspace", "x"], "tools"),
+    ],
+    ids=" ".join,
+)
+def test_the_command_is_the_first_argument_that_is_no_option_or_its_value(arguments: list[str], command: str):
+    assert parsed(arguments)["command"] == command
+
+
+@pytest.mark.parametrize("name", sorted(ipybox.commands))
+def test_each_command_accepts_a_workspace_before_and_after_its_name(name: str, tmp_path: Path):
+    for arguments in ([name, "--workspace", str(tmp_path)], [f"--workspace={tmp_path}", name]):
+        assert parsed(arguments)["workspace"] == tmp_path
+
+
+def test_of_an_option_that_is_given_twice_the_last_one_counts():
+    assert parsed(["--workspace=a", "--images=link", "--workspace=b", "--images=both"]) == {
+        "command": "serve",
+        "workspace": Path("b"),
+        "images": "both",
+    }
+
+
+@pytest.mark.parametrize("arguments", [[], ["--workspace", "."], ["serve"]], ids=" ".join)
+def test_what_clients_have_in_their_configurations_serves(arguments: list[str], tmp_path: Path):
+    done = run(*arguments, sent=INITIALIZE, cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "ipybox"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        ("demos", "unknown command 'demos': did you mean 'demo'?", "See `ipybox --help`"),
+        ("xyz", "unknown command 'xyz'", "See `ipybox --help`"),
+        ("serve --sandbx", "unknown option '--sandbx': did you mean '--sandbox'?", "See `ipybox serve --help`"),
+        ("--work x", "unknown option '--work': did you mean '--workspace'?", "See `ipybox serve --help`"),
+        ("tools -x", "unknown option '-x'", "See `ipybox tools --help`"),
+        ("docker --host x", "--host is not an option of `ipybox docker`", "See `ipybox docker --help`"),
+        ("--port", "--port needs a value", "See `ipybox serve --help`"),
+        ("--sandbox=yes", "--sandbox takes no value", "See `ipybox serve --help`"),
+        ("serve here", "unexpected argument: here", "See `ipybox serve --help`"),
+        ("--workspace=", "--workspace: the value is empty", "--workspace: directory in which code runs (default: cu"),
+        ("--images all", "--images: 'all' is not one of link, inline, both", "--images: return images "),
+        ("--port 99999", "--port: '99999' is not a port: ", "--port: port of --transport http"),
+        ("--max-sessions 1e3", "--max-sessions: '1e3' is not a whole number", "--max-sessions: maximum number"),
+        ("--connect-timeout nan", "--connect-timeout: 'nan' is not a number of seconds above 0", "--connect-timeout: "),
+        ("--memory-limit much", "--memory-limit: 'much' is not an amount of memory", "--memory-limit: memory for"),
+        ("--memory-limit 64M", "--memory-limit: 64M is too low: a kernel needs at least 128 MiB", "--memory-limit: "),
+        ("attach --server x", "--server: 'x' is not a valid integer", "See `ipybox attach --help`"),
+    ],
+)
+def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hint: str):
+    with pytest.raises(click.UsageError) as raised:
+        parsed(arguments.split())
+
+    first, second = explain(raised.value).splitlines()
+    assert first.startswith(f"ipybox: {message}")
+    assert second.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        ("serve --sandbx", "unknown option '--sandbx': did you mean '--sandbox'?", "See `ipybox serve --help`"),
+        ("--workspace /none", "the workspace /none is not a directory", "Give another one with --workspace"),
+        ("check --workspace /dev/null", "the workspace /dev/null is not a directory", "Give another one with --worksp"),
+        ("--host x", "--host, --port and --allowed-host are options of HTTP", "Add --transport http"),
+        ("--transport http --allowed-host a/b", "--allowed-host: ", "See `ipybox serve --help`"),
+        ("clean .git", "clean does not remove '.git'", "It removes only mcptools, "),
+        ("trust --json", "--json needs --list", "Add --list"),
+        ("--engine none", "there are no engines, because ", "See `ipybox serve --help`"),
+    ],
+)
+def test_after_a_mistake_the_exit_status_is_2(arguments: str, message: str, hint: str, tmp_path: Path):
+    done = run(*arguments.split(), cwd=tmp_path, XDG_CONFIG_HOME="/none")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    first, second = done.stderr.decode().splitlines()
+    assert first.startswith(f"ipybox: {message}")
+    assert second.startswith(hint)
+
+
+def test_a_variable_of_the_environment_with_a_wrong_value_is_named(tmp_path: Path):
+    done = run("--transport=http", "--port=0", cwd=tmp_path, IPYBOX_TOKEN="short")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"ipybox: IPYBOX_TOKEN: the token must have 16 or more of the characters ")
+
+
+def test_a_workspace_that_this_user_may_not_read_is_refused():
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o711)
+        closed = Path(place) / "closed"
+        closed.mkdir(mode=0o000)
+        (closed / "inside").mkdir() if os.geteuid() == 0 else None
+        code = "import os, sys; from ipybox.cli.parsing import directory, Path\n"
+        code += "if os.geteuid() == 0: os.setuid(65534)\n"
+        code += "for path in sys.argv[1:]:\n    try: directory(Path(path))\n    except Exception as exc: print(exc)"
+        command = [sys.executable, "-c", code, str(closed), f"{closed}/inside"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
+
+    first, second = done.stdout.splitlines()
+    assert first == f"you may not read the workspace {closed}"
+    assert second.startswith(f"the workspace {closed}/inside can't be used: ")
+
+
+def test_control_characters_of_arguments_do_not_reach_the_terminal(tmp_path: Path):
+    done = run("--workspace", "\x1b[31m", cwd=tmp_path)
+
+    assert b"\x1b" not in done.stderr
+    assert b"\\u001b[31m is not a directory\n" in done.stderr
+
+
+def test_people_who_just_type_ipybox_get_the_help():
+    assert on_terminal().startswith("Usage: ipybox [OPTIONS] COMMAND")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_help_is_as_wide_as_the_terminal(columns: int):
+    for command in ([], ["check"]):
+        shown = re.sub(r"\x1b\[\d*m", "", on_terminal(*command, "--help", columns=columns))
+        lines = shown.splitlines()
+        assert "Usage: ipybox" in shown
+        assert max(map(len, lines)) <= max(min(columns, 100), 70)  # a link or a command is not broken
+        if columns == 80 and not command:
+            assert 24 <= len(lines) <= 40
+
+
+@pytest.mark.parametrize(
+    ("env", "colored"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["", "NO_COLOR", "dumb"],
+)
+def test_colors_are_for_terminals_that_want_them(env: dict[str, str], colored: bool, tmp_path: Path):
+    save_tool(tmp_path)
+    assert ("\x1b[1m" in on_terminal("--help", environment=env)) == colored
+    assert ("\x1b[" in on_terminal("tools", "--workspace", str(tmp_path), environment=env)) == colored
+    assert b"\x1b" not in run("--help").stdout + run("tools", "--workspace", str(tmp_path)).stdout
+
+
+def save_tool(workspace: Path) -> None:
+    package = workspace / "gentools" / "some" / "action"
+    package.mkdir(parents=True)
+    (package / "api.py").write_text('def run(text: str) -> int:\n    """Counts the words of a text."""\n')
+
+
+def test_tools_are_a_table_on_a_terminal(tmp_path: Path):
+    save_tool(tmp_path)
+    shown = on_terminal("tools", "--workspace", str(tmp_path), environment={"TERM": "dumb"})
+
+    assert re.search(r"^Tool \(1\) +Kind +What it does", shown)
+    assert re.search(r"^some\.action +saved +Counts the words of a text", shown, re.MULTILINE)
+    assert "`ipybox tools NAME` shows how to call one." in shown
+
+
+def test_a_pipe_that_nobody_reads_ends_a_command_quietly(tmp_path: Path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        command = [sys.executable, "-m", "ipybox", "tools", "--json"]
+        done = subprocess.run(
+            command,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            timeout=WAIT,
+            check=False,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+        )
+
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed"), [("", "<&-"), ("", "<&- >&- 2>&-"), ("tools", ">&-"), ("--help", ">&- 2>&-")]
+)
+def test_streams_may_be_closed(arguments: str, closed: str, tmp_path: Path):
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m ipybox {arguments} {closed}', sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=2 * WAIT,
+        check=False,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+    )
+
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_internal_options_are_not_shown():
+    shown = run("serve", "--help").stdout.decode()
+
+    assert "--late-checks" not in shown
+    assert "--trusted" not in shown
+    for title in ("Workspace", "Approvals", "Sandbox", "Limits", "Kernels", "Results", "Transport", "Elsewhere"):
+        assert f"\n{title}\n" in shown
