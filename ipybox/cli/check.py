@@ -32,7 +32,7 @@ async def check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> i
     """
     try:
         result = await _run(workspace, options)
-        checked, problems = _report(result.text or "")
+        checked, problems = read_report(result.text or "")
     except (IpyboxError, OSError, ValueError) as exc:
         raise Failure(f"the check did not finish: {exc}") from exc
     if as_json:
@@ -69,18 +69,17 @@ async def _run(workspace: Path, options: dict[str, Any]) -> CodeExecutionResult:
     raise AssertionError("unreachable: a stream ends with its result")
 
 
-def _report(text: str) -> tuple[dict[str, int], list[Problem]]:
+def read_report(text: str) -> tuple[dict[str, int], list[Problem]]:
     """Returns the report in the last line of what the kernel printed, which is input: any code could have printed it.
 
     Raises:
         ValueError: If that is no report.
     """
-    found: Any = json.loads(text.rpartition("\n")[2])
     try:
+        found: Any = json.loads(text.rpartition("\n")[2])
         checked = {name: int(found["checked"][name]) for name in ("saved code action", "output parser")}
         rows = cast("list[list[Any]]", found["problems"])
-        return checked, [
-            Problem(str(path), int(line), str(message), str(remedy)) for path, line, message, remedy in rows
-        ]
-    except (KeyError, TypeError) as exc:
+        problems = [Problem(str(path), int(line), str(message), str(remedy)) for path, line, message, remedy in rows]
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as exc:
         raise ValueError("its report can't be read") from exc
+    return checked, problems

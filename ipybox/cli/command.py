@@ -32,11 +32,9 @@ EPILOG = """\b
 Claude Code: claude mcp add ipybox -- ipybox serve --workspace DIR
 Documentation: https://github.com/gradion-ai/ipybox/tree/main/docs"""
 
-Given = dict[str, Any]
-
 as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 without_question = click.option("--yes", is_flag=True, help="don't ask")
-no_settings = {"help_option_names": ["-h", "--help"]}
+settings = {"help_option_names": ["-h", "--help"]}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -66,13 +64,13 @@ def _prepare_streams() -> None:
             getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
-@click.group(cls=Commands, sections=SECTIONS, epilog=EPILOG, context_settings=no_settings)
+@click.group(cls=Commands, sections=SECTIONS, epilog=EPILOG, context_settings=settings)
 @click.version_option(package_name="ipybox", message="%(version)s", help="print the version")
 def ipybox() -> None:
     """Python kernels for agents on your machine, with MCP tools as typed functions."""
 
 
-def prepare(given: Given) -> Path:
+def prepare(given: dict[str, Any]) -> Path:
     """Sets up logging, keeps the workspace's modules and programs out of this process, and returns the workspace.
 
     Raises:
@@ -97,7 +95,7 @@ def prepare(given: Given) -> Path:
 
 def command(name: str, table: Command | None = None) -> Any:
     """Returns a decorator that makes a function a command, which gets the options that were given."""
-    return ipybox.command(name, cls=GroupedCommand, table=table, context_settings=no_settings)
+    return ipybox.command(name, cls=GroupedCommand, table=table, context_settings=settings)
 
 
 @command("serve", Command.SERVE)

@@ -10,7 +10,6 @@ import platform
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib.util import find_spec
 from shutil import which
 from typing import Literal
@@ -40,30 +39,22 @@ CLAUDE = Program(
 )
 
 
-@dataclass(frozen=True)
-class Check:
-    """Something to find out: the mode that needs it, and what finds it out."""
-
-    mode: Mode
-    run: Callable[[], list[Finding]]
-
-
 def examine_modes() -> dict[Mode, list[Finding]]:
     """Returns what the checks of each mode find, in the order of the checks."""
-    checks = [
-        Check("plain", python_findings),
-        Check("sandbox", diagnose),
-        Check("sandbox", try_sandbox),
-        Check("docker", _docker),
-        Check("other", lambda: [examine(UV)]),
-        Check("other", environment_findings),
-        Check("other", lambda: [examine(CLAUDE)]),
+    checks: list[tuple[Mode, Callable[[], list[Finding]]]] = [
+        ("plain", python_findings),
+        ("sandbox", diagnose),
+        ("sandbox", try_sandbox),
+        ("docker", _docker),
+        ("other", lambda: [examine(UV)]),
+        ("other", environment_findings),
+        ("other", lambda: [examine(CLAUDE)]),
     ]
     found: dict[Mode, list[Finding]] = {}
     with ThreadPoolExecutor(len(checks)) as pool:
-        running = [pool.submit(check.run) for check in checks]
-        for check, findings in zip(checks, running, strict=True):
-            found.setdefault(check.mode, []).extend(findings.result())
+        running = [pool.submit(run) for _, run in checks]
+        for (mode, _), findings in zip(checks, running, strict=True):
+            found.setdefault(mode, []).extend(findings.result())
     return found
 
 

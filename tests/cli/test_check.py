@@ -1,0 +1,39 @@
+"""The report of `ipybox check` comes from a kernel, in which saved code could print another one."""
+
+import json
+
+import pytest
+
+from ipybox.cli.check import read_report
+
+CHECKED = {"saved code action": 1, "output parser": 0}
+
+
+def test_only_the_last_line_is_the_report():
+    report = {"checked": CHECKED, "problems": [["a.py", 2, "it is wrong", "fix it"]]}
+
+    checked, (problem,) = read_report(f"printed by an import\n\n{json.dumps(report)}")
+
+    assert checked == CHECKED
+    assert str(problem) == "a.py:2: it is wrong; fix it"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "ok: 1 gentool",
+        "[" * 100_000,
+        '{"checked": {"saved code action": Infinity, "output parser": 0}, "problems": []}',
+        json.dumps({"checked": CHECKED}),
+        json.dumps({"checked": CHECKED, "problems": 1}),
+        json.dumps({"checked": CHECKED, "problems": [["a.py", "x", "", ""]]}),
+        json.dumps({"checked": CHECKED, "problems": [["a.py"]]}),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_anything_else_is_no_report(text: str):
+    with pytest.raises(ValueError, match="its report can't be read"):
+        read_report(text)
