@@ -156,7 +156,7 @@ TOGETHER = (
 LONGEST = (
     "docker/",
     "claude/",
-    "workspace/packages/install/",
+    "kernel_mgr/packages/install/",
     "mcp_server/test_server.py/",
     "test_readme.py/",
     "faults/",

@@ -34,10 +34,10 @@ def defined_in(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("heading", WALKS)
-def test_a_walk_has_at_most_twelve_steps_each_with_file_and_function(heading: str):
+def test_a_walk_has_at_most_eight_steps_each_with_file_and_function(heading: str):
     lines = [line for line in section(heading).splitlines() if line]
 
-    assert len(lines) <= 12
+    assert len(lines) <= 8
     assert [line for line in lines if STEP.match(line) is None] == []
 
 
