@@ -161,26 +161,26 @@ class ToolHandlers:
         return _success(f"{done} Other sessions: {', '.join(others)}" if others else done)
 
     def _add_tools(self) -> None:
-        # Claude Code shows the titles of annotations, and offers "don't ask again" only if they fit: 12 characters fit
-        # in a terminal of 80 columns, and next to the long name of a plugin's server in one of 120.
-        for tool, annotations in (
-            (self.register_mcp_server, ToolAnnotations(title="Add server", open_world_hint=True)),
-            (self.execute_ipython_cell, ToolAnnotations(title="Execute code", open_world_hint=True)),
-            (self.install_package, ToolAnnotations(title="Add package", open_world_hint=True)),
-            (self.reset, ToolAnnotations(title="Reset kernel", destructive_hint=True, open_world_hint=False)),
+        # Clients decide by hints whether to ask. Both code and the command of a server can do anything, so none is
+        # harmless. Claude Code shows the titles, and offers "don't ask again" only if they fit: 12 characters fit in a
+        # terminal of 80 columns, and next to the long name of a plugin's server in one of 120.
+        for tool, title, idempotent, open_world in (
+            (self.register_mcp_server, "Add server", True, True),
+            (self.execute_ipython_cell, "Execute code", False, True),
+            (self.install_package, "Add package", True, True),
+            (self.reset, "Reset kernel", True, False),
         ):
-            self._add_tool(tool, annotations)
+            self._add_tool(tool, _changes(title, idempotent=idempotent, open_world=open_world))
 
     def _add_file_tools(self, workspace: "FileTransfer") -> None:
         # Imported late, because only servers with file tools need it.
         from ipybox.mcp_server.file_tools import FileTools
 
         files = FileTools(workspace, self._services.read_from_node)
-        writes = ToolAnnotations(
-            title="Upload file", destructive_hint=True, idempotent_hint=True, open_world_hint=False
+        self._add_tool(files.upload_file, _changes("Upload file", idempotent=True, open_world=False))
+        reads = ToolAnnotations(
+            title="Download", read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         )
-        self._add_tool(files.upload_file, writes)
-        reads = ToolAnnotations(title="Download", read_only_hint=True, open_world_hint=False)
         self._add_tool(files.download_file, reads)
 
     def _add_tool(
@@ -309,6 +309,17 @@ def _unchanged_logging() -> Generator[None]:
 
 def _leave_unchanged(level: str = "INFO") -> None:
     """Takes the place of the SDK's function."""
+
+
+def _changes(title: str, *, idempotent: bool, open_world: bool) -> ToolAnnotations:
+    """Returns the annotations of a tool that changes something, and possibly destroys it."""
+    return ToolAnnotations(
+        title=title,
+        read_only_hint=False,
+        destructive_hint=True,
+        idempotent_hint=idempotent,
+        open_world_hint=open_world,
+    )
 
 
 def _success(text: str) -> CallToolResult:

@@ -433,8 +433,12 @@ async def test_file_tools_are_offered_where_directories_are_allowed(tmp_path: Pa
         assert titles == [tool.title for tool in tools]
         assert all(0 < len(title) <= 12 for title in titles), "longer ones cost people a choice of Claude Code"
         assert [tool.name for tool in tools][4:] == ["upload_file", "download_file"]
+        hints = {tool.name: tool.annotations.model_dump(exclude={"title"}) for tool in tools if tool.annotations}
+        assert all(None not in hint.values() for hint in hints.values()), hints
+        harmless = [name for name, hint in hints.items() if hint["read_only_hint"] or not hint["destructive_hint"]]
+        assert harmless == ["download_file"]
         for tool in tools[4:]:  # what the model gets of them
-            assert len(tool.model_dump_json(by_alias=True, exclude_none=True, exclude={"meta"})) < 600
+            assert len(tool.model_dump_json(by_alias=True, exclude_none=True, exclude={"meta", "annotations"})) < 600
 
 
 @both_modes
