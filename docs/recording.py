@@ -24,7 +24,7 @@ from benchmarks.economics.results import Economics
 from benchmarks.economics.tasks import LOOP, Way
 from tests.claude.api import Block, Request, serve, tool
 from tests.claude.api import text as said
-from tests.claude.cli import SESSION_TIMEOUT, Home, publish
+from tests.claude.cli import SESSION_TIMEOUT, Client, Home, publish
 from tests.claude.terminal import DOWN, ENTER, RIGHT, Terminal, terminal
 from tests.servers import ROOT
 
@@ -121,7 +121,7 @@ def record(directory: Path) -> list[Frame]:
     Args:
         directory: An empty directory.
     """
-    home = Home(directory, publish(directory)).newest()
+    home = Home(directory, publish(directory), client=Client.NEWEST)
     workspace = home.path / "my-project"
     workspace.mkdir()
     github = {"command": sys.executable, "args": [str(ROOT / "tests" / "github_server.py")]}

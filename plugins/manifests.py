@@ -1,14 +1,14 @@
-"""Writes what Claude Code reads of the marketplace: three plugins that differ in their mode, and in one version.
-
-It also writes `server.json`, which describes ipybox to the MCP registry, and which no plugin uses.
+"""Writes everything in the marketplace that is generated: three plugins that differ in where code runs.
 
     python plugins/manifests.py            writes the files
-    python plugins/manifests.py --check    fails if they are not what it would write
+    python plugins/manifests.py --check    fails if any file differs from what it would write
 
-The version is that of pyproject.toml. Claude Code installs a plugin again only when it has changed.
+Each plugin gets its manifests, a README, and copies of the license, the icon and the skill. They are copies because
+`claude plugin validate` follows no symbolic links. The launcher gets the server's first answers and the packages that
+the server needs; `server.json` describes ipybox to the MCP registry.
+
+The version is that of pyproject.toml. Claude Code reinstalls a plugin only when its version changes.
 https://code.claude.com/docs/en/plugins-reference
-
-For the launcher, it writes what the server answers first, and the packages that the server needs.
 """
 
 import json
@@ -26,24 +26,28 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
 from ipybox.cli.option import Option
 from ipybox.cli.option_table import OPTIONS
-
-ROOT = Path(__file__).resolve().parent.parent
-
-AUTHOR = {"name": "ipybox"}
-
-#: What each plugin says of itself.
-MODES = {
-    "plain": "Act by Python code that calls MCP tools. Code runs without a sandbox",
-    "sandbox": "Act by Python code that calls MCP tools. Code runs in a sandbox: it gets no further than the workspace",
-    "docker": "Act by Python code that calls MCP tools. Code and tools run in a Docker container",
-}
+from plugins.readme import MODES, Plugin, readme
 
 #: The name in the MCP registry, which compares it with the comment `mcp-name` of the README on the package index.
 REGISTRY_NAME = "io.github.gradion-ai/ipybox"
 REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 REPOSITORY = "https://github.com/gradion-ai/ipybox"
+HOMEPAGE = "https://gradion-ai.github.io/ipybox/claude-code/"
+CONTACT = {"name": "Gradion", "url": f"{REPOSITORY}/issues"}
+
+#: Schemas for editors.
+MARKETPLACE_SCHEMA = "https://json.schemastore.org/claude-code-marketplace.json"
+PLUGIN_SCHEMA = "https://json.schemastore.org/claude-code-plugin-manifest.json"
+
+KEYWORDS = ["python", "ipython", "mcp", "code-execution", "code-actions", "tool-use", "sandbox"]
+
+#: Defaults that the plugins' settings show; all other settings are empty by default.
+DEFAULTS: dict[str, str | bool] = {"approve": "auto", "audit": "full", "resources": False, "sandbox_profile": "default"}
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 
@@ -122,52 +126,90 @@ def _needs(name: str, extra: str) -> Iterator[Requirement]:
             yield need
 
 
-def texts() -> dict[str, str]:
-    """Returns the text of each file, by its path in the repository."""
-    return {
+def contents() -> dict[str, bytes]:
+    """Returns the content of each generated file, by its path in the repository."""
+    packages = requirements()
+    texts = {
         **{path: json.dumps(content, indent=2) + "\n" for path, content in manifests().items()},
+        **{f"{plugin.place}/README.md": _readme(plugin, packages) for plugin in MODES.values()},
         "plugins/launch/server.json": server_answers(),
-        "plugins/launch/requirements.txt": requirements(),
+        "plugins/launch/requirements.txt": packages,
     }
+    return {path: text.encode() for path, text in texts.items()} | _copies()
+
+
+def _readme(plugin: Plugin, packages: str) -> str:
+    on_linux = [line for line in packages.splitlines() if "==" in line and " ; " not in line]
+    return readme(plugin, settings(plugin.mode), DEFAULTS, len(on_linux))
+
+
+def _copies() -> dict[str, bytes]:
+    copied = {"LICENSE": "LICENSE", ".claude-plugin/icon.png": ".claude-plugin/icon.png"}
+    copied |= {path: path for path in _files("skills/codeact")}
+    return {f"{p.place}/{to}": (ROOT / origin).read_bytes() for p in MODES.values() for origin, to in copied.items()}
+
+
+def _files(directory: str) -> list[str]:
+    found = (path for path in (ROOT / directory).rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
 def manifests() -> dict[str, Any]:
     """Returns the content of each manifest, by its path in the repository."""
-    files: dict[str, Any] = {
-        ".claude-plugin/marketplace.json": {
-            "name": "ipybox",
-            "description": "Code actions: act by Python code that calls MCP tools",
-            "owner": AUTHOR,
-            "plugins": [
-                {"name": name(mode), "source": f"./plugins/{name(mode)}", "description": description}
-                for mode, description in MODES.items()
-            ],
-        },
-        "server.json": registry_entry(),
-    }
-    for mode, description in MODES.items():
-        place = f"plugins/{name(mode)}"
-        files[f"{place}/.claude-plugin/plugin.json"] = {
-            "name": name(mode),
+    files: dict[str, Any] = {".claude-plugin/marketplace.json": _marketplace(), "server.json": registry_entry()}
+    for plugin in MODES.values():
+        files[f"{plugin.place}/.claude-plugin/plugin.json"] = {
+            "$schema": PLUGIN_SCHEMA,
+            "name": plugin.name,
+            "displayName": plugin.title,
             "version": version(),
-            "description": description,
-            "author": AUTHOR,
+            "description": plugin.description,
+            "author": CONTACT,
+            "homepage": HOMEPAGE,
+            "repository": REPOSITORY,
             "license": "Apache-2.0",
-            "userConfig": {option.parameter_name: _user_config(option) for option in settings(mode)},
+            "keywords": KEYWORDS,
+            "userConfig": {option.parameter_name: _user_config(option) for option in settings(plugin.mode)},
         }
-        options = [f"{option.flag}=${{user_config.{option.parameter_name}}}" for option in settings(mode)]
-        server = {
-            "type": "stdio",
-            "command": "sh",
-            "args": [LAUNCH, "serve", mode, *options],
-            # Else the tools are behind a search, which runs without a person don't wait for.
-            "alwaysLoad": True,
-        }
-        files[f"{place}/.mcp.json"] = {"mcpServers": {"ipybox": server}}
-        hook = {"type": "command", "command": f'sh "{LAUNCH}" notice {mode}', "timeout": NOTICE_TIMEOUT}
+        files[f"{plugin.place}/.mcp.json"] = {"mcpServers": {"ipybox": _server(plugin)}}
+        # In exec form: no shell reads the path of the plugin.
+        hook = {"type": "command", "command": "sh", "args": [LAUNCH, "notice", plugin.mode], "timeout": NOTICE_TIMEOUT}
         matched = {"matcher": "startup|resume|clear", "hooks": [hook]}
-        files[f"{place}/hooks/hooks.json"] = {"hooks": {"SessionStart": [matched]}}
+        files[f"{plugin.place}/hooks/hooks.json"] = {"hooks": {"SessionStart": [matched]}}
     return files
+
+
+def _marketplace() -> dict[str, Any]:
+    return {
+        "$schema": MARKETPLACE_SCHEMA,
+        "name": "ipybox",
+        "description": "Claude writes Python that calls MCP tools, and ipybox runs it on your machine",
+        "owner": CONTACT,
+        "plugins": [
+            {
+                "name": plugin.name,
+                "source": f"./{plugin.place}",
+                "description": plugin.description,
+                "category": "development",
+                "homepage": HOMEPAGE,
+                "keywords": KEYWORDS,
+            }
+            for plugin in MODES.values()
+        ],
+    }
+
+
+def _server(plugin: Plugin) -> dict[str, Any]:
+    options = [f"{option.flag}=${{user_config.{option.parameter_name}}}" for option in settings(plugin.mode)]
+    return {
+        "type": "stdio",
+        "command": "sh",
+        "args": [LAUNCH, "serve", plugin.mode, *options],
+        # Otherwise the tools are deferred behind a search, which headless runs don't wait for.
+        "alwaysLoad": True,
+        # Shown by `claude plugin validate`. Here rather than in plugin.json, where 2.1.197 refuses it with --strict.
+        "network": {"hosts": list(plugin.hosts)},
+    }
 
 
 def registry_entry() -> dict[str, Any]:
@@ -208,13 +250,13 @@ def settings(mode: str) -> list[Option]:
 
 def _user_config(option: Option) -> dict[str, Any]:
     assert option.plugin is not None
-    shown = {"title": option.plugin.title, "description": option.plugin.description}
-    return {"type": "string", **shown, "required": False}
-
-
-def name(mode: str) -> str:
-    """Returns the name of a mode's plugin."""
-    return f"codeact-{'default' if mode == 'plain' else mode}"
+    default = DEFAULTS.get(option.parameter_name, "")
+    return {
+        "type": "boolean" if isinstance(default, bool) else "string",
+        "title": option.plugin.title,
+        "description": option.plugin.description,
+        "default": default,
+    }
 
 
 def version() -> str:
@@ -231,19 +273,24 @@ def _project() -> dict[str, Any]:
 
 
 def main(*, check: bool) -> int:
-    """Writes the files, or only compares them, and returns the exit status."""
-    differ = 0
-    for path, text in texts().items():
-        place = ROOT / path
-        if place.is_file() and place.read_text() == text:
-            continue
-        differ = 1
+    """Writes the files and removes those left from earlier, or only reports differences. Returns the exit status."""
+    wanted = contents()
+    skills = (path for plugin in MODES.values() for path in _files(f"{plugin.place}/skills"))
+    outdated = [path for path in skills if path not in wanted]
+    outdated += [path for path, content in wanted.items() if not _is(ROOT / path, content)]
+    for path in outdated:
         if check:
-            print(f"{path} is not what plugins/manifests.py makes of the project: run `make plugins`", file=sys.stderr)
+            print(f"{path} is not what plugins/manifests.py generates: run `make plugins`", file=sys.stderr)
+        elif path in wanted:
+            (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / path).write_bytes(wanted[path])
         else:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
-    return differ if check else 0
+            (ROOT / path).unlink()
+    return 1 if check and outdated else 0
+
+
+def _is(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 if __name__ == "__main__":

@@ -33,9 +33,10 @@ def test_the_body_is_short_and_the_front_matter_says_when_it_is_for():
     _, front_matter, body = (SKILL / "SKILL.md").read_text().split("---\n", 2)
     described = dict(line.split(": ", 1) for line in front_matter.splitlines())
 
-    assert described.keys() == {"name", "description", "allowed-tools"}
+    assert described.keys() == {"name", "description", "license", "compatibility", "allowed-tools"}
     assert described["allowed-tools"] == "Read(/${CLAUDE_SKILL_DIR}/**)", "without a person, no other file is read"
     assert described["name"] == "codeact"
+    assert described["description"].startswith("Write, run and save Python that calls MCP tools.")
     for occasion in ("use the codeact skill", "output parser", "saving a code action", "MCP server"):
         assert occasion in described["description"]
     assert len(body.encode()) <= BODY_TOKENS * TOKEN_BYTES

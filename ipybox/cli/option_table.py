@@ -23,18 +23,18 @@ _PROFILES = Literal[*sorted(PROFILES)]
 
 _AUDIT = PluginSetting(
     "Audit log",
-    "What .ipybox/audit.jsonl contains of cells and tool calls: full for code and arguments without secrets, hash for "
-    "their hashes, off for nothing",
+    "What .ipybox/audit.jsonl records of cells and tool calls: full records code and arguments without secrets, hash "
+    "records their hashes, off records nothing",
 )
 _APPROVE = PluginSetting(
     "Approval of tool calls",
-    "auto to accept those that code makes, ask to be asked about each, or a file with rules, such as ipybox.yaml in "
-    "the workspace: one there can only deny until you trust it with `ipybox trust`",
+    "auto runs every tool call, ask asks you about each one, and the name of a file applies its rules, such as "
+    "ipybox.yaml in the workspace, which can only deny calls until you trust it with `ipybox trust`",
 )
 _PROFILE = PluginSetting(
     "Sandbox profile",
-    "default, or workspace to hide the home directory as well; a sandbox-config.json in the workspace can restrict it, "
-    "and open more once you trust it with `ipybox trust`",
+    "default, or workspace to hide your home directory as well; a sandbox-config.json in the workspace can restrict "
+    "the profile, and relax it once you trust the file with `ipybox trust`",
     ("sandbox",),
 )
 _DOMAINS = PluginSetting(
@@ -42,24 +42,23 @@ _DOMAINS = PluginSetting(
     "Hosts that code may reach, separated by commas, such as example.org,*.example.com",
     ("sandbox",),
 )
-_MEMORY = PluginSetting("Memory limit", "Memory that code may use, such as 4G; 0 for no limit")
+_MEMORY = PluginSetting("Memory limit", "Memory that code may use, such as 4G, or 0 for no limit")
 _PRELOAD = PluginSetting(
-    "Preloaded modules", "Modules that code finds imported already, separated by commas, such as pandas,sympy"
+    "Preloaded modules", "Modules to import into every kernel, separated by commas, such as pandas,sympy"
 )
 _RESOURCES = PluginSetting(
     "Resources",
-    "always to let Claude read long outputs as MCP resources, for which the client offers tools that cost context; "
-    "else Claude reads their files",
+    "Let Claude page through long outputs as MCP resources instead of reading their files; the tools for resources "
+    "take up context",
 )
 _ENGINE = PluginSetting(
     "Engine",
-    "Where code runs: the name of an engine in engines.yaml of your configuration, such as slurm; empty for this "
-    "machine",
+    "Where code runs: the name of an engine in your engines.yaml, such as slurm; empty for this machine",
     ("plain", "sandbox"),
 )
-_IMAGE = PluginSetting("Image", "Name of the image, if it is not ipybox", ("docker",))
+_IMAGE = PluginSetting("Image", "Name of the Docker image, if it isn't ipybox", ("docker",))
 _NETWORK = PluginSetting(
-    "Network", "none to keep the container off the network, or the name of another one of Docker's", ("docker",)
+    "Network", "none to cut the container off from the network, or the name of a Docker network", ("docker",)
 )
 
 #: The options of each group, and the commands that have them unless an option says otherwise.

@@ -22,6 +22,9 @@ from launch.relay import TOKEN
 
 Mode = Literal["plain", "sandbox", "docker"]
 
+#: Options of the plugins that are yes or no, as Claude Code passes them on, and what ipybox gets; nothing if empty.
+BOOLEANS = {"--resources=true": "--resources=always", "--resources=false": ""}
+
 
 def main(arguments: list[str]) -> None:
     """Becomes the server, or prints a notice; on an error, answers the MCP client with the reason."""
@@ -56,9 +59,12 @@ def start(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
     """Becomes the MCP server, once its environment is there.
 
     Raises:
-        LaunchError: If it can't be built.
+        LaunchError: If it can't be built, or the workspace sets options.
     """
+    from launch.project_settings import refuse_project_options
+
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    refuse_project_options(workspace)
     if mode == "docker":
         serve_from_container(workspace, options)
     environment = Environment.here()
@@ -86,8 +92,12 @@ def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:
     """Returns the options of ipybox: those that the user has set, and the use of the workspace's settings."""
+    values = [BOOLEANS.get(option, option) for option in options]
     # The plugin's skill says the rest.
-    given = ["--instructions=brief", *(in_workspace(option, workspace) for option in options if option[-1] != "=")]
+    given = [
+        "--instructions=brief",
+        *(in_workspace(value, workspace) for value in values if value[-1:] not in ("", "=")),
+    ]
     if mode != "docker":
         given = ["--late-checks", *given]
     if mode == "sandbox":

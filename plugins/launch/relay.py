@@ -75,7 +75,7 @@ class Relay:
         self._versions, self._tools = static["protocolVersions"], static["tools"]
         self._initialize = static["initialize"]
         # The client reads resources only if the user wants that, see `ipybox.mcp_server.tools`.
-        self._resources = "--resources=always" in command
+        self._resources = "--resources=true" in command
         self._patience = MAX_WAIT
         if (limit := os.environ.get("MCP_TOOL_TIMEOUT", "")).isdigit() and int(limit) > 0:
             self._patience = max(min(MAX_WAIT, int(limit) / 1000 - MARGIN), 1.0)
@@ -236,7 +236,9 @@ class Relay:
         status, self._ready = self._end(), False
         if reason is None:
             said = [line.strip() for line in self._said.decode(errors="replace").splitlines() if line.strip()]
-            reason = said[-1] if said else f"the server ended with status {status}"
+            # What ipybox reports begins with its name; a hint may follow. Else it is the end of a traceback.
+            reports = [line for line in said if line.startswith("ipybox: ")] or said
+            reason = reports[-1] if reports else f"the server ended with status {status}"
         held, self._held = self._held, []
         for each in held:
             self._refuse(each, reason)

@@ -19,16 +19,13 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from enum import StrEnum
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
 from tests.claude.api import Request, Turn, serve
 from tests.servers import NODE_MODULES, ROOT, children, descendants, is_alive
-
-#: The client, and the newest one (`tests/claude/package.json`).
-CLAUDE = NODE_MODULES / ".bin" / "claude"
-NEWEST = NODE_MODULES.parent / "newest" / "node_modules" / ".bin" / "claude"
 
 #: What a user types, and where it would be without `Home`.
 REPOSITORY = "gradion-ai/ipybox"
@@ -67,6 +64,22 @@ UV_VARIABLES = {
 PR_SET_CHILD_SUBREAPER = 36
 
 
+class Client(StrEnum):
+    """A version of Claude Code: the oldest that is supported (`tests/package.json`), or the newest one that was tried
+    (`tests/claude/package.json`)."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+    @property
+    def program(self) -> Path:
+        """Its command."""
+        modules = NODE_MODULES if self is Client.OLDEST else NODE_MODULES.parent / "newest" / "node_modules"
+        program = modules / ".bin" / "claude"
+        assert program.exists(), f"{program} is missing, tests/install-npm.sh installs it"
+        return program
+
+
 @dataclass(frozen=True)
 class Session:
     """What happened in a run of the client without a person."""
@@ -93,13 +106,22 @@ class Home:
     Args:
         directory: An empty one. The home is in it, and the programs that are on PATH.
         repository: What `publish` has made.
+        client: The version of Claude Code.
         data: Its `XDG_DATA_HOME`, with the environments of plugins; by default it is in the home.
         compiles: Whether pip and uv may compile the packages that they install. Without it, the environment of a
             plugin takes much less processor time to build, but each kernel in a sandbox starts more slowly.
     """
 
-    def __init__(self, directory: Path, repository: Path, *, data: Path | None = None, compiles: bool = True):
-        self.program = CLAUDE
+    def __init__(
+        self,
+        directory: Path,
+        repository: Path,
+        *,
+        client: Client = Client.OLDEST,
+        data: Path | None = None,
+        compiles: bool = True,
+    ):
+        self.client = client
         self.path = directory / "home"
         self.path.mkdir()
         self._log = directory / "client.log"
@@ -131,13 +153,6 @@ class Home:
         if pip.is_file():
             (self.path / ".config" / "pip").mkdir(parents=True)
             shutil.copy(pip, self.path / ".config" / "pip")
-
-    def newest(self) -> Self:
-        """Returns this home for a user of the newest client."""
-        assert NEWEST.exists(), f"{NEWEST} is missing, tests/install-npm.sh installs it"
-        other = copy(self)
-        other.program = NEWEST
-        return other
 
     def without(self, *programs: str) -> Self:
         """Returns this home as it is where these programs are not installed."""
@@ -173,6 +188,21 @@ class Home:
 
     def uninstall(self, plugin: str) -> str:
         return self.claude("plugin", "uninstall", f"{plugin}@ipybox")
+
+    def publish_next(self, repository: Path, plugin: str, directory: Path) -> str:
+        """Has the URL lead to a copy of a repository in which a plugin has the next version, and returns that."""
+        changed = directory / "next"
+        identity = ["-c", "user.name=test", "-c", "user.email=test"]
+        run = partial(subprocess.run, check=True, timeout=COMMAND_TIMEOUT)
+        run(["git", "clone", "--quiet", str(repository), str(changed)])
+        manifest = changed / "plugins" / plugin / ".claude-plugin" / "plugin.json"
+        content = json.loads(manifest.read_text())
+        content["version"] = "99.0.0"
+        manifest.write_text(json.dumps(content))
+        run(["git", "-C", str(changed), *identity, "commit", "--quiet", "--all", "--message", "Next version"])
+        config = self.path / ".gitconfig"
+        config.write_text(config.read_text().replace(f"file://{repository}", f"file://{changed}"))
+        return content["version"]
 
     def details(self, plugin: str) -> str:
         return self.claude("plugin", "details", f"{plugin}@ipybox")
@@ -216,7 +246,7 @@ class Home:
         A build of a plugin's environment goes on after the client, and is waited for.
         """
         self._log.unlink(missing_ok=True)
-        command = [str(self.program), "--debug-file", str(self._log), *arguments]
+        command = [str(self.client.program), "--debug-file", str(self._log), *arguments]
         with (
             no_process_left(),
             subprocess.Popen(

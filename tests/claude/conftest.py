@@ -1,16 +1,23 @@
-"""What the tests with the real client share: a repository of the working tree, and homes with a plugin each."""
+"""What tests with the real clients share: a repository of the working tree, an environment, homes with plugins.
 
+Building the environment of the plugins and installing a plugin take long, so each is done once: the environment for all
+processes of a run, an installation for all tests of a process.
+"""
+
+import fcntl
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.claude.api import Turn, text, tool
-from tests.claude.cli import BUILD_TIMEOUT, Home, publish
+from tests.claude.cli import Client, Home, publish
+from tests.claude.launcher import FirstStart, first_start
 from tests.docker.conftest import LABEL as CONTAINER_LABEL
 from tests.docker.conftest import NETWORK, build, docker, engine
 from tests.servers import WAIT
@@ -18,8 +25,22 @@ from tests.servers import WAIT
 __all__ = ["engine"]  # a fixture
 
 #: The plugins, as they are installed.
-LOCAL_PLUGINS = ("codeact-default", "codeact-sandbox")
-PLUGINS = (*LOCAL_PLUGINS, "codeact-docker")
+PLUGINS = ("codeact-sandbox", "codeact-default", "codeact-docker")
+
+#: Have a test run with both clients, with the newest one only, with plugins that are spread over both, or with one
+#: plugin. A test without any of them runs with the oldest client.
+both_clients = pytest.mark.parametrize("client", list(Client), indirect=True)
+newest_client = pytest.mark.parametrize("client", [Client.NEWEST], indirect=True)
+_LOCAL = (
+    pytest.param("codeact-sandbox", Client.OLDEST, marks=pytest.mark.kernel, id="codeact-sandbox"),
+    pytest.param("codeact-default", Client.NEWEST, marks=pytest.mark.kernel, id="codeact-default"),
+)
+# Only root can have an engine for containers made here, so that is not marked as running kernels.
+_IN_DOCKER = pytest.param("codeact-docker", Client.NEWEST, id="codeact-docker")
+each_plugin = pytest.mark.parametrize(("installed", "client"), [*_LOCAL, _IN_DOCKER], indirect=True)
+local_plugins = pytest.mark.parametrize(("installed", "client"), _LOCAL, indirect=True)
+in_sandbox = pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+in_docker = pytest.mark.parametrize("installed", ["codeact-docker"], indirect=True)
 
 #: What tests have agents and users make in a workspace.
 MADE = ("/mcptools/", "/mcpparse/", "/gentools/", "/.env", "/begun", "/note.txt")
@@ -53,35 +74,71 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environment of the plugins: the first start builds it, for all homes and all processes of the tests."""
-    made = tmp_path_factory.getbasetemp()
-    return (made.parent if "PYTEST_XDIST_WORKER" in os.environ else made) / "plugin-data"
+def built(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
+    """The first start of a plugin on this machine, in the first process of the tests that needs it."""
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "plugin-data"
+    place.mkdir(exist_ok=True)
+    record = place / "first-start.json"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not record.exists():
+            record.write_text(json.dumps(asdict(first_start(tmp_path_factory.mktemp("first"), place)), default=str))
+    return FirstStart(**json.loads(record.read_text()))
 
 
-@pytest.fixture(scope="session", params=PLUGINS)
-def installed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path, data: Path
-) -> Iterator[Installed]:
-    """A plugin that was installed from the repository and has started once."""
-    plugin: str = request.param
-    config: dict[str, str] = {}
-    if plugin == "codeact-docker":
-        request.getfixturevalue("engine")
-        config = DOCKER_CONFIG
-    home = Home(tmp_path_factory.mktemp(plugin), repository, data=data)
+@pytest.fixture(scope="session")
+def data(built: FirstStart) -> Path:
+    """The `XDG_DATA_HOME` with the environment of the plugins, for all homes and all processes of the tests."""
+    return Path(built.data)
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest) -> Client:
+    """The version of Claude Code."""
+    return getattr(request, "param", Client.OLDEST)
+
+
+@pytest.fixture(scope="session")
+def installations(
+    tmp_path_factory: pytest.TempPathFactory, repository: Path, data: Path
+) -> Iterator[Callable[[str, Client], Installed]]:
+    """Installs a plugin for the first test that needs it."""
+    made: dict[tuple[str, Client], Installed] = {}
+
+    def install(plugin: str, client: Client) -> Installed:
+        if (plugin, client) not in made:
+            home = Home(tmp_path_factory.mktemp(plugin), repository, client=client, data=data)
+            made[plugin, client] = _installed(plugin, home, tmp_path_factory.mktemp("first"))
+        return made[plugin, client]
+
+    yield install
+    if any(plugin == "codeact-docker" for plugin, _ in made):
+        assert docker("ps", "--all", "--quiet", "--filter", f"label={CONTAINER_LABEL}") == "", "containers were left"
+    for it in made.values():
+        shutil.rmtree(it.home.path)
+
+
+def _installed(plugin: str, home: Home, first: Path) -> Installed:
+    config = DOCKER_CONFIG if plugin == "codeact-docker" else {}
     added, installed = home.marketplace_add(), home.install(plugin, **config)
     if config:
         build(config["image"], script=home.plugin_root(plugin) / "package" / "docker-build.sh")
-    first = tmp_path_factory.mktemp("first")
     it = Installed(plugin, home, config, added, installed, home.mcp_list(first))
-    # A call waits for the environment.
     script: list[Turn] = [[tool("execute_ipython_cell", code="print(6 * 7)")], lambda request: [text(request.result)]]
-    assert home.session("Begin", script, first, allowed=[it.tools], timeout=BUILD_TIMEOUT).answer == "42"
-    yield it
-    if config:
-        assert docker("ps", "--all", "--quiet", "--filter", f"label={CONTAINER_LABEL}") == "", "containers were left"
-    shutil.rmtree(home.path)
+    assert home.session("Begin", script, first, allowed=[it.tools]).answer == "42"
+    return it
+
+
+@pytest.fixture
+def installed(
+    request: pytest.FixtureRequest, client: Client, installations: Callable[[str, Client], Installed]
+) -> Installed:
+    """A plugin that was installed from the repository and has started once."""
+    plugin: str = request.param
+    if plugin == "codeact-docker":
+        request.getfixturevalue("engine")
+    return installations(plugin, client)
 
 
 @pytest.fixture
@@ -100,12 +157,12 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, repository: Path, data: Path) -> Home:
+def home(tmp_path: Path, repository: Path, client: Client, data: Path) -> Home:
     """A home without plugins, on a machine that has their environment."""
-    return Home(tmp_path, repository, data=data)
+    return Home(tmp_path, repository, client=client, data=data)
 
 
 @pytest.fixture
-def new_home(tmp_path: Path, repository: Path) -> Home:
+def new_home(tmp_path: Path, repository: Path, client: Client) -> Home:
     """A home without plugins and their environment."""
-    return Home(tmp_path, repository, compiles=False)
+    return Home(tmp_path, repository, client=client, compiles=False)

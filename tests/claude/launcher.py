@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,38 @@ BUILD = 300.0
 
 
 class Plugin:
-    """An installed plugin, in the home of a user."""
+    """An installed plugin, in the home of a user.
 
-    def __init__(self, directory: Path, *, hidden: Collection[str] = (), compiles: bool = False):
+    Args:
+        directory: An empty one, or one that exists not yet.
+        data: Its `XDG_DATA_HOME`, with the environments; by default it is in the home.
+        hidden: Programs that the user lacks.
+        needs: What the plugin installs in place of all that ipybox needs. ipybox then can't start.
+        compiles: Whether pip and uv may compile what they install.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        data: Path | None = None,
+        hidden: Collection[str] = (),
+        needs: Collection[str] = (),
+        compiles: bool = False,
+    ):
         directory.mkdir(exist_ok=True)
         self.root = directory / "plugin"
-        shutil.copytree(ROOT / "plugins" / "codeact-default", self.root, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "plugins" / "codeact-default", self.root, ignore=shutil.ignore_patterns("__pycache__", ".ruff_cache")
+        )
+        if needs:
+            (self.root / "launch" / "requirements.txt").write_text("".join(f"{need}\n" for need in needs))
         self.workspace = directory / "workspace"
         self.workspace.mkdir()
         self.bin = directory / "bin"
-        home = Home(directory, directory, compiles=compiles)
-        self.data = home.path / ".local" / "share" / "ipybox"
+        home = Home(directory, directory, data=data, compiles=compiles)
+        self.home = home.path
+        self.data = (data or home.path / ".local" / "share") / "ipybox"
         for program in hidden:
             (self.bin / program).unlink(missing_ok=True)
         self.env = {
@@ -37,6 +59,15 @@ class Plugin:
             "CLAUDE_PLUGIN_ROOT": str(self.root),
             "CLAUDE_PROJECT_DIR": str(self.workspace),
         }
+
+    def borrow_packages(self, data: Path) -> None:
+        """Has its environment use the packages of another one, but not its versions of ipybox."""
+        for environment in (path for path in (data / "ipybox" / "environments").iterdir() if path.is_dir()):
+            own = self.data / "environments" / environment.name
+            own.mkdir(parents=True)
+            (own / "ipybox-ready").touch()
+            for name in ("lib", "bin"):
+                (own / name).symlink_to(environment / name)
 
     def replace(self, program: str, script: str) -> None:
         """Puts a shell script in the place of a program; `$REAL` is the path of that."""
@@ -79,7 +110,7 @@ class Plugin:
 
     def until_built(self) -> None:
         """Waits until the process has ended that has built the environment: it goes on after the server has started."""
-        (path,) = self.data.parents[1].glob("state/ipybox/environments/*/build")
+        (path,) = self.home.glob(".local/state/ipybox/environments/*/build")
         with path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -176,3 +207,98 @@ def builds_ended(plugin: Plugin) -> Generator[None]:
                 continue
             if str(plugin.root / "launch" / "build.py").encode() in command:
                 os.killpg(pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class FirstStart:
+    """What a user sees of the first start of a plugin, and of the second one.
+
+    Attributes:
+        data: The `XDG_DATA_HOME` with what it has built.
+        workspace: The workspace.
+        notice: What the hook printed before the first start.
+        second_notice: What it printed before the second one.
+        result: What the first cell printed.
+        progress: The notifications of progress before that.
+        log: The output of the programs that built the environment.
+        built: The versions of ipybox after the first start, and when they changed.
+        kept: The same after the second one.
+        imported: Where the second start's kernel has found ipybox, and its working directory.
+        elsewhere: Whether something was installed where variables led that are for other environments.
+        tools: Exit status, stdout and stderr of `ipybox tools`.
+    """
+
+    data: str
+    workspace: str
+    notice: dict[str, Any]
+    second_notice: dict[str, Any]
+    result: str
+    progress: list[dict[str, Any]]
+    log: str
+    built: dict[str, int]
+    kept: dict[str, int]
+    imported: list[str]
+    elsewhere: bool
+    tools: tuple[int, str, str]
+
+
+def first_start(directory: Path, data: Path) -> FirstStart:
+    """Has a plugin build its environment, compiled, and starts it once more."""
+    plugin = Plugin(directory, data=data, compiles=True)
+    _make_hostile(plugin.workspace)
+    other = directory / "other"
+    names = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT")
+    variables = dict.fromkeys(names, str(other))
+
+    notice = plugin.notice("plain")
+    with served(plugin, **variables) as client:
+        (plugin.workspace / "json.py").unlink()
+        (plugin.workspace / "fcntl.py").unlink()
+        result = client.answer(client.call("print(6 * 7)", progressToken=3))["result"]["content"][0]["text"]
+        progress = [message["params"] for message in client.notifications]
+    plugin.until_built()
+    built = _changed(plugin)
+    second_notice = plugin.notice("plain")
+    with served(plugin, **variables) as client:
+        (plugin.workspace / "ipybox.py").unlink()
+        imported = client.execute("import ipybox, os; print(ipybox.__file__, os.getcwd())").split()
+    return FirstStart(
+        data=str(data),
+        workspace=str(plugin.workspace),
+        notice=notice,
+        second_notice=second_notice,
+        result=result,
+        progress=progress,
+        log=plugin.log,
+        built=built,
+        kept=_changed(plugin),
+        imported=imported,
+        elsewhere=other.exists(),
+        tools=_lists_tools(plugin),
+    )
+
+
+def _make_hostile(workspace: Path) -> None:
+    """Puts files in a workspace that must not take effect outside of the kernel."""
+    for name in ("ipybox.py", "json.py", "fcntl.py", "sitecustomize.py"):
+        (workspace / name).write_text("raise SystemExit('code of the workspace ran on the host')\n")
+    (workspace / "uv.toml").write_text("no = 'such option'\n")
+    (workspace / "pyproject.toml").write_text("[tool.uv]\nno = 'such option'\n")
+
+
+def _lists_tools(plugin: Plugin) -> tuple[int, str, str]:
+    """Runs the command that a plugin brings."""
+    done = subprocess.run(
+        [plugin.data / "environments" / "ipybox", "tools"],
+        cwd=plugin.workspace,
+        env=plugin.env,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def _changed(plugin: Plugin) -> dict[str, int]:
+    return {str(version): version.stat().st_mtime_ns for version in plugin.versions}

@@ -80,7 +80,7 @@ def terminal(
     (config / ".claude.json").write_text(json.dumps(known))
     with no_process_left():
         process: pexpect.spawn[str] = pexpect.spawn(
-            str(home.program),
+            str(home.client.program),
             list(arguments),
             cwd=str(workspace),
             env={**home.env, **env, "ANTHROPIC_API_KEY": key, "TERM": "xterm-256color"},

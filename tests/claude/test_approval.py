@@ -10,15 +10,10 @@ import pytest
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
 from tests.claude.cli import SESSION_TIMEOUT, Home
+from tests.claude.conftest import both_clients, newest_client
 from tests.claude.terminal import DOWN, ENTER, ESCAPE, RIGHT, Terminal, terminal
 
 CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
-
-
-@pytest.fixture
-def home(home: Home) -> Home:
-    """A home for the newest client, whose forms show less than earlier ones."""
-    return home.newest()
 
 
 #: The columns of a terminal as it starts by default.
@@ -52,6 +47,7 @@ def accept(screen: Terminal, choice: str = "only this call") -> None:
     screen.type_until_gone(ENTER, "❯ Accept")
 
 
+@both_clients
 def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspace: Path):
     def has_run(request: Request) -> list[Block]:
         assert request.result == "hello"
@@ -101,6 +97,7 @@ CALLS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
 }
 
 
+@newest_client  # whose forms show less
 def test_last_argument_of_a_call_is_visible_in_a_terminal_of_80_columns(home: Home, workspace: Path):
     turns = [
         [tool("execute_ipython_cell", code=f"from registered import scripted\nscripted.run_sync('echo', {sent!r})")]
@@ -134,6 +131,7 @@ def test_last_argument_of_a_call_is_visible_in_a_terminal_of_80_columns(home: Ho
         screen.until("All shown.")
 
 
+@newest_client
 @pytest.mark.parametrize(("name", "columns"), [("ipybox", COLUMNS), ("as-long-as-that-of-the-plugin", 120)])
 def test_permission_for_each_tool_can_be_given_for_good(home: Home, workspace: Path, name: str, columns: int):
     def registers(_: Request) -> list[Block]:
@@ -157,6 +155,7 @@ def test_permission_for_each_tool_can_be_given_for_good(home: Home, workspace: P
         screen.until("All done.", timeout=SESSION_TIMEOUT)
 
 
+@newest_client
 def test_loop_is_one_question_for_who_wants_it_so(home: Home, workspace: Path):
     loop = """
 from registered import scripted
@@ -176,6 +175,7 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
         screen.until("All answered.")
 
 
+@both_clients
 def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspace: Path):
     def has_failed(request: Request) -> list[Block]:
         (result,) = request.results

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.claude.api import Block, Request, Turn, serve, text, tool
 from tests.claude.cli import BUILD_TIMEOUT, SESSION_TIMEOUT, Home
+from tests.claude.conftest import newest_client
 from tests.claude.terminal import terminal
 
 #: Seconds by which the build is slowed down. By default, the client gives up on a server after 30 s. SLOW_BUILD=90 is
@@ -37,6 +38,7 @@ def test_a_slow_build_is_waited_for_by_the_first_call(new_home: Home, workspace:
     assert session.answer == "It is 42."
 
 
+@newest_client
 def test_a_person_sees_how_far_a_slow_build_is(new_home: Home, workspace: Path):
     new_home.marketplace_add()
     new_home.install("codeact-sandbox")

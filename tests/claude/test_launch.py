@@ -2,19 +2,20 @@
 
 import os
 import select
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from ipybox.cli.docker import container, read_options
+from plugins.launch.environment import requirements
 from plugins.launch.launch import Mode, server_options
+from plugins.launch.project_settings import LaunchError, refuse_project_options
 from tests.claude.cli import no_process_left
-from tests.claude.launcher import Client, Plugin, builds_ended, served
+from tests.claude.launcher import Client, FirstStart, Plugin, builds_ended, served
 from tests.cli.parsed import parsed
 from tests.servers import WAIT
 
@@ -23,21 +24,17 @@ PYTHONS = {f"python{version}" for version in ("", "3", "3.11", "3.12", "3.13", "
 #: What comes after the command of a notice.
 AGAIN = "Then call ipybox again. If it is not found then, restart Claude Code, whose PATH is that of its start."
 
+#: What environments need in place of ipybox's own packages where it only matters how they are installed.
+NEEDS = [line for line in requirements() if line.startswith(("idna==", "six=="))]
+
 #: An uv that waits until the test opens the other end, and says so.
 BLOCKED_UV = 'echo waits > "$HOME/blocked"; read _ < "$HOME/go"; exec "$REAL" "$@"'
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Plugin:
-    return Plugin(tmp_path_factory.mktemp("started"))
-
-
 @pytest.fixture
-def ready(started: Plugin) -> Plugin:
-    """One with an environment, which the tests share as it takes so long to make."""
-    with served(started) as client:
-        client.execute("1")
-    return started
+def ready(tmp_path: Path, data: Path) -> Plugin:
+    """One with the environment of all tests."""
+    return Plugin(tmp_path / "ready", data=data)
 
 
 @pytest.fixture
@@ -48,15 +45,15 @@ def plugin(tmp_path: Path) -> Plugin:
 @pytest.fixture
 def blocked(plugin: Plugin) -> Plugin:
     """One whose build does not go on."""
-    os.mkfifo(plugin.data.parents[2] / "go")
-    os.mkfifo(plugin.data.parents[2] / "blocked")
+    os.mkfifo(plugin.home / "go")
+    os.mkfifo(plugin.home / "blocked")
     plugin.replace("uv", BLOCKED_UV)
     return plugin
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Generator[None]:
-    plugins = [request.getfixturevalue(name) for name in ("plugin", "started") if name in request.fixturenames]
+    plugins = [request.getfixturevalue(name) for name in ("plugin", "ready") if name in request.fixturenames]
     with no_process_left():
         if plugins:
             with builds_ended(plugins[0]):
@@ -67,7 +64,7 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Generator[None]:
 
 def wait_until_blocked(plugin: Plugin) -> None:
     """Returns as soon as the build waits in uv."""
-    fd = os.open(plugin.data.parents[2] / "blocked", os.O_RDONLY | os.O_NONBLOCK)
+    fd = os.open(plugin.home / "blocked", os.O_RDONLY | os.O_NONBLOCK)
     try:
         assert select.select([fd], [], [], WAIT)[0], "the build does not begin"
     finally:
@@ -80,55 +77,29 @@ def let_go(plugin: Plugin) -> None:
     (plugin.bin / "uv").unlink()
     (plugin.bin / "uv").write_text(script.replace(BLOCKED_UV, 'exec "$REAL" "$@"'))
     (plugin.bin / "uv").chmod(0o755)
-    with (plugin.data.parents[2] / "go").open("w") as go:
+    with (plugin.home / "go").open("w") as go:
         go.write("go\n")
 
 
-def test_the_first_start_makes_an_environment_and_later_ones_use_it(tmp_path: Path):
-    plugin = Plugin(tmp_path, compiles=True)
-    # What is in the workspace must not run outside of the kernel.
-    for name in ("ipybox.py", "json.py", "fcntl.py", "sitecustomize.py"):
-        (plugin.workspace / name).write_text("raise SystemExit('code of the workspace ran on the host')\n")
-    (plugin.workspace / "uv.toml").write_text("no = 'such option'\n")
-    (plugin.workspace / "pyproject.toml").write_text("[tool.uv]\nno = 'such option'\n")
-    other = str(tmp_path / "other")
-    variables = dict.fromkeys(("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT"), other)
+def test_the_first_start_makes_an_environment_and_later_ones_use_it(built: FirstStart):
+    assert built.notice["systemMessage"].startswith("codeact-default installs its packages now, once, ")
+    assert "call WaitForMcpServers" in built.notice["hookSpecificOutput"]["additionalContext"]
+    assert built.result == "42"
+    assert {params["progressToken"] for params in built.progress} == {3}
+    progress = [params["progress"] for params in built.progress]
+    assert sorted(set(progress)) == progress, "it has to grow"
+    assert "installing 0 of 1" in built.progress[0]["message"]
+    assert not built.elsewhere
+    assert "goes on" not in built.log
+    (version,) = built.built
 
-    notice = plugin.notice("plain")
-    assert notice["systemMessage"].startswith("codeact-default installs its packages now, once, ")
-    assert "call WaitForMcpServers" in notice["hookSpecificOutput"]["additionalContext"]
-    with served(plugin, **variables) as client:
-        (plugin.workspace / "json.py").unlink()
-        (plugin.workspace / "fcntl.py").unlink()
-        assert client.answer(client.call("print(6 * 7)", progressToken=3))["result"]["content"][0]["text"] == "42"
-        sent = [message["params"] for message in client.notifications]
-        assert {params["progressToken"] for params in sent} == {3}
-        progress = [params["progress"] for params in sent]
-        assert sorted(set(progress)) == progress, "it has to grow"
-        assert "installing 0 of 1" in sent[0]["message"]
-    assert not Path(other).exists()
-    assert "goes on" not in plugin.log
-    (built,) = plugin.versions
-    changed = built.stat().st_mtime_ns
-
-    assert plugin.notice("plain") == {}
-    with served(plugin, **variables) as client:
-        (plugin.workspace / "ipybox.py").unlink()
-        where = client.execute("import ipybox, os; print(ipybox.__file__, os.getcwd())")
-    (package,) = built.glob("lib/python*/site-packages/ipybox/__init__.py")
-    assert where.split() == [str(package), str(plugin.workspace)]
-    done = subprocess.run(
-        [plugin.data / "environments" / "ipybox", "tools"],
-        cwd=plugin.workspace,
-        env=plugin.env,
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "No tools yet" in done.stdout
-    assert plugin.versions == {built}
-    assert built.stat().st_mtime_ns == changed
+    assert built.second_notice == {}
+    assert built.kept == built.built
+    (package,) = Path(version).glob("lib/python*/site-packages/ipybox/__init__.py")
+    assert built.imported == [str(package), built.workspace]
+    status, stdout, stderr = built.tools
+    assert (status, stderr) == (0, "")
+    assert "There are no tools in" in stdout
 
 
 def test_an_environment_has_only_what_ipybox_uses(ready: Plugin):
@@ -144,17 +115,19 @@ def test_an_environment_has_only_what_ipybox_uses(ready: Plugin):
 
 
 def test_without_uv_pip_gets_one_that_is_not_kept(tmp_path: Path):
-    plugin = Plugin(tmp_path, hidden={"uv"})
+    plugin = Plugin(tmp_path, hidden={"uv"}, needs=NEEDS)
 
     with served(plugin) as client:
-        assert client.execute("print(6 * 7)") == "42"
+        assert "No module named" in client.failure()
 
     assert "goes on" not in plugin.log
     (environment,) = plugin.environments
+    assert installed_in(environment) >= {*NEEDS}
     assert not [*environment.rglob("uv")]
 
 
-def test_where_uv_fails_venv_and_pip_make_the_environment_and_where_both_fail_the_next_call_tries_again(plugin: Plugin):
+def test_where_uv_fails_venv_and_pip_make_the_environment_and_where_both_fail_the_next_call_tries_again(tmp_path: Path):
+    plugin = Plugin(tmp_path, needs=NEEDS)
     plugin.replace("uv", "echo 'error: no such index' >&2; exit 2")
     config = plugin.workspace.with_name("pip.conf")
     config.write_text("[global]\nno-index = true\n")
@@ -166,7 +139,15 @@ def test_where_uv_fails_venv_and_pip_make_the_environment_and_where_both_fail_th
         assert "ipybox goes on with venv and pip: `uv venv` ended with status 2: error: no such index" in plugin.log
 
         config.write_text("")
-        assert client.execute("print(6 * 7)") == "42"
+        assert "No module named" in client.failure()
+    (environment,) = plugin.environments
+    assert installed_in(environment) >= {*NEEDS}
+
+
+def installed_in(environment: Path) -> set[str]:
+    """Returns the packages of an environment, as requirements."""
+    found = environment.glob("lib/python*/site-packages/*.dist-info")
+    return {path.name.removesuffix(".dist-info").replace("-", "==") for path in found}
 
 
 def test_a_build_that_is_killed_is_said_and_one_that_goes_on_without_its_client_is_for_all_others(blocked: Plugin):
@@ -210,27 +191,32 @@ def test_a_launcher_that_is_ended_ends_the_server(ready: Plugin, number: int):
         assert process.wait(WAIT) == (-number if number == signal.SIGKILL else 128 + number)
 
 
-def test_versions_with_the_same_requirements_share_an_environment_and_old_ones_go_when_nobody_runs_them(ready: Plugin):
-    (old,) = ready.versions
-    with served(ready) as client:
+def test_versions_with_the_same_requirements_share_an_environment_and_old_ones_go_when_nobody_runs_them(
+    plugin: Plugin, data: Path
+):
+    plugin.borrow_packages(data)
+    with served(plugin) as client:
+        client.execute("1")
+    (old,) = plugin.versions
+    with served(plugin) as client:
         client.execute("1")
         os.utime(old / "ipybox-ready", (0, 0))
-        ready.change("1")
-        with served(ready) as other:
+        plugin.change("1")
+        with served(plugin) as other:
             other.execute("1")
-        assert old in ready.versions
+        assert old in plugin.versions
         assert client.execute("import ipybox.mcp_client.client; print('still there')") == "still there"
-    recent = ready.versions - {old}
-    assert len(ready.environments) == 1
+    recent = plugin.versions - {old}
+    assert len(plugin.environments) == 1
 
     os.utime(old / "ipybox-ready", (0, 0))
-    ready.change("2")
-    with served(ready) as other:
+    plugin.change("2")
+    with served(plugin) as other:
         other.execute("1")
-    ready.until_built()
-    assert old not in ready.versions
-    assert recent < ready.versions
-    assert len(ready.environments) == 1
+    plugin.until_built()
+    assert old not in plugin.versions
+    assert recent < plugin.versions
+    assert len(plugin.environments) == 1
 
 
 def test_a_python_that_is_too_old_is_passed_over(ready: Plugin, tmp_path: Path):
@@ -288,7 +274,6 @@ def test_uv_is_found_where_the_command_of_the_notice_puts_it(tmp_path: Path):
 
 def test_without_python_each_call_says_what_to_install_until_it_is_there(ready: Plugin, tmp_path: Path):
     plugin = Plugin(tmp_path, hidden={"uv", *PYTHONS})
-    shutil.copytree(ready.root, plugin.root, dirs_exist_ok=True)
     (plugin.bin / "apt-get").unlink(missing_ok=True)
     (plugin.bin / "apt-get").write_text("#!/bin/sh\n")
     (plugin.bin / "apt-get").chmod(0o755)
@@ -308,7 +293,8 @@ def test_without_python_each_call_says_what_to_install_until_it_is_there(ready: 
 
     with served(plugin) as client:
         assert client.failure() == f"{said} {AGAIN}"
-        shutil.copytree(ready.data, plugin.data, symlinks=True)
+        plugin.data.parent.mkdir(parents=True, exist_ok=True)
+        plugin.data.symlink_to(ready.data)
         (plugin.bin / "python3").symlink_to(os.path.realpath(sys.executable))
         assert client.execute("print(6 * 7)") == "42"
         assert client.execute("print(6 * 8)") == "48"
@@ -362,6 +348,43 @@ def test_docker_that_is_missing_is_said_by_each_call(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("content", "refused"),
+    [
+        pytest.param(b'{"pluginConfigs": {"codeact-default@ipybox": {}}}', True, id="options"),
+        pytest.param(b'\xef\xbb\xbf{"plugin\\u0043onfigs": {"codeact-sandbox@other": {}}}', True, id="escaped"),
+        pytest.param('{"pluginConfigs": {"codeact-docker@x": {}}}'.encode("utf-16"), True, id="utf-16"),
+        pytest.param(b'{"\xff": 1, "pluginConfigs": {"codeact-default@x": {}}}', True, id="invalid-utf-8"),
+        pytest.param(b'{"a": ' + b"1" * 5000 + b', "pluginConfigs": {"codeact-default@x": {}}}', True, id="number"),
+        pytest.param(b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", True, id="nested"),
+        pytest.param(b" " * (2 << 20), True, id="large"),
+        pytest.param(b'{"pluginConfigs": {"other@ipybox": {}}, "enabledPlugins": {"codeact-default@x": true}}', False),
+        pytest.param(b'{"pluginConfigs": {"codeact-default@ipybox": {}}', False, id="not-json"),
+    ],
+)
+@pytest.mark.parametrize("name", ["settings.json", "settings.local.json"])
+def test_options_that_a_repository_sets_are_refused(tmp_path: Path, name: str, content: bytes, refused: bool):
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / name).write_bytes(content)
+
+    with pytest.raises(LaunchError, match=name) if refused else nullcontext():
+        refuse_project_options(tmp_path)
+
+
+def test_options_behind_a_link_or_in_a_pipe_are_refused(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".claude").symlink_to("elsewhere")
+    file = tmp_path / "elsewhere" / "settings.json"
+    refuse_project_options(tmp_path)
+    file.write_text('{"pluginConfigs": {"codeact-default@ipybox": {}}}')
+    with pytest.raises(LaunchError):
+        refuse_project_options(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(LaunchError):
+        refuse_project_options(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("mode", "options", "expected"),
     [
         ("plain", ["--approve=", "--memory-limit="], ["--late-checks", "--instructions=brief"]),
@@ -375,6 +398,8 @@ def test_docker_that_is_missing_is_said_by_each_call(tmp_path: Path):
             ["--approve=ipybox.yaml"],
             ["--late-checks", "--instructions=brief", "--approve=WORKSPACE/ipybox.yaml"],
         ),
+        ("plain", ["--resources=true"], ["--late-checks", "--instructions=brief", "--resources=always"]),
+        ("plain", ["--resources=false"], ["--late-checks", "--instructions=brief"]),
         ("plain", ["--approve=/etc/x.yaml"], ["--late-checks", "--instructions=brief", "--approve=/etc/x.yaml"]),
         ("docker", ["--network=none", "--image=", "--memory-limit="], ["--instructions=brief", "--network=none"]),
         (
@@ -388,7 +413,7 @@ def test_docker_that_is_missing_is_said_by_each_call(tmp_path: Path):
             ["--sandbox", "--workspace-config", "--late-checks", "--instructions=brief", "--allow-domain=a.b,c.d"],
         ),
     ],
-    ids=["nothing-set", "plain", "rules", "rules-elsewhere", "docker", "sandbox", "hosts"],
+    ids=["nothing-set", "plain", "rules", "yes", "no", "rules-elsewhere", "docker", "sandbox", "hosts"],
 )
 def test_options_that_are_set_reach_ipybox(tmp_path: Path, mode: Mode, options: list[str], expected: list[str]):
     # Its content makes no difference to the command line.

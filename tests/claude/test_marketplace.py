@@ -13,24 +13,40 @@ import pytest
 from packaging.version import Version
 
 from tests.claude.api import Block, Request, text, tool
-from tests.claude.cli import Home
-from tests.claude.conftest import DOCKER_CONFIG, LOCAL_PLUGINS, Installed
+from tests.claude.cli import Client, Home
+from tests.claude.conftest import (
+    DOCKER_CONFIG,
+    PLUGINS,
+    Installed,
+    both_clients,
+    each_plugin,
+    in_docker,
+    in_sandbox,
+    local_plugins,
+)
 from tests.servers import ROOT
 
 MARKETPLACE = ROOT / ".claude-plugin" / "marketplace.json"
-PLUGINS = [plugin["name"] for plugin in json.loads(MARKETPLACE.read_text())["plugins"]]
 
 #: Tokens that a plugin may cost in each session in which it isn't used.
 ALWAYS_ON_TOKENS = 60
 
 
+@both_clients
 @pytest.mark.parametrize("place", [".", *(f"plugins/{plugin}" for plugin in PLUGINS)])
-def test_manifests_are_valid(home: Home, place: str):
-    assert "Validation passed" in home.claude("plugin", "validate", "--strict", str(ROOT / place))
+def test_manifests_are_valid(home: Home, client: Client, place: str):
+    # Only the newest client knows the checks of the plugin directory; they are for plugins.
+    profile = ["--profile", "directory"] if client is Client.NEWEST and place != "." else []
+    said = home.claude("plugin", "validate", "--strict", *profile, str(ROOT / place))
+    assert "Validation passed" in said
+    if profile:
+        assert "These checks found nothing to report" in said
+        assert "skills: " in said
+        assert "github.com (declared)" in said
 
 
-def test_marketplace_has_a_plugin_for_each_mode():
-    assert PLUGINS == ["codeact-default", "codeact-sandbox", "codeact-docker"]
+def test_marketplace_has_the_recommended_plugin_first():
+    assert [plugin["name"] for plugin in json.loads(MARKETPLACE.read_text())["plugins"]] == [*PLUGINS]
 
 
 def test_versions_agree():
@@ -41,6 +57,7 @@ def test_versions_agree():
         assert "version" not in plugin, "the one in plugin.json is enough"
 
 
+@each_plugin
 def test_plugin_starts_what_was_installed(installed: Installed):
     assert "Successfully added marketplace: ipybox" in installed.added
     assert f"Successfully installed plugin: {installed.plugin}@ipybox" in installed.installed
@@ -49,6 +66,7 @@ def test_plugin_starts_what_was_installed(installed: Installed):
     assert "Failed to parse" not in installed.listed, "a placeholder of the sandbox is no configuration"
 
 
+@local_plugins
 def test_plugin_costs_little_when_it_is_not_used(installed: Installed):
     details = installed.home.details(installed.plugin)
     assert re.search(r"Skills \(1\) +codeact\b", details), details
@@ -58,7 +76,7 @@ def test_plugin_costs_little_when_it_is_not_used(installed: Installed):
     assert 0 < int(tokens[1]) <= ALWAYS_ON_TOKENS
 
 
-@pytest.mark.parametrize("installed", LOCAL_PLUGINS, indirect=True)
+@in_sandbox
 def test_server_is_the_one_of_the_repository(installed: Installed, repository: Path, data: Path):
     (package,) = data.glob("ipybox/environments/*/versions/*/lib/*/site-packages/ipybox")
     archive = subprocess.run(
@@ -110,7 +128,7 @@ def test_an_image_that_is_missing_is_said_and_how_to_build_it(home: Home, worksp
     assert session.servers == {"plugin:codeact-docker:ipybox": "connected"}
 
 
-@pytest.mark.parametrize("installed", ["codeact-docker"], indirect=True)
+@in_docker
 def test_a_container_has_the_network_and_the_memory_that_a_user_sets(installed: Installed, workspace: Path):
     def is_refused(request: Request) -> list[Block]:
         network, memory = request.results
@@ -125,7 +143,7 @@ def test_a_container_has_the_network_and_the_memory_that_a_user_sets(installed: 
         installed.home.session("What is there?", [cells, is_refused], workspace, allowed=[installed.tools])
 
 
-@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+@in_sandbox
 def test_values_that_a_user_sets_reach_the_server(installed: Installed, workspace: Path):
     home, plugin = installed.home, installed.plugin
 
@@ -152,6 +170,26 @@ def test_values_that_a_user_sets_reach_the_server(installed: Installed, workspac
         assert {"--sandbox-profile=workspace", "--allow-domain=example.org", "--memory-limit=600M"} <= set(passed_on)
         script = [[tool("execute_ipython_cell", code="much = bytearray(2_000_000_000)")], is_refused]
         home.session("Take 2 GB", script, workspace, allowed=[installed.tools])
+
+
+@local_plugins
+def test_options_of_a_repository_do_not_apply(installed: Installed, workspace: Path):
+    def is_refused(request: Request) -> list[Block]:
+        (result,) = request.results
+        assert result.is_error
+        assert ".claude/settings.json in the workspace sets options" in result.text
+        return [text("So be it.")]
+
+    (workspace / ".claude").mkdir()
+    options = {f"{installed.plugin}@ipybox": {"options": {"memory_limit": "1P"}}}
+    (workspace / ".claude" / "settings.json").write_text(json.dumps({"pluginConfigs": options}))
+    (workspace / ".git" / "info" / "exclude").write_text("/.claude/\n")
+
+    # The newest client ignores them, which ipybox can't know.
+    listed = installed.home.mcp_list(workspace)
+    assert ("--memory-limit=1P" in listed) == (installed.home.client is Client.OLDEST)
+    script = [[tool("execute_ipython_cell", code="1")], is_refused]
+    installed.home.session("Run", script, workspace, allowed=[installed.tools])
 
 
 def status(listed: str) -> str:

@@ -169,6 +169,7 @@ def test_calls_end_before_the_client_gives_up(tmp_path: Path):
     ("begin", "said"),
     [
         ("sys.exit('ipybox: there is no space left')", "ipybox: there is no space left"),
+        ("sys.exit('ipybox: no such option\\nSee --help')", "ipybox: no such option"),
         ("sys.exit(3)", "ipybox: the server ended with status 3"),
         (
             "sys.stdin.readline(); send(id='ipybox-initialize', error={'code': 1, 'message': 'no image'})",
@@ -176,7 +177,7 @@ def test_calls_end_before_the_client_gives_up(tmp_path: Path):
         ),
         ("print('no message'); os.kill(os.getpid(), 9)", "ipybox: the server ended with status 137"),
     ],
-    ids=["message", "status", "answer", "signal"],
+    ids=["message", "hint", "status", "answer", "signal"],
 )
 def test_a_server_that_fails_is_said_by_each_call_and_started_again(tmp_path: Path, begin: str, said: str):
     again = "import pathlib\nif not pathlib.Path(sys.argv[1] + '2').exists():\n    " + begin + "\n"

@@ -12,7 +12,7 @@ import pytest
 
 from ipybox.mcp_server.results.store import PAGE_BYTES
 from tests.claude.api import Block, Request, text, tool
-from tests.claude.conftest import LOCAL_PLUGINS, Installed
+from tests.claude.conftest import Installed, each_plugin, in_sandbox
 from tests.claude.example import TOKEN, Example
 from tests.servers import ROOT, WAIT
 
@@ -33,12 +33,7 @@ def github() -> Iterator[str]:
             server.kill()
 
 
-@pytest.mark.parametrize(
-    "installed",
-    # Only root can have an engine for containers made here.
-    [*(pytest.param(plugin, marks=pytest.mark.kernel) for plugin in LOCAL_PLUGINS), "codeact-docker"],
-    indirect=True,
-)
+@each_plugin
 def test_documented_example(installed: Installed, workspace: Path, github: str):
     example = Example(installed, workspace, github)
     allowed = [installed.tools, *TOOLS]
@@ -56,7 +51,7 @@ def test_documented_example(installed: Installed, workspace: Path, github: str):
         assert "SessionStart" not in request.text, "there is nothing to notice"
 
 
-@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+@in_sandbox
 def test_plot_and_long_output(installed: Installed, workspace: Path):
     plot = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()"
 
@@ -86,7 +81,7 @@ def test_plot_and_long_output(installed: Installed, workspace: Path):
     installed.home.session("Plot", script, workspace, allowed=[installed.tools, "Read"])
 
 
-@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+@in_sandbox
 def test_output_of_a_megabyte_is_paged_through_by_resource(installed: Installed, workspace: Path):
     expected = "".join(f"line {i}\n" for i in range(100_000)).removesuffix("\n")
     assert len(expected) > 1_000_000
@@ -106,12 +101,12 @@ def test_output_of_a_megabyte_is_paged_through_by_resource(installed: Installed,
 
     prints = tool("execute_ipython_cell", code="for i in range(100_000): print('line', i)")
     script = [[prints], is_cut, *[is_page] * -(-len(expected) // PAGE_BYTES)]
-    with installed.home.other_config(installed.plugin, resources="always"):
+    with installed.home.other_config(installed.plugin, resources="true"):
         installed.home.session("Print", script, workspace, allowed=[installed.tools, "ReadMcpResourceTool"])
     assert "".join(pages) == expected
 
 
-@pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
+@in_sandbox
 def test_what_is_missing_is_told_to_the_model(installed: Installed, workspace: Path):
     def is_told(request: Request) -> list[Block]:
         assert "SessionStart" in request.text

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from tests.claude.api import Block, Request, serve, text, tool
 from tests.claude.cli import SESSION_TIMEOUT, Home
+from tests.claude.conftest import newest_client
 from tests.servers import ROOT
 
 
+@newest_client
 def test_pages_of_the_skill_are_read_without_a_person_and_no_other_file_is(home: Home, tmp_path: Path):
     plugin, project = tmp_path / "plugin", tmp_path / "project"
     project.mkdir()
@@ -27,7 +29,7 @@ def test_pages_of_the_skill_are_read_without_a_person_and_no_other_file_is(home:
         return [text("Read.")]
 
     with serve([[tool("Skill", skill="pages:codeact")], reads, are_read]) as api:
-        said = home.newest().claude(
+        said = home.claude(
             *("-p", "Go", "--allowedTools=Skill", "--permission-mode=default", f"--plugin-dir={plugin}"),
             cwd=project,
             timeout=SESSION_TIMEOUT,

@@ -1,0 +1,59 @@
+"""Refuses options that a repository sets for the plugins.
+
+Claude Code 2.1.197 lets `pluginConfigs` in a project's `.claude/settings.json` and `settings.local.json` override the
+user's, so a cloned repository could turn approvals off. Later versions ignore `pluginConfigs` there.
+"""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import cast
+
+from launch.environment import LaunchError
+
+FILES = (".claude/settings.json", ".claude/settings.local.json")
+
+#: The prefix of the plugins' names.
+OURS = "codeact-"
+
+#: Bytes of a file that are read.
+MAX_SIZE = 1 << 20
+
+
+def refuse_project_options(workspace: Path) -> None:
+    """Checks that the settings of a workspace contain no options of the plugins.
+
+    Raises:
+        LaunchError: If they do; the message says where, and what to do.
+    """
+    for name in FILES:
+        if _sets_options(workspace / name):
+            raise LaunchError(
+                f"{name} in the workspace sets options of this plugin, or can't be checked: a repository must not "
+                "change them, so move its pluginConfigs to ~/.claude/settings.json, then call ipybox again"
+            )
+
+
+def _sets_options(file: Path) -> bool:
+    """Tells whether a file sets options, as Claude Code reads it, or can't be checked."""
+    try:
+        # Links are followed, as Claude Code does, but no writer of a pipe is waited for.
+        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return True
+            content = stream.read(MAX_SIZE + 1)
+    except OSError:  # Claude Code can't read it either
+        return False
+    if len(content) > MAX_SIZE:
+        return True
+    encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        # Numbers as text, because Python limits their digits and JavaScript does not.
+        settings: object = json.loads(content.decode(encoding, "replace"), parse_int=str, parse_float=str)
+    except RecursionError:
+        return True
+    except ValueError:  # Claude Code ignores it
+        return False
+    plugins = cast("dict[str, object]", settings).get("pluginConfigs") if isinstance(settings, dict) else None
+    return isinstance(plugins, dict) and any(key.startswith(OURS) for key in cast("dict[str, object]", plugins))

@@ -1,0 +1,218 @@
+"""The plugins of the marketplace, and their READMEs: what each runs, downloads and sends, and where it keeps files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ipybox.cli.option import Option
+
+#: Hosts that pip and uv reach for packages, and those that uv reaches for a Python.
+PACKAGE_HOSTS = ("github.com", "release-assets.githubusercontent.com")
+PYTHON_HOSTS = ("github.com", "release-assets.githubusercontent.com")
+
+#: Where people set the options of a plugin without being asked for them.
+SETTINGS_FILE = "~/.claude/settings.json"
+
+#: The `ipybox` that the plugins install.
+COMMAND = "~/.local/share/ipybox/environments/ipybox"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin of the marketplace.
+
+    Attributes:
+        mode: The mode in which its launcher starts ipybox.
+        name: Its name.
+        title: Its name in the user interface.
+        description: What it does, in two sentences.
+        install: The arguments of `claude plugin install`.
+        runs: Where code and MCP servers run, for the README.
+        reaches: What code can reach, for the README.
+        hosts: Network hosts that it reaches by itself.
+    """
+
+    mode: str
+    name: str
+    title: str
+    description: str
+    install: str
+    runs: str
+    reaches: str
+    hosts: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """Its directory in the repository."""
+        return f"plugins/{self.name}"
+
+
+#: The plugins by mode, the recommended one first.
+MODES = {
+    "sandbox": Plugin(
+        "sandbox",
+        "codeact-sandbox",
+        "ipybox (sandbox)",
+        "Claude writes Python that calls MCP tools. The code runs in a sandbox that confines it to the workspace.",
+        "codeact-sandbox@ipybox --config approve=ask",
+        "IPython kernels run Claude's code in Anthropic's "
+        "[sandbox-runtime](https://github.com/anthropic-experimental/sandbox-runtime) (`srt`), which you install "
+        "yourself; if it is missing, the session shows the command. The MCP servers that you register run outside the "
+        "sandbox, with your permissions.",
+        "Code in the sandbox reaches only the hosts in `allowed_domains` and in a `sandbox-config.json` that you "
+        "trust; by default none.",
+        PACKAGE_HOSTS + PYTHON_HOSTS,
+    ),
+    "plain": Plugin(
+        "plain",
+        "codeact-default",
+        "ipybox (no sandbox)",
+        "Claude writes Python that calls MCP tools. The code runs without a sandbox, with your permissions.",
+        "codeact-default@ipybox --config approve=ask",
+        "IPython kernels run Claude's code on your machine, **without a sandbox**: it can do whatever you can, and "
+        "could start an MCP server itself to get around an approval. The MCP servers that you register run with your "
+        "permissions as well. Prefer `codeact-sandbox` where the sandbox works.",
+        "Code reaches every host that your machine reaches.",
+        PACKAGE_HOSTS + PYTHON_HOSTS,
+    ),
+    "docker": Plugin(
+        "docker",
+        "codeact-docker",
+        "ipybox (Docker)",
+        "Claude writes Python that calls MCP tools. The code and the MCP servers run in a Docker container.",
+        "codeact-docker@ipybox --config approve=ask",
+        "IPython kernels run Claude's code in a Docker container, together with the MCP servers that you register. "
+        "The container sees the workspace and nothing else of your files. You build its image once; the session shows "
+        "the command.",
+        "Code and MCP servers reach every host that the container reaches; `network=none` cuts it off.",
+        PACKAGE_HOSTS,
+    ),
+}
+
+_DOWNLOADS_PACKAGES = """\
+On the first start, the plugin downloads {count} Python packages (210 MB installed) from PyPI, or from the index in your
+uv or pip configuration. `launch/requirements.txt` pins their versions. It uses [uv](https://docs.astral.sh/uv/), or
+else Python's own `venv` and `pip`, which download uv first. If there is no Python 3.11 or later but there is uv, uv
+downloads Python 3.13 from GitHub. ipybox itself is part of the plugin (`package/`)."""
+
+_DOWNLOADS_IMAGE = """\
+Building the image downloads `python:3.11-slim` from Docker Hub, and Python and npm packages into it. The plugin itself
+downloads nothing."""
+
+_PACKAGES_ROW = """\
+| `~/.local/share/ipybox/environments` | the installed packages, shared by all of ipybox's plugins and their versions |
+"""
+
+_REMOVE_PACKAGES = f"""\
+`claude plugin uninstall` removes the plugin, but neither the packages nor the state. Remove them first: the command
+lists what it is about to remove, with sizes, and asks.
+
+```bash
+{COMMAND} clean
+claude plugin uninstall {{name}}@ipybox
+```"""
+
+_REMOVE_IMAGE = """\
+`claude plugin uninstall` removes the plugin, but neither the image nor the state.
+
+```bash
+claude plugin uninstall {name}@ipybox
+docker image rm ipybox
+rm -r ~/.local/state/ipybox
+```"""
+
+_TEMPLATE = """\
+# {title}
+
+{description} One code action does what would
+otherwise take many tool calls, and only what the code prints reaches Claude.
+
+```bash
+claude plugin marketplace add gradion-ai/ipybox
+claude plugin install {install}
+```
+
+`approve=ask` shows you every tool call that the code makes, and runs it only if you agree. Without it, all calls run.
+
+## What it runs
+
+- An MCP server, `ipybox`, when a session starts. Its tools run code, register MCP servers, install packages and reset
+  the kernel.
+- {runs}
+- A `SessionStart` hook, for a second at most. It tells you and Claude what is missing, and changes nothing.
+- The skill `codeact`, which tells Claude how to use the tools.
+
+## What it downloads
+
+{downloads}
+
+When Claude calls `install_package`, the package comes from the same index. An MCP server that you register may download
+its own packages, as `npx` and `uvx` do.
+
+## What it sends
+
+ipybox has no telemetry, and sends nothing to its authors. Claude receives what the code prints, and its images. An MCP
+server receives the calls that the code makes to it. {reaches}
+
+## Where it keeps files
+
+| path | contents |
+| --- | --- |
+| `mcptools/`, `mcpparse/`, `gentools/` in the workspace | generated tool APIs, output parsers, saved code actions |
+| `.ipybox/` in the workspace | installed packages, long outputs, the audit log |
+| `~/.local/state/ipybox` | keys, sign-ins to MCP servers, and which files you trust |
+{packages}
+`$XDG_DATA_HOME` and `$XDG_STATE_HOME` move the directories below `~/.local`.
+
+## Settings
+
+Set them with `--config NAME=VALUE` when you install the plugin, or later with `/plugin configure`. VS Code and the
+desktop app never ask for them; there, edit `{settings_file}`:
+
+```json
+{{"pluginConfigs": {{"{name}@ipybox": {{"options": {{"approve": "ask", "memory_limit": "4G"}}}}}}}}
+```
+
+| setting | default | meaning |
+| --- | --- | --- |
+{settings}
+
+A change applies to the next session. A repository can't change settings: ipybox refuses to start if the workspace's
+`.claude/settings.json` contains any.
+
+## Uninstall
+
+{remove}
+
+[Documentation](https://gradion-ai.github.io/ipybox/) · [Security](https://github.com/gradion-ai/ipybox/blob/main/SECURITY.md)
+"""
+
+
+def readme(plugin: Plugin, options: Sequence[Option], defaults: Mapping[str, str | bool], packages: int) -> str:
+    """Returns the README of a plugin.
+
+    Args:
+        plugin: The plugin.
+        options: The options that its users can set.
+        defaults: Their defaults, if not empty.
+        packages: The number of packages that it installs.
+    """
+    in_container = plugin.mode == "docker"
+    return _TEMPLATE.format(
+        name=plugin.name,
+        title=plugin.title,
+        description=plugin.description,
+        install=plugin.install,
+        runs=plugin.runs,
+        reaches=plugin.reaches,
+        downloads=_DOWNLOADS_IMAGE if in_container else _DOWNLOADS_PACKAGES.format(count=packages),
+        packages="" if in_container else _PACKAGES_ROW,
+        settings_file=SETTINGS_FILE,
+        settings="\n".join(_row(option, defaults.get(option.parameter_name, "")) for option in options),
+        remove=(_REMOVE_IMAGE if in_container else _REMOVE_PACKAGES).format(name=plugin.name),
+    )
+
+
+def _row(option: Option, default: str | bool) -> str:
+    assert option.plugin is not None
+    shown = str(default).lower() if isinstance(default, bool) else default
+    return f"| `{option.parameter_name}` | {f'`{shown}`' if shown else 'empty'} | {option.plugin.description} |"
