@@ -88,7 +88,10 @@ class NodeFiles:
         try:
             return self._put(request, packed) if isinstance(request, Put) else self._read(request.path)
         except (OSError, ValueError) as exc:
-            return Failed(kind=_kind(exc), reason=str(exc)[:4000]), b""
+            reason = str(exc)
+            if isinstance(request, Put) and isinstance(exc, OSError) and exc.strerror:
+                reason = exc.strerror  # the file is a temporary one, with another name each time
+            return Failed(kind=_kind(exc), reason=reason[:4000]), b""
 
     def _put(self, request: Put, packed: bytes) -> tuple[Answer, bytes]:
         with open_directory(self._workspace, create=False) as workspace:

@@ -203,5 +203,7 @@ async def test_full_disk_of_the_node_is_named_and_cells_run(tmp_path: Path, comm
         assert (result.text, result.notices) == ("'fits'", [])
         (tmp_path / "other").write_bytes(bytes(12 << 20))
         await executor.upload_file(tmp_path / "other", "other")
-        (notice,) = (await executor.execute("1")).notices
+        notices = (await executor.execute("1")).notices
+        assert len(notices) == 1, notices
+        (notice,) = notices
         assert "Not sent to the node, where code runs: other (on the node: " in notice

@@ -95,6 +95,7 @@ KNOWLEDGE = {
 #: Tries to have another kernel run code, and to listen to what it says.
 REACH = """
 import json, os, time, zmq
+from contextlib import suppress
 from ipykernel.kernelapp import IPKernelApp
 from jupyter_client import BlockingKernelClient
 
@@ -108,7 +109,10 @@ def reach(info, seconds):
     try:
         for name in ("shell", "control"):
             request = {"code": "planted = 1", "silent": False, "user_expressions": {}, "allow_stdin": False}
-            getattr(client, name + "_channel").send(client.session.msg("execute_request", request))
+            channel = getattr(client, name + "_channel")
+            channel.socket.sndtimeo = 500  # after a refused handshake, nothing is left to send to
+            with suppress(zmq.Again):
+                channel.send(client.session.msg("execute_request", request))
         waiting, reached = zmq.Poller(), set()
         sockets = {getattr(client, name + "_channel").socket: name for name in ("shell", "control", "iopub")}
         for socket in sockets:
