@@ -17,7 +17,12 @@ from ipybox.support.sizes import format_bytes, parse_bytes
 
 def approval(text: str) -> Approval:
     """Returns the value of --approve."""
-    return text if text in ("auto", "ask") else Path(text)
+    if text in ("auto", "ask"):
+        return text
+    path = Path(text)
+    if path.name == text and not path.suffix and not path.exists():
+        raise ValueError(f"{text!r} is none of auto, ask and the path of a file with rules")
+    return path
 
 
 def memory_size(text: str) -> int:

@@ -163,7 +163,7 @@ class GroupedCommand(click.Command):
         """Writes the options by groups."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            if (record := param.get_help_record(ctx)) is not None:
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
                 group = param.group if isinstance(param, TableOption) and self._table is not None else ""
                 groups.setdefault(group, []).append(record)
         for title, rows in sorted(groups.items(), key=lambda group: not group[0]):

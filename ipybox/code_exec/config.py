@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ipybox.code_exec.option_checks import check_types
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
@@ -223,11 +223,19 @@ class ExecutorConfig:
 
         Raises:
             PolicyError: If the rules can't be read or are wrong.
+            TypeError: If it is neither a policy nor a path.
         """
-        if not isinstance(self.approval_policy, Path | str):
-            return self.approval_policy
+        if self.approval_policy is None:
+            return None
         from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
+        if isinstance(self.approval_policy, ApprovalPolicy):
+            return self.approval_policy
+        if not isinstance(cast(object, self.approval_policy), Path | str):
+            raise TypeError(
+                f"approval_policy must be an ApprovalPolicy or the path of a file, not {self.approval_policy!r}: "
+                "pass rules as YAML text to ApprovalPolicy(text)"
+            )
         return ApprovalPolicy.load(self.approval_policy, self.workspace)
 
     @cached_property

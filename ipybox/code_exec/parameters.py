@@ -43,7 +43,7 @@ def accepts_options(
 
 
 def _check_call(function: str, options: inspect.Signature, given: int, names: Iterable[str]) -> None:
-    """Raises a TypeError that says what to do instead, for calls as ipybox 0.9 accepts them."""
+    """Raises a TypeError that says what to pass instead, for misspelled names and for calls as in ipybox 0.9."""
     by_position = [each.name for each in options.parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
     if given > len(by_position):
         raise TypeError(
@@ -53,3 +53,9 @@ def _check_call(function: str, options: inspect.Signature, given: int, names: It
     for name in names:
         if name in _RETIRED:
             raise TypeError(f"{function} has no parameter {name!r} anymore: {_RETIRED[name]}")
+        if name not in options.parameters:
+            from difflib import get_close_matches
+
+            similar = get_close_matches(name, options.parameters, 1)
+            suggestion = f": did you mean {similar[0]!r}?" if similar else ""
+            raise TypeError(f"{function} has no parameter {name!r}{suggestion}")
