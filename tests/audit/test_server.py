@@ -70,11 +70,11 @@ async def test_a_secret_in_plain_text_is_told_when_a_server_is_registered_and_is
         await output(client, "8080")
 
     env, option, *tools = registered.splitlines()
-    assert env.startswith("env PASSWORD is a secret in plain text")
-    assert "with ${PASSWORD} there" in env
-    assert "the line PASSWORD=... " in env
-    assert option.startswith("the argument --api-key is a secret in plain text")
-    assert "the line SCRIPTED_API_KEY=... " in option
+    assert env.startswith("env PASSWORD is a plain-text secret ")
+    assert "with ${PASSWORD} in its place" in env
+    assert "PASSWORD=<the secret> to .env" in env
+    assert option.startswith("the argument --api-key is a plain-text secret ")
+    assert "SCRIPTED_API_KEY=<the secret> to .env" in option
     assert "echo" in tools
     assert "--token [redacted]" in failed
     log = (tmp_path / ".ipybox" / "audit.jsonl").read_text()
