@@ -138,7 +138,7 @@ async def test_what_no_models_can_be_inferred_from_is_an_error(samples: bytes, r
 async def test_inferring_ends_in_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ipybox.tool_exec.model_inference.TIMEOUT", 0.05)
 
-    with pytest.raises(ValueError, match=r"no models were inferred within 0\.05 s"):
+    with pytest.raises(ValueError, match=r"inferring models took longer than 0\.05 s"):
         await infer_models(b'[{"a": 1}]')
 
 
@@ -149,7 +149,7 @@ def test_without_the_extra_it_says_what_to_install():
 
     assert done.returncode == 1
     assert done.stderr == (
-        "the packages that infer models are not installed: install ipybox with the extra `parsers`\n"
+        "the packages for inferring models are not installed: install ipybox with the extra `parsers`\n"
     )
 
 
@@ -186,7 +186,7 @@ print(count.parse(Result(count=4)))
         printed = (await executor.execute(code)).text or ""
         with pytest.raises(CodeExecutionError, match="words returned what its parser doesn't know"):
             await executor.execute("words.parse('[]')")
-        with pytest.raises(CodeExecutionError, match="the samples have 2 MiB, but 1 MiB is all"):
+        with pytest.raises(CodeExecutionError, match="the samples are 2 MiB; the limit is 1 MiB"):
             await executor.execute(f"suggest_parser('zoo.large', {{'a': 'x' * {2 * MAX_SAMPLES_BYTES}}})")
 
     assert printed.startswith("wrote mcpparse/zoo/words.py, and to the end of mcptools/zoo/words.py:\n")

@@ -81,7 +81,7 @@ async def test_a_session_becomes_a_notebook_while_it_runs_and_when_it_is_over(
     assert image["data"]["image/png"].startswith("iVBOR")
     assert printed["text"] == "4\n"
     assert (error["output_type"], error["ename"]) == ("error", "ToolRunnerError")
-    assert error["evalue"] == "call of app.double was rejected: too large"
+    assert error["evalue"] == "call to app.double was rejected: too large"
     assert error["traceback"][-1] == f"ToolRunnerError: {error['evalue']}"
     assert lost["source"].startswith(f"{LOST}The kernel was reset: ")
     assert (value["execution_count"], value["outputs"][0]["data"]) == (4, {"text/plain": "42"})
