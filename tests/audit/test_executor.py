@@ -237,7 +237,7 @@ async def test_no_tool_runs_while_it_can_not_be_recorded(workspace: Path):
         await executor.execute(ECHO)
         with file_size_limit(audit.file.path.stat().st_size + 10):
             said = await fails(executor, ECHO)
-            assert "call to scripted.echo was not made: the audit log can't be written: " in said
+            assert "call to scripted.echo was not made: can't write the audit log: " in said
             with pytest.raises(AuditError, match="No space left"):
                 await executor.execute("1")
         assert (await executor.execute("1")).text == "1"
@@ -246,7 +246,7 @@ async def test_no_tool_runs_while_it_can_not_be_recorded(workspace: Path):
 
 async def test_log_that_can_not_be_opened_is_an_error_before_anything_starts(workspace: Path):
     (workspace / ".ipybox").touch()
-    with pytest.raises(AuditError, match=r"the audit log can't be written: .*\.ipybox is not a directory"):
+    with pytest.raises(AuditError, match=r"can't write the audit log: .*\.ipybox is not a directory"):
         CodeExecutor(working_dir=workspace, audit="full")
 
 

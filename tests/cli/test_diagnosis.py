@@ -254,7 +254,7 @@ def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):
 
     docker_program(directory, "echo 'Cannot connect' >&2; exit 1")
     assert notice("docker") == (
-        "the Docker daemon can't be reached (Cannot connect).",
+        "can't reach the Docker daemon (Cannot connect).",
         "start Docker Desktop, or run `systemctl start docker` as root",
     )
 

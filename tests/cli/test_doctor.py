@@ -114,12 +114,12 @@ def test_programs_read_json(directory: Path, capsys: pytest.CaptureFixture[str])
     [
         pytest.param(
             f"echo '{DAEMON_DOWN}' >&2; exit 1",
-            f"the Docker daemon can't be reached ({DAEMON_DOWN}): start Docker Desktop, or run ",
+            f"can't reach the Docker daemon ({DAEMON_DOWN}): start Docker Desktop, or run ",
             id="down",
         ),
         pytest.param(
             f"echo '{NOT_PERMITTED}' >&2; exit 1",
-            "this user may not talk to the Docker daemon: run `usermod -aG docker USER` as root",
+            "this user is not allowed to use the Docker daemon: run `usermod -aG docker USER` as root",
             id="permission",
         ),
         pytest.param(

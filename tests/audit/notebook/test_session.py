@@ -106,7 +106,7 @@ async def test_a_session_becomes_a_notebook_while_it_runs_and_when_it_is_over(
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("default.ipynb: default ")
     logged = cells(cast(Any, nbformat).read(tmp_path / "default.ipynb", as_version=nbformat.NO_CONVERT))
-    assert "does not contain outputs" in logged[0]["source"]
+    assert "the audit log doesn't record them" in logged[0]["source"]
     assert [cell.get("outputs") for cell in logged[1:]] == [[], [], [], None, []]
     assert [cell["source"] for cell in logged[1:]] == [cell["source"] for cell in shown]
     assert logged[3]["metadata"]["ipybox"]["tool_calls"] == calls["metadata"]["ipybox"]["tool_calls"]
