@@ -264,7 +264,7 @@ def test_a_python_without_environments_needs_uv(
     sandbox: Path, mode: Literal["plain", "sandbox"], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("venv", "no_such_module"))
-    problem = "uv not found, and this Python can't make environments without no_such_module."
+    problem = "uv not found, and this Python can't create environments without no_such_module."
 
     assert notice(mode) == (problem, "run `pip install uv`")
     replace(sandbox, "apt-get", "exit 1")

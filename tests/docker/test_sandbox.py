@@ -166,7 +166,7 @@ def test_settings_of_the_sandbox_are_passed_on(tmp_path: Path):
     ]
     with pytest.raises(DockerError, match=r"the container can't see .*: move the sandbox settings into "):
         container(parsed(["docker", *given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")]))
-    with pytest.raises(DockerError, match="--sandbox-profile is an option of the sandbox, which is off: add --sandbox"):
+    with pytest.raises(DockerError, match="--sandbox-profile has no effect without the sandbox: add --sandbox"):
         container(parsed(["docker", "--workspace", str(tmp_path), "--sandbox-profile=workspace"]))
 
 

@@ -546,7 +546,7 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "token", "said"),
     [
-        (["--port=1"], None, "ipybox: --host, --port and --allowed-host are options of HTTP"),
+        (["--port=1"], None, "ipybox: --host, --port and --allowed-host apply to HTTP only"),
         (["--transport=http", "--allowed-host=https://x"], None, "ipybox: --allowed-host: 'https://x' is not the name"),
         (["--transport=http", "--allowed-host=x:443"], None, "ipybox: --allowed-host: 'x:443' is not the name of a"),
         (["--transport=http", "--allowed-host=*.x"], None, "ipybox: --allowed-host: '*.x' is not the name of a host"),
