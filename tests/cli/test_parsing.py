@@ -105,12 +105,16 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
         ("--port", "--port needs a value", "See `ipybox serve --help`"),
         ("--sandbox=yes", "--sandbox takes no value", "See `ipybox serve --help`"),
         ("serve here", "unexpected argument: here", "See `ipybox serve --help`"),
-        ("--workspace=", "--workspace: the value is empty", "--workspace: directory in which code runs (default: cu"),
+        ("--workspace=", "--workspace: the value is empty", "--workspace: directory to run code in (default: cu"),
         ("--images all", "--images: 'all' is not one of link, inline, both", "--images: return images "),
         ("--port 99999", "--port: '99999' is not a port: ", "--port: port for --transport http"),
         ("--max-sessions 1e3", "--max-sessions: '1e3' is not a whole number", "--max-sessions: maximum number"),
         ("--connect-timeout nan", "--connect-timeout: 'nan' is not a number of seconds above 0", "--connect-timeout: "),
-        ("--memory-limit much", "--memory-limit: 'much' is not an amount of memory", "--memory-limit: memory for"),
+        (
+            "--memory-limit much",
+            "--memory-limit: 'much' is not an amount of memory",
+            "--memory-limit: memory limit for",
+        ),
         ("--memory-limit 64M", "--memory-limit: 64M is too low: a kernel needs at least 128 MiB", "--memory-limit: "),
         ("attach --server x", "--server: 'x' is not a valid integer", "See `ipybox attach --help`"),
     ],
@@ -171,7 +175,7 @@ def test_a_workspace_that_this_user_may_not_read_is_refused():
 
     first, second = done.stdout.splitlines()
     assert first == f"no permission to read the workspace {closed}"
-    assert second.startswith(f"the workspace {closed}/inside can't be used: ")
+    assert second.startswith(f"can't use the workspace {closed}/inside: ")
 
 
 def test_control_characters_of_arguments_do_not_reach_the_terminal(tmp_path: Path):

@@ -66,7 +66,7 @@ def test_results_become_samples(results: list[object], values: list[object], exp
         (["Not Found: no such repository"], "neither JSON nor a Python literal"),
         (["{'a': b'bytes'}"], "neither JSON nor a Python literal"),
         (["[" * 100_000], "neither JSON nor a Python literal"),
-        (['{"a": 1}', "[1]"], "of different kinds"),
+        (['{"a": 1}', "[1]"], "differ in kind"),
     ],
 )
 def test_what_is_no_sample_is_refused(results: list[str], reason: str):
@@ -107,7 +107,7 @@ async def test_names_of_samples_become_nothing_but_names():
     ],
 )
 def test_what_is_no_model_is_not_written(source: str):
-    with pytest.raises(ValueError, match="what was inferred is not a model: line"):
+    with pytest.raises(ValueError, match="the inferred code is not a model: line"):
         checked_models(source, ())
 
 
@@ -125,7 +125,7 @@ def test_models_are_written_under_names_that_are_free():
     [
         (b"[" * 200_000, "nested too deeply"),
         (b"[" * 600 + b"]" * 600, "nested too deeply"),
-        (b'[{"a": NaN', "not JSON"),
+        (b'[{"a": NaN', "not valid JSON"),
         (json.dumps([{f"{letter}{number}": 1 for number in range(6000) for letter in "ab"}]).encode(), "the limit is"),
     ],
     ids=["deep", "deep_sample", "cut", "large"],
@@ -154,11 +154,11 @@ def test_without_the_extra_it_says_what_to_install():
 
 
 def test_an_unknown_tool_a_parsed_one_and_no_sample_are_errors(good: Path):
-    with pytest.raises(LookupError, match=r"no tool github\.commits in mcptools: tools\(.github.commits.\) names"):
+    with pytest.raises(LookupError, match=r"no tool github\.commits in mcptools: tools\(.github.commits.\) lists"):
         suggest_parser("github.commits", "{}", workspace=good)
-    with pytest.raises(ValueError, match=r"github\.search_repositories has a parser: fix mcpparse/github/search_rep"):
+    with pytest.raises(ValueError, match=r"github\.search_repositories already has a parser: fix mcpparse/github"):
         suggest_parser("mcptools.github.search_repositories", "{}", workspace=good)
-    with pytest.raises(ValueError, match=r"no sample: pass what the tool's run\(\) has returned"):
+    with pytest.raises(ValueError, match=r"no samples: pass what the tool's run\(\) returned"):
         suggest_parser("github.list_commits", workspace=good)
 
 

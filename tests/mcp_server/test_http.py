@@ -538,7 +538,7 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
     assert done.returncode == 1
     assert done.stderr == (
         f"ipybox: can't listen on 127.0.0.1 port {port}: the port is already in use: "
-        "stop what listens there, or give another port\n"
+        "stop the program that uses it, or choose another port\n"
     )
     assert server.token_file.exists()
 

@@ -198,7 +198,7 @@ def test_file_is_not_written_through_a_link(target: str, root: Path, outside: Pa
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\0b"], ids=ascii)
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_what_is_not_a_single_name_is_refused(act: Callable[[Directory, str], object], name: str, root: Path) -> None:
-    with open_directory(root) as directory, pytest.raises(ValueError, match="not a name"):
+    with open_directory(root) as directory, pytest.raises(ValueError, match="not a file name"):
         act(directory, name)
 
 
