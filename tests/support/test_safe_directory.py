@@ -261,7 +261,7 @@ def test_packages_go_through_no_link(link: str, root: Path, outside: Path) -> No
     before = names(outside)
     (root / link).parent.mkdir(exist_ok=True)
     (root / link).symlink_to(outside)
-    with pytest.raises((NotADirectoryError, FileExistsError), match=f"^{root}/{link} "):
+    with pytest.raises((NotADirectoryError, FileExistsError), match=f"{root}/{link}[ ,]"):
         write_package(root / "mcptools" / "srv", {MANIFEST: ""}, untrusted_root=root)
     assert names(outside) == before
 
