@@ -47,7 +47,7 @@ class AuditLog:
         file: AuditLogFile | None = None,
     ):
         if detail not in get_args(Detail):
-            raise ValueError(f"audit={detail!r} has no meaning: use {', '.join(map(repr, get_args(Detail)))}")
+            raise ValueError(f"invalid audit={detail!r}: use {', '.join(map(repr, get_args(Detail)))}")
         self.file = file or AuditLogFile(workspace)
         self._key: bytes | None = None
         self._full = detail == "full"
@@ -69,7 +69,7 @@ class AuditLog:
         try:
             self._key = load_or_create_key(key_path())
         except (OSError, ValueError) as exc:
-            raise AuditError(f"the key of the audit log's hashes can't be read: {exc}") from exc
+            raise AuditError(f"can't read the key for the audit log's hashes: {exc}") from exc
         self.file.check()
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class AuditLog:
         except AuditError as exc:
             self._missing += event != "gap"
             if self._failure is None:
-                logger.error("nothing more runs for now: %s", exc)
+                logger.error("refusing to run anything for now: %s", exc)
             self._failure = str(exc)
         else:
             self._failure = None

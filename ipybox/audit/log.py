@@ -74,9 +74,7 @@ class AuditLogFile:
             self._append(line)
         except OSError as exc:
             off = f"set {setting('audit')} to off"
-            raise AuditError(
-                f"the audit log can't be written: {exc}; make room or let it be written, or {off}"
-            ) from exc
+            raise AuditError(f"can't write the audit log: {exc}; free up space, make it writable, or {off}") from exc
 
     def _append(self, line: bytes) -> None:
         with self._locked():
@@ -182,7 +180,7 @@ def _open_in(directory: Directory) -> int:
     state = os.fstat(file)
     if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
         os.close(file)
-        raise OSError(f"{path} is a pipe, a device, or a file with a second name: remove it")
+        raise OSError(f"{path} is a pipe, a device or a file with more than one hard link: remove it")
     if stat.S_IMODE(state.st_mode) != 0o600:
         os.fchmod(file, 0o600)
     return file

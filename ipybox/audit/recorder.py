@@ -59,7 +59,7 @@ class SessionRecorder:
             RuntimeError: If nothing is kept for it.
         """
         if self._history is None:
-            raise RuntimeError("the session is not kept: create the executor with `notebook_bytes` above 0")
+            raise RuntimeError("the session's cells are not kept: create the executor with `notebook_bytes` above 0")
         return self._history.notebook(session_id=self._id, session_name=self.name)
 
     def session(self, action: str, **fields: object) -> None:

@@ -36,16 +36,16 @@ async def _attach_session(workspace: Path, name: str, server: int | None) -> Non
     try:
         reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
     except OSError as exc:
-        raise Failure(f"the MCP server does not answer: {exc}") from exc
+        raise Failure(f"the MCP server does not respond: {exc}") from exc
     try:
         writer.write(json.dumps({"session": name}).encode() + b"\n")
         answer = await _line(reader)
         if "url" not in answer:
-            raise Failure(str(answer.get("error", "the MCP server has ended")))
-        print("Programs of this user can use the kernel until this command ends, by Ctrl-C:\n")
+            raise Failure(str(answer.get("error", "the MCP server has exited")))
+        print("Your programs can use the kernel until you press Ctrl-C:\n")
         print(instructions(str(answer["url"]), str(answer["token"])), flush=True)
-        reason = (await _line(reader)).get("ended", "the MCP server has ended")
-        print(f"The session can't be used anymore: {printable(str(reason))}", flush=True)
+        reason = (await _line(reader)).get("ended", "the MCP server has exited")
+        print(f"The session is no longer available: {printable(str(reason))}", flush=True)
     finally:
         writer.close()
 
@@ -58,16 +58,16 @@ def _server_socket(workspace: Path, server: int | None) -> Path:
         return running[server]
     if not running:
         raise Failure(
-            f"no MCP server with a session runs in {workspace}: a session starts with its first cell; those of "
-            "`ipybox docker` can't be joined"
+            f"no MCP server with a session is running in {workspace}: a session starts with its first cell; "
+            "sessions in Docker can't be attached to"
         )
     if server is not None:
         raise Failure(
-            f"no MCP server with a session and the process id {server} runs in {workspace}: give --server and one of "
-            f"the process ids {pids}"
+            f"no MCP server with a session and process id {server} is running in {workspace}: choose one of {pids} "
+            "with --server"
         )
     if len(running) > 1:
-        raise Failure(f"several MCP servers run in {workspace}: give --server and one of the process ids {pids}")
+        raise Failure(f"several MCP servers are running in {workspace}: choose a process id with --server: {pids}")
     return next(iter(running.values()))
 
 

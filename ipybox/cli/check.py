@@ -81,5 +81,5 @@ def read_report(text: str) -> tuple[dict[str, int], list[Problem]]:
         rows = cast("list[list[Any]]", found["problems"])
         problems = [Problem(str(path), int(line), str(message), str(remedy)) for path, line, message, remedy in rows]
     except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as exc:
-        raise ValueError("its report can't be read") from exc
+        raise ValueError("can't read its report") from exc
     return checked, problems

@@ -45,8 +45,8 @@ def clean(workspace: Path, saved: Sequence[str], *, yes: bool, as_json: bool) ->
 
 #: Why a place is still there.
 _REASONS = {
-    "started": "{} was kept, because an ipybox has started since the question: end it, and clean again",
-    "failed": "{} could not be removed whole: remove it yourself",
+    "started": "kept {}, because ipybox was started after you were asked: stop it and run `ipybox clean` again",
+    "failed": "could not remove {} completely: remove the rest yourself",
 }
 
 
@@ -56,6 +56,6 @@ def _show(removable: list[RemovablePlace], used: list[RemovablePlace], sizes: di
     if rows:
         say_table(["Size", "Place", "Content"], rows, styles=[""] * len(removable) + ["yellow"] * len(used))
     if used:
-        say("An ipybox runs, and keeps what it may use: end it, and clean again to remove the rest.")
+        say("ipybox is running and may be using some of this: stop it and run `ipybox clean` again to remove the rest.")
     if not removable:
         say("nothing to remove")

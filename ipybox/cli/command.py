@@ -24,8 +24,8 @@ SAVED = ("mcptools", "mcpparse", "gentools", "images", "toolfiles")
 SECTIONS = {
     "Serve MCP clients": ("serve", "docker"),
     "Get started": ("demo", "doctor"),
-    "Look into a workspace": ("tools", "check", "notebook", "attach"),
-    "Decide and tidy up": ("trust", "clean"),
+    "Inspect a workspace": ("tools", "check", "notebook", "attach"),
+    "Trust and clean up": ("trust", "clean"),
 }
 
 EPILOG = """\b
@@ -33,7 +33,7 @@ Claude Code: claude mcp add ipybox -- ipybox serve --workspace DIR
 Documentation: https://github.com/gradion-ai/ipybox/tree/main/docs"""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
-without_question = click.option("--yes", is_flag=True, help="don't ask")
+without_question = click.option("--yes", is_flag=True, help="don't ask for confirmation")
 settings = {"help_option_names": ["-h", "--help"]}
 
 
@@ -134,7 +134,7 @@ def demo_command(workspace: Path | None) -> int:
 @click.option("--sandbox", is_flag=True, help="fail if the sandbox doesn't work")
 @click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
 def doctor_command(as_json: bool, sandbox: bool, docker: bool, **values: Any) -> int:
-    """Try what works on this machine, and say what to install for the rest."""
+    """Check what works on this machine, and what to install for the rest."""
     from ipybox.cli.doctor import doctor
 
     prepare(given_options(values))
@@ -168,7 +168,7 @@ def check_command(as_json: bool, **values: Any) -> int:
 
 @command("notebook")
 @click.argument("session", required=False)
-@click.option("--output", metavar="FILE", help="new file, or - for stdout (default: SESSION.ipynb)")
+@click.option("--output", metavar="FILE", help="file to create, or - for stdout (default: SESSION.ipynb)")
 def notebook_command(session: str | None, output: str | None, **values: Any) -> int:
     """Write a session as a Jupyter notebook, or list the sessions.
 
@@ -181,7 +181,7 @@ def notebook_command(session: str | None, output: str | None, **values: Any) -> 
 
 @command("attach")
 @click.argument("session", default="default")
-@click.option("--server", type=int, metavar="PID", help="the MCP server, if several run in the workspace")
+@click.option("--server", type=int, metavar="PID", help="process id of the MCP server, if several are running")
 def attach_command(session: str, server: int | None, **values: Any) -> int:
     """Use the kernel of a running session from Jupyter or VS Code.
 
@@ -195,14 +195,14 @@ def attach_command(session: str, server: int | None, **values: Any) -> int:
 @command("trust")
 @click.argument("file", nargs=-1, type=Path)
 @click.option("--list", "listed", is_flag=True, help="list trusted files")
-@click.option("--revoke", is_flag=True, help="no longer trust the files, or all files")
-@click.option("--sandbox-profile", metavar="NAME", default="default", help="your own profile (default: default)")
+@click.option("--revoke", is_flag=True, help="revoke trust in the files, or in all files")
+@click.option("--sandbox-profile", metavar="NAME", default="default", help="profile to compare with (default: default)")
 @without_question
 @as_json
 def trust_command(
     file: tuple[Path, ...], listed: bool, revoke: bool, sandbox_profile: str, yes: bool, as_json: bool, **values: Any
 ) -> int:
-    """See what files of a workspace allow, and trust them or not.
+    """Review what workspace files allow, and trust them or revoke trust.
 
     FILE is by default sandbox-config.json and ipybox.yaml in the workspace.
     """
@@ -228,12 +228,12 @@ def trust_command(
 @without_question
 @as_json
 def clean_command(saved: tuple[str, ...], yes: bool, as_json: bool, **values: Any) -> int:
-    """See what ipybox keeps on this machine, and remove it or not.
+    """Show what ipybox stores on this machine, and remove it if you agree.
 
     DIR is a directory of the workspace to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
     """
     from ipybox.cli.clean import clean
 
     if wrong := [name for name in saved if name not in SAVED]:
-        raise Mistake(f"clean does not remove {wrong[0]!r}", f"it removes only {', '.join(SAVED)} by name")
+        raise Mistake(f"clean can't remove {wrong[0]!r}", f"it removes only {', '.join(SAVED)} by name")
     return clean(prepare(given_options(values)), saved, yes=yes, as_json=as_json)

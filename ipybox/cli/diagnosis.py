@@ -29,13 +29,13 @@ MINIMUM_PYTHON = (3, 11)
 #: Modules of Python with which an environment can be made, and a plugin be started without uv.
 ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
-INSTALL_UV = Install("uv", ("pip install",), "install it with {}, it starts the Claude Code plugins")
+INSTALL_UV = Install("uv", ("pip install",), "install it with {}; it starts the Claude Code plugins")
 UV = Program("uv", "uv", None, remedy=INSTALL_UV)
 CLAUDE = Program(
     "claude",
     "claude",
     None,
-    remedy=Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {}, for the plugins"),
+    remedy=Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins"),
 )
 
 
@@ -75,7 +75,7 @@ def environment_findings() -> list[Finding]:
     # Debian has them in a package of its own, and a pip that refuses to install into its Python.
     debian = which("apt-get") is not None
     remedy = Install("python3-venv", (INSTALLERS["apt-get"],), as_root=True) if debian else INSTALL_UV
-    problem = f"uv not found, and this Python can't make environments without {' and '.join(absent)}"
+    problem = f"uv not found, and this Python can't create environments without {' and '.join(absent)}"
     return [Finding("environments", sys.executable, problem, remedy)]
 
 

@@ -19,9 +19,9 @@ KERNEL_TIMEOUT = 60.0
 
 #: What a mode does that works.
 _WORKS = {
-    "plain": "works: a kernel has run a cell",
-    "sandbox": "works: a kernel has run a cell in the sandbox, which holds",
-    "docker": "the daemon answers, and the image is there",
+    "plain": "works: a kernel ran a cell",
+    "sandbox": "works: a kernel ran a cell, confined by the sandbox",
+    "docker": "the daemon responds, and the image exists",
 }
 
 
@@ -66,9 +66,9 @@ async def _kernel(*, sandbox: bool) -> Finding:
             ):
                 await executor.execute("print('runs')")
     except TimeoutError:
-        return Finding("kernel", "starts too late", f"no cell ran within {KERNEL_TIMEOUT:g} s", "try again")
+        return Finding("kernel", "starts too slowly", f"no cell ran within {KERNEL_TIMEOUT:g} s", "try again")
     except (IpyboxError, OSError) as exc:
-        return Finding("kernel", "does not run", str(exc), "see what else is wrong here")
+        return Finding("kernel", "does not run", str(exc), "fix the other problems listed here first")
     return Finding("kernel", "runs a cell")
 
 

@@ -33,7 +33,7 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
             found = sessions.find(session)
             document = sessions.notebook(found)
     except FileNotFoundError as exc:
-        raise Failure(f"{workspace} has no audit log: give the workspace of the session with --workspace") from exc
+        raise Failure(f"no audit log in {workspace}: choose the session's workspace with --workspace") from exc
     except (OSError, ValueError) as exc:
         raise Failure(str(exc)) from exc
     data = f"{nbformat.writes(document)}\n".encode()  # pyright: ignore[reportUnknownMemberType]
@@ -45,7 +45,7 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
         with open_directory(path.parent, create=False) as directory:
             directory.write_new(path.name, data)
     except FileExistsError as exc:
-        raise Failure(f"{path} exists, and is not replaced: give another file with --output, or - for stdout") from exc
+        raise Failure(f"{path} already exists: choose another file with --output, or - for stdout") from exc
     except (OSError, ValueError) as exc:
         raise Failure(str(exc)) from exc
     say(f"{path}: {found}")

@@ -67,18 +67,18 @@ _GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
         "Workspace",
         _BOTH,
         (
-            Option("workspace", "directory in which code runs", type=Path, default="current directory", commands=_ALL),
+            Option("workspace", "directory to run code in", type=Path, default="current directory", commands=_ALL),
             Option(
                 "allowed_dir",
-                "offer tools that upload and download files in this directory; repeatable",
+                "offer tools to upload files to and download files from this directory; repeatable",
                 _SERVER,
                 parameter="allowed_dirs",
-                default="none, but with Docker the workspace",
+                default="none; with Docker, the workspace",
             ),
             Option("audit", "what .ipybox/audit.jsonl records of code and arguments", _SERVER, plugin=_AUDIT),
-            Option("connect_timeout", "time limit for an MCP server to start and answer in a tool call", _EXECUTOR),
-            Option("register_timeout", "time limit for an MCP server to answer when it is registered", _SERVER),
-            Option("log_level", "level of the log on stderr", _EXECUTOR, type=LogLevel, commands=_ALL),
+            Option("connect_timeout", "time limit for an MCP server to start and respond to a tool call", _EXECUTOR),
+            Option("register_timeout", "time limit for an MCP server to respond when you register it", _SERVER),
+            Option("log_level", "log level on stderr", _EXECUTOR, type=LogLevel, commands=_ALL),
         ),
     ),
     (
@@ -92,21 +92,29 @@ _GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
                 default="auto",
                 plugin=_APPROVE,
             ),
-            Option("approve_shell_cmds", "also approve programs that code starts; code can avoid it", _EXECUTOR),
-            Option("require_shell_escape", "let code start programs only by shell escapes, as in !command", _EXECUTOR),
+            Option(
+                "approve_shell_cmds",
+                "also require approval of programs that code starts; code can bypass this",
+                _EXECUTOR,
+            ),
+            Option(
+                "require_shell_escape", "let code start programs only with shell escapes, such as !command", _EXECUTOR
+            ),
         ),
     ),
     (
         _SANDBOX,
         _ALL,
         (
-            Option("sandbox", "confine code to the workspace, without network, by srt", _EXECUTOR),
-            Option("sandbox_profile", "built-in settings", type=_PROFILES, default="default", plugin=_PROFILE),
-            Option("sandbox_config", "settings in srt's format, in place of the profile (see ipybox trust)", type=FILE),
+            Option("sandbox", "use srt to confine code to the workspace, without network access", _EXECUTOR),
+            Option("sandbox_profile", "built-in sandbox settings", type=_PROFILES, default="default", plugin=_PROFILE),
+            Option(
+                "sandbox_config", "settings file in srt's format, instead of a profile (see ipybox trust)", type=FILE
+            ),
             Option("workspace_config", "use the workspace's sandbox-config.json, if it exists", type=bool),
             Option(
                 "allow_domain",
-                "another host that code can reach; repeatable, or separated by commas",
+                "host that code may connect to; repeatable or comma-separated",
                 type=ITEMS,
                 parameter="allowed_domains",
                 plugin=_DOMAINS,
@@ -119,14 +127,14 @@ _GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
         (
             Option(
                 "memory_limit",
-                "memory for code and all its processes, such as 4G; 0 for no limit",
+                "memory limit for code and its processes, such as 4G; 0 for no limit",
                 _EXECUTOR,
                 type=MEMORY,
-                default="half of the machine's with --sandbox or Docker",
+                default="half the machine's memory with --sandbox or Docker",
                 plugin=_MEMORY,
             ),
-            Option("cpu_seconds", "CPU time of one cell", _EXECUTOR, default="no limit"),
-            Option("process_limit", "number of processes at a time", _EXECUTOR, default="no limit"),
+            Option("cpu_seconds", "CPU time limit per cell", _EXECUTOR, default="no limit"),
+            Option("process_limit", "maximum number of concurrent processes", _EXECUTOR, default="no limit"),
         ),
     ),
     (
@@ -138,14 +146,14 @@ _GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
             Option("kernel_init_timeout", "time limit for a new kernel to start", _EXECUTOR),
             Option(
                 "preload",
-                "module that kernels have already imported (Linux); repeatable, or separated by commas",
+                "module to preload in every kernel (Linux); repeatable or comma-separated",
                 _EXECUTOR,
                 type=ITEMS,
                 plugin=_PRELOAD,
             ),
             Option(
                 "no_spare_kernel",
-                "keep no kernel ready for the next session or reset: saves 20 MiB",
+                "don't keep a spare kernel ready for the next session or reset; saves 20 MiB",
                 _EXECUTOR,
                 parameter="spare_kernel",
             ),
@@ -155,30 +163,39 @@ _GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
         "Results",
         _BOTH,
         (
-            Option("images", "return images as paths of files (link), for the model (inline), or both", _SERVER),
+            Option("images", "return images as file paths (link), as images for the model (inline), or both", _SERVER),
             Option("structured_results", "add structured content with an output schema", _SERVER),
             Option(
                 "resources",
-                "announce long outputs as MCP resources to all clients (always), or not to Claude Code (auto)",
+                "announce long outputs as MCP resources to all clients (always) or all but Claude Code (auto)",
                 type=Literal["auto", "always"],
                 default="auto",
                 plugin=_RESOURCES,
             ),
-            Option("instructions", "instructions for agents; brief is for those with the codeact skill", _SERVER),
+            Option("instructions", "instructions for agents; brief is for agents with the codeact skill", _SERVER),
         ),
     ),
     (
         "Transport",
         Command.SERVE,
         (
-            Option("transport", "http is Streamable HTTP", type=Literal["stdio", "http"], default="stdio"),
-            Option("host", "host on which --transport http listens", _HTTP),
-            Option("port", "port of --transport http, or 0 for a free one", _HTTP, type=PORT),
-            Option("allowed_host", "name of a proxy in front of it; repeatable", _HTTP, parameter="allowed_hosts"),
-            Option("tool_server_host", "host of --tool-server-port", _EXECUTOR),
-            Option("tool_server_port", "the tool server also listens here", _EXECUTOR, type=PORT, default="no port"),
-            Option("kernel_gateway_host", "host of --kernel-gateway-port", _EXECUTOR),
-            Option("kernel_gateway_port", "the gateway also listens here", _EXECUTOR, type=PORT, default="no port"),
+            Option(
+                "transport", "MCP transport; http is Streamable HTTP", type=Literal["stdio", "http"], default="stdio"
+            ),
+            Option("host", "host for --transport http to listen on", _HTTP),
+            Option("port", "port for --transport http to listen on; 0 for a free port", _HTTP, type=PORT),
+            Option(
+                "allowed_host",
+                "host name of a proxy in front of the server; repeatable",
+                _HTTP,
+                parameter="allowed_hosts",
+            ),
+            Option("tool_server_host", "host for --tool-server-port", _EXECUTOR),
+            Option("tool_server_port", "additional port for the tool server", _EXECUTOR, type=PORT, default="no port"),
+            Option("kernel_gateway_host", "host for --kernel-gateway-port", _EXECUTOR),
+            Option(
+                "kernel_gateway_port", "additional port for the kernel gateway", _EXECUTOR, type=PORT, default="no port"
+            ),
         ),
     ),
     (
@@ -187,7 +204,7 @@ _GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
         (
             Option(
                 "engine",
-                "engine of your engines.yaml that runs the kernels",
+                "engine in your engines.yaml to run kernels on",
                 _EXECUTOR,
                 type=str,
                 plugin=_ENGINE,
@@ -199,16 +216,16 @@ _GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
         "Container",
         Command.DOCKER,
         (
-            Option("image", "name of the image", type=str, default="$IPYBOX_IMAGE, or ipybox", plugin=_IMAGE),
-            Option("network", "a Docker network, such as none", type=str, default="Docker's own", plugin=_NETWORK),
-            Option("env", "variable of this environment for its MCP servers; repeatable", type=VARIABLES, short="-e"),
+            Option("image", "name of the Docker image", type=str, default="$IPYBOX_IMAGE, or ipybox", plugin=_IMAGE),
+            Option("network", "Docker network, such as none", type=str, default="Docker's own", plugin=_NETWORK),
+            Option("env", "environment variable to pass on to MCP servers; repeatable", type=VARIABLES, short="-e"),
         ),
     ),
     (
         "Internal",
         Command.SERVE,
         (
-            Option("late_checks", "start although checks fail; each call repeats them", type=bool, hidden=True),
+            Option("late_checks", "start even if checks fail; each call repeats them", type=bool, hidden=True),
             Option("trusted", "hash of a workspace file to trust, for containers", type=Sequence[str], hidden=True),
         ),
     ),
@@ -238,8 +255,8 @@ def given_parameters(given: Mapping[str, Any], receiver: Receiver) -> dict[str, 
 def sandbox_mistake(given: Mapping[str, Any]) -> str | None:
     """Returns what is wrong with the given options of the sandbox; None if nothing is."""
     if "sandbox_config" in given and "workspace_config" in given:
-        return "--sandbox-config and --workspace-config can't be given together"
+        return "--sandbox-config and --workspace-config can't be combined"
     needless = [option.flag for option in options_of(Command.RUN) if option.group == _SANDBOX and option.name in given]
     if "sandbox" in given or not needless:
         return None
-    return f"{needless[0]} is an option of the sandbox, which is off: add --sandbox"
+    return f"{needless[0]} has no effect without the sandbox: add --sandbox"

@@ -238,14 +238,14 @@ def directory(path: Path | None) -> Path:
     Raises:
         Mistake: If it is not a directory that this user can read.
     """
-    hint = "give another one with --workspace"
+    hint = "choose another directory with --workspace"
     try:
         workspace = (path or Path()).resolve()
         is_directory = workspace.is_dir()
     except (OSError, RuntimeError, ValueError) as exc:
-        raise Mistake(f"the workspace {path or '.'} can't be used: {exc}", hint) from exc
+        raise Mistake(f"can't use the workspace {path or '.'}: {exc}", hint) from exc
     if not is_directory:
         raise Mistake(f"the workspace {workspace} is not a directory", hint)
     if not os.access(workspace, os.R_OK | os.X_OK):
-        raise Mistake(f"you may not read the workspace {workspace}", hint)
+        raise Mistake(f"no permission to read the workspace {workspace}", hint)
     return workspace

@@ -69,8 +69,8 @@ def harmless(variables: Mapping[str, str]) -> dict[str, str]:
             kept[name] = value
         else:
             logger.warning(
-                "%s%s in the workspace's .env is not used, as it could run code before you do: set it in the "
-                "environment of ipybox",
+                "ignoring %s%s from the workspace's .env, because it could run code before the first cell: set it in "
+                "ipybox's own environment",
                 KERNEL_PREFIX,
                 printable(name),
             )
@@ -126,7 +126,7 @@ def serve(given: Mapping[str, Any], workspace: Path, path: str) -> int:
         Mistake: If options are wrong.
     """
     if given.get("transport") != "http" and {"host", "port", "allowed_host"} & given.keys():
-        raise Mistake("--host, --port and --allowed-host are options of HTTP", "add --transport http")
+        raise Mistake("--host, --port and --allowed-host apply to HTTP only", "add --transport http")
     store = TrustStore(workspace, given.get("trusted", ()))
     try:
         options = executor_options(given, store)
@@ -181,7 +181,7 @@ async def _serve(
 async def _serve_stdio(server: "MCPServer") -> None:
     """Serves until stdin ends; exits the process at a signal."""
     if sys.stdin.isatty():
-        told = "serving MCP on stdin and stdout, which a client reads and writes; Ctrl-C ends it"
+        told = "serving MCP on stdin and stdout for an MCP client; press Ctrl-C to stop"
         print(f"ipybox: {told}", file=sys.stderr, flush=True)
     stopped = asyncio.create_task(ending_signals().get())
     serving = asyncio.create_task(server.run())
@@ -232,6 +232,6 @@ def _tell(listener: "HTTPServerInfo") -> None:
     print(f"ipybox: serving on {listener.url}, its token is in {listener.token_file}", file=sys.stderr, flush=True)
     if listener.beyond_machine:
         told = (
-            "other machines can connect, and nothing is encrypted: a program that reads the token on its way can use it"
+            "other machines can connect, and connections are not encrypted: anyone who intercepts the token can use it"
         )
         print(f"ipybox: {told}", file=sys.stderr, flush=True)

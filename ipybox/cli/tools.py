@@ -38,7 +38,7 @@ def show_tools(workspace: Path, query: str, *, as_json: bool) -> int:
     elif every and not cards:
         raise Failure(f"no tool matches {query!r}\n`ipybox tools` lists all {len(every)}")
     elif not every:
-        say(f"There are no tools in {workspace} yet: agents register MCP servers and save code actions.")
+        say(f"No tools in {workspace} yet: agents add them by registering MCP servers and saving code actions.")
     elif len(cards) == 1 and query:
         say_code(interface(cards[0]))
     else:

@@ -51,7 +51,7 @@ def show(workspace: Path, *, as_json: bool = False) -> int:
         _say(f"nothing is trusted in {workspace}")
     for agreement in agreements:
         profile = f" with the profile {agreement.profile!r}" if agreement.profile else ""
-        changed = "" if _is_current(workspace, agreement) else "; it has changed since, and is not trusted as it is"
+        changed = "" if _is_current(workspace, agreement) else "; the file has changed since and is no longer trusted"
         _say(f"{agreement.file}{profile}: trusted with the SHA-256 hash {agreement.sha256}{changed}")
     return 0
 
@@ -69,7 +69,7 @@ def revoke(workspace: Path, files: Sequence[Path]) -> int:
     """Removes the trust in files of a workspace. Returns the exit status."""
     revoked = TrustStore(workspace).revoke([Path(file).absolute() for file in files])
     for name in dict.fromkeys(agreement.file for agreement in revoked):
-        _say(f"{name} is no longer trusted; a running ipybox uses it until it restarts, in Claude Code with /mcp")
+        _say(f"{name} is no longer trusted; restart ipybox to apply this, in Claude Code with /mcp")
     if not revoked:
         _say("nothing to revoke: none of these files is trusted" if files else f"nothing is trusted in {workspace}")
     return 0
@@ -82,18 +82,18 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
         data = read_untrusted(file, store.workspace)
         lines = _opened_calls(store, file, data) if is_policy else _opened_by_settings(store, file, data, profile)
     except OSError as exc:
-        _say(f"{file} can't be trusted: {exc.strerror or exc}")
+        _say(f"can't trust {file}: {exc.strerror or exc}")
         return 1
     except (PolicyError, SandboxError) as exc:
-        _say(f"{file} can't be trusted: {exc}")
+        _say(f"can't trust {file}: {exc}")
         return 1
     if not lines:
         _say(f"{file}: nothing to trust, because it only restricts what code may do")
         return 0
     if store.trusts(file, data, profile):
-        _say(f"{file} is trusted already")
+        _say(f"{file} is already trusted")
         return 0
-    _say(f"{file} opens more than your own settings do:")
+    _say(f"{file} allows more than your own settings:")
     for line in lines:
         print(
             textwrap.fill(
@@ -105,7 +105,7 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
     try:
         store.trust(file, data, profile)
     except OSError as exc:
-        _say(f"{file} can't be trusted: {exc}")
+        _say(f"can't trust {file}: {exc}")
         return 1
     _say(f"{file} is trusted until it changes; restart ipybox to apply it, in Claude Code with /mcp")
     return 0

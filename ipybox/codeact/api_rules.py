@@ -25,7 +25,7 @@ def api_problems(module: SourceModule, name: Name) -> Iterator[Problem]:
     else:
         yield from signature_problems(module, run)
         if run.returns and (vague := vague_type(run.returns)):
-            message = f"the result `{as_written(run.returns)}` says nothing about what is in `{vague}`"
+            message = f"the return type `{as_written(run.returns)}` doesn't say what `{vague}` contains"
             yield at(module, run, message, "return a pydantic model or a container of models or plain types")
         yield from _body_problems(module, run, name)
     yield from _leaks(module, run, name)
@@ -44,11 +44,11 @@ def signature_problems(module: SourceModule, function: Function) -> Iterator[Pro
     if function.returns is None:
         yield at(module, function, f"`{name}` does not say what it returns", "annotate its result with `-> …`")
     if not (ast.get_docstring(function) or "").strip():
-        remedy = "add a docstring whose first line says what the caller gets"
-        yield at(module, function, f"`{name}` is not documented", remedy)
+        remedy = "add a docstring that starts with what the caller gets"
+        yield at(module, function, f"`{name}` has no docstring", remedy)
     elif not (ast.get_docstring(function, clean=False) or "").split("\n")[0].strip():
-        remedy = "say there what the caller gets"
-        yield at(module, function, f"the first line of the docstring of `{name}` is empty", remedy)
+        remedy = "start the docstring with what the caller gets"
+        yield at(module, function, f"the docstring of `{name}` starts with an empty line", remedy)
 
 
 def _body_problems(module: SourceModule, run: Function, name: Name) -> Iterator[Problem]:
@@ -57,12 +57,14 @@ def _body_problems(module: SourceModule, run: Function, name: Name) -> Iterator[
     if call is None:
         awaited = "await " if isinstance(run, ast.AsyncFunctionDef) else ""
         passed = ", ".join(f"{arg}={arg}" if kind == "keyword-only" else arg for arg, kind in kinds(run))
-        remedy = f"let it be `from . import impl` and `return {awaited}impl.run({passed})`, the rest in impl.py"
-        yield at(module, run, "the body of `run` does more or less than to call impl.py", remedy)
+        remedy = (
+            f"write only `from . import impl` and `return {awaited}impl.run({passed})`, and move the rest to impl.py"
+        )
+        yield at(module, run, "the body of `run` must only call impl.py", remedy)
         return
     for arg in _forgotten(run, call):
-        remedy = f"hand `{arg}` to impl.run in its place"
-        yield at(module, call, f"`run` does not pass on its parameter `{arg}` as it is", remedy)
+        remedy = f"pass `{arg}` to impl.run in the same position"
+        yield at(module, call, f"`run` does not pass its parameter `{arg}` on unchanged", remedy)
 
 
 def _delegated(run: Function, name: Name) -> ast.Call | None:
@@ -108,9 +110,9 @@ def _leaks(module: SourceModule, run: Function | None, name: Name) -> Iterator[P
     outside = [statement for statement in module.tree.body if statement is not run]
     for each in imports(outside, package):
         if is_under(each.source, f"{package}.impl"):
-            yield at(module, each.node, "impl is imported with the interface", "import it in the body of `run`")
+            yield at(module, each.node, "importing the interface imports impl", "import it in the body of `run`")
         elif is_under(each.source, MCPTOOLS, MCPPARSE) or (is_under(each.source, GENTOOLS) and _is_impl(each.source)):
-            yield at(module, each.node, f"`{each.source}` is a detail of the implementation", _TO_IMPL)
+            yield at(module, each.node, f"`{each.source}` is an implementation detail", _TO_IMPL)
 
 
 def _is_impl(source: str) -> bool:

@@ -104,7 +104,7 @@ def _in_turn(library: Library, path: str, *rules: Callable[[], Iterable[Problem]
             if (found := list(each())) or len(library.unreadable) > before:
                 return found
         except RecursionError:
-            return [Problem(path, 1, "it, or what belongs to it, is nested too deeply", "write it more simply")]
+            return [Problem(path, 1, "the code is nested too deeply", "simplify it")]
     return []
 
 

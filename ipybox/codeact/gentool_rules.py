@@ -19,8 +19,10 @@ def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
     present = {entry.name for entry in library.entries(directory)}
     for file in FILES:
         if file not in present:
-            remedy = f"a saved code action is {', '.join(FILES[:-1])} and {FILES[-1]}: write it, or remove {directory}"
-            yield Problem(f"{directory}/{file}", 1, "it is missing", remedy)
+            remedy = (
+                f"a saved code action needs {', '.join(FILES[:-1])} and {FILES[-1]}: write it, or remove {directory}"
+            )
+            yield Problem(f"{directory}/{file}", 1, "the file is missing", remedy)
     init, api, impl = (library.module(f"{directory}/{file}") if file in present else None for file in FILES)
     if api:
         yield from api_problems(api, name)
@@ -33,12 +35,12 @@ def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
 
 def stray_problems(library: Library) -> Iterator[Problem]:
     """Yields entries of `gentools` that are not saved code actions."""
-    remedy = "move it into a directory <category>/<tool> of its own, as __init__.py, api.py and impl.py"
+    remedy = "move it into its own directory <category>/<tool>, split into __init__.py, api.py and impl.py"
     for category in library.entries(GENTOOLS):
         path = f"{GENTOOLS}/{category.name}"
         if not category.is_dir:
             if _poses(category.name):
-                yield Problem(path, 1, "a module directly in `gentools` is never found", remedy)
+                yield Problem(path, 1, "modules directly in `gentools` are ignored", remedy)
         elif not is_name(category.name):
             yield no_name(path, category.name)
         else:
@@ -46,7 +48,7 @@ def stray_problems(library: Library) -> Iterator[Problem]:
                 if entry.is_dir and not is_name(entry.name):
                     yield no_name(f"{path}/{entry.name}", entry.name)
                 elif not entry.is_dir and _poses(entry.name):
-                    message = "a module in place of a package is not a saved code action"
+                    message = "a saved code action must be a package, not a module"
                     yield Problem(f"{path}/{entry.name}", 1, message, remedy)
 
 
@@ -58,15 +60,15 @@ def _impl_problems(impl: SourceModule, api: SourceModule, api_run: Function, nam
     for shared, node in impl.classes().items():
         if shared in api.classes():
             remedy = f"remove it and write `from .api import {shared}`"
-            yield at(impl, node, f"class `{shared}` of api.py is defined again", remedy)
+            yield at(impl, node, f"class `{shared}` from api.py is defined again", remedy)
     run = impl.function("run")
     if run is None:
-        yield at(impl, None, "function `run` not found", "define it with the parameters that api.py's has")
+        yield at(impl, None, "function `run` not found", "define it with the same parameters as in api.py")
         return
     yield from _differences(impl, run, api_run)
     defaults = [*run.args.defaults, *filter(None, run.args.kw_defaults)]
     if defaults:
-        yield at(impl, defaults[0], "`run` has defaults here, too", "remove them, those of api.py count")
+        yield at(impl, defaults[0], "`run` repeats defaults here", "remove them; the defaults in api.py apply")
     known = {each.bound for each in imports(impl.tree.body, name.module(GENTOOLS))} | impl.classes().keys()
     for missing in sorted(names_of(run) & _defined(api) - known):
         yield at(impl, run, f"`{missing}` is not imported", f"write `from .api import {missing}` at the top")
@@ -75,10 +77,17 @@ def _impl_problems(impl: SourceModule, api: SourceModule, api_run: Function, nam
 def _differences(impl: SourceModule, run: Function, api_run: Function) -> Iterator[Problem]:
     if type(run) is not type(api_run):
         here, there = (f"{'a' if isinstance(each, ast.AsyncFunctionDef) else ''}sync" for each in (run, api_run))
-        yield at(impl, run, f"`run` is {here} here and {there} in api.py", f"make it {there}, or api.py's {here}")
+        yield at(
+            impl,
+            run,
+            f"`run` is {here} here and {there} in api.py",
+            f"make it {there}, or make the one in api.py {here}",
+        )
     if kinds(run) != kinds(api_run):
         here, there = ast.unparse(run.args), ast.unparse(api_run.args)
-        yield at(impl, run, f"`run` takes ({here}) here and ({there}) in api.py", "give it the parameters of api.py")
+        yield at(
+            impl, run, f"`run` takes ({here}) here and ({there}) in api.py", "use the same parameters as in api.py"
+        )
         return
     for mine, theirs in zip(parameters(run), parameters(api_run), strict=True):
         if as_written(mine.annotation) != as_written(theirs.annotation):
@@ -99,7 +108,7 @@ def _init_problems(init: SourceModule, api: SourceModule, run: Function, name: N
     for each in imports(init.tree.body, package):
         bound.add(each.bound)
         if not each.source.startswith(f"{package}.api."):
-            message = f"`{each.source}` is imported with the package"
+            message = f"importing the package imports `{each.source}`"
             yield at(init, each.node, message, "import only from .api here")
     if missing := [each for each in wanted if each not in bound]:
         yield at(init, None, f"it does not export {_listed(missing)}", f"write `from .api import {', '.join(wanted)}`")
@@ -119,8 +128,8 @@ def _init_problems(init: SourceModule, api: SourceModule, run: Function, name: N
             case ast.Import() | ast.ImportFrom() | ast.Assign() | ast.AnnAssign() | ast.Expr(value=ast.Constant()):
                 pass
             case _:
-                remedy = "leave imports and `__all__` here, and move the rest to api.py or impl.py"
-                yield at(init, statement, "there is more than exports in the package", remedy)
+                remedy = "keep only imports and `__all__` here, and move the rest to api.py or impl.py"
+                yield at(init, statement, "the package contains more than exports", remedy)
 
 
 def _defined(module: SourceModule) -> set[str]:

@@ -87,12 +87,14 @@ def import_problems(root: Path, name: Name, api: SourceModule) -> Iterator[Probl
         imported = _import(root, f"{package}.api", api.path)
         if f"{package}.impl" in sys.modules:
             remedy = "import impl in the body of `run` only"
-            yield Problem(api.path, 1, "impl.py is imported with it, directly or through others", remedy)
+            yield Problem(api.path, 1, "importing api.py imports impl.py, directly or indirectly", remedy)
         run = api.function("run")
         hints = _run(root, api.path, "type hints", lambda: get_type_hints(imported.run))
         for improper in improper_types(hints.get("return")):
             remedy = "return a pydantic model or a container of models or plain types"
-            yield at(api, run, f"the result has `{improper}`, which is neither a model nor a plain type", remedy)
+            yield at(
+                api, run, f"the return type contains `{improper}`, which is neither a model nor a plain type", remedy
+            )
         for class_, node in api.classes().items():
             if not is_model(getattr(imported, class_, None)):
                 remedy = "derive it from pydantic's BaseModel, or move it to impl.py"
@@ -102,7 +104,9 @@ def import_problems(root: Path, name: Name, api: SourceModule) -> Iterator[Probl
         own = _run(root, path, "type hints", lambda: get_type_hints(impl.run))
         if own != hints:
             remedy = "import its types from .api"
-            yield Problem(path, 1, "`run` is typed with the same names as api.py's, but with other types", remedy)
+            yield Problem(
+                path, 1, "the type names of `run` match those in api.py, but refer to different types", remedy
+            )
     except _BrokenError as exc:
         yield exc.problem
 
@@ -115,7 +119,7 @@ def parser_import_problems(root: Path, tool: McpTool, parser: SourceModule) -> I
         imported = _import(root, tool.name.module(MCPTOOLS), module.path)
         if tool.name.module(MCPPARSE) in sys.modules:
             remedy = "import the parser in the body of `run_parsed` only"
-            yield at(module, tool.run_parsed, "its parser is imported with it, directly or through others", remedy)
+            yield at(module, tool.run_parsed, "importing the tool imports its parser, directly or indirectly", remedy)
         result = imported.ParseResult
         if not (isinstance(result, type) and issubclass(result, BaseModel)):
             remedy = "derive it from pydantic's BaseModel"
@@ -126,7 +130,7 @@ def parser_import_problems(root: Path, tool: McpTool, parser: SourceModule) -> I
         hints = _run(root, parser.path, "type hints", lambda: get_type_hints(parse))
         if hints.get("return") is not result:
             remedy = f"import it from {tool.name.module(MCPTOOLS)}"
-            yield at(parser, parser.function("parse"), "it returns another `ParseResult`", remedy)
+            yield at(parser, parser.function("parse"), "it returns a different `ParseResult`", remedy)
     except _BrokenError as exc:
         yield exc.problem
 

@@ -82,9 +82,7 @@ def _missing(cards: list[ToolInfo], name: str) -> str:
     alike += get_close_matches(name, [str(card.name) for card in cards], NEAREST, LIKENESS)
     alike += [str(hit.name) for hit in search(inside or cards, tool)]
     nearest = ", ".join(list(dict.fromkeys(alike))[:NEAREST])
-    return (
-        f"There is no {name}; nearest: {nearest}" if nearest else f"There is no {name} among: {_counts(cards)}\n{HOW}"
-    )
+    return f"No tool {name}; nearest: {nearest}" if nearest else f"No tool {name} among: {_counts(cards)}\n{HOW}"
 
 
 def _found(hits: list[ToolInfo]) -> str:
@@ -179,4 +177,4 @@ def _mark(card: ToolInfo) -> str:
 def _unreadable(errors: Sequence[UnreadableError]) -> list[str]:
     """Returns a line for each of the first unreadable files."""
     lines = [f"! {cut(str(error), LINE)}" for error in errors[:NAMED]]
-    return [*lines, f"! and {len(errors) - NAMED} more: check() names them"] if len(errors) > NAMED else lines
+    return [*lines, f"! and {len(errors) - NAMED} more: check() lists them"] if len(errors) > NAMED else lines

@@ -54,7 +54,7 @@ def stray_parsers(library: Library) -> Iterator[Problem]:
         path = f"{MCPPARSE}/{category.name}"
         if not category.is_dir:
             if category.name.endswith(".py") and category.name != "__init__.py":
-                yield Problem(path, 1, "it is the parser of no tool", "move it to mcpparse/<server>/<tool>.py")
+                yield Problem(path, 1, "it is not the parser of any tool", "move it to mcpparse/<server>/<tool>.py")
         elif not is_name(category.name):
             yield no_name(path, category.name)
         else:
@@ -81,7 +81,7 @@ def _tool_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
     outside = [statement for statement in module.tree.body if statement not in found]
     for each in imports(outside, f"{MCPTOOLS}.{name.category}"):
         if is_under(each.source, MCPPARSE):
-            message = "the parser is imported with the tool, which it imports itself"
+            message = "the tool and its parser import each other"
             yield at(module, each.node, message, "import it in the body of `run_parsed`")
 
 
@@ -89,7 +89,7 @@ def _run_parsed_problems(module: SourceModule, function: Function, name: Name) -
     types = [as_written(each.annotation) for each in (*function.args.posonlyargs, *function.args.args)]
     if types != ["Params"] or function.args.kwonlyargs or function.args.vararg or function.args.kwarg:
         remedy = f"write `{function.name}(params: Params)`"
-        yield at(module, function, f"`{function.name}` does not take the tool's `Params`, and these alone", remedy)
+        yield at(module, function, f"`{function.name}` must take only the tool's `Params`", remedy)
     if function.returns and as_written(function.returns) != _RESULT:
         message = f"`{function.name}` returns {as_written(function.returns)}"
         yield at(module, function, message, f"write `-> {_RESULT}`")
@@ -108,7 +108,7 @@ def _parse_problems(parser: SourceModule, tool: McpTool) -> Iterator[Problem]:
     expected = as_written(run.returns) if run else "str"
     head = f"def parse(result: {expected}) -> {_RESULT}:"
     if again := parser.classes().get(_RESULT):
-        remedy = f"remove it and import that of {tool.name.module(MCPTOOLS)}"
+        remedy = f"remove it and import the one from {tool.name.module(MCPTOOLS)}"
         yield at(parser, again, f"`{_RESULT}` is defined again", remedy)
     elif not any(each.source == f"{tool.name.module(MCPTOOLS)}.{_RESULT}" for each in _top(parser, tool.name)):
         remedy = f"write `from {tool.name.module(MCPTOOLS)} import {_RESULT}` at the top"
@@ -129,14 +129,14 @@ def _parse_problems(parser: SourceModule, tool: McpTool) -> Iterator[Problem]:
 
 def _generated_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
     """What differs from what was generated."""
-    remedy = "register the server again: what is below `run_async` stays, and the current file is kept next to it"
+    remedy = "register the server again: code below `run_async` stays, and the current file is saved next to it"
     recorded = _recorded(library, tool.name)
     if recorded is None:
         yield at(tool.module, None, f"{MANIFEST} next to it doesn't record what was generated", remedy)
         return
     digest, length = recorded
     if hashlib.sha256(tool.module.text.encode()[:length]).hexdigest() != digest:
-        yield at(tool.module, None, "what was generated of this module was changed", remedy)
+        yield at(tool.module, None, "generated code in this module was changed", remedy)
 
 
 def _recorded(library: Library, name: Name) -> tuple[str, int] | None:

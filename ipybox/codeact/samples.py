@@ -36,7 +36,7 @@ def samples_of(results: Sequence[Any]) -> Samples:
     decoded = [_decoded(result) for result in results]
     ways = {(expression, module, _name(value)) for value, expression, module in decoded}
     if len(ways) > 1:
-        raise ValueError("the samples are of different kinds: give results of one tool that succeeded")
+        raise ValueError("the samples differ in kind: pass results of successful calls to one tool")
     ((expression, module, name),) = ways
     values = [value if name is None else {name: value} for value, _, _ in decoded]
     return Samples(values, expression if name is None else f"{{{name!r}: {expression}}}", module)
@@ -67,7 +67,7 @@ def _decoded_text(text: str, expression: str) -> tuple[Any, str, str]:
         value = ast.literal_eval(text)
         json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        reason = "neither JSON nor a Python literal that JSON can have: write its parser by hand"
+        reason = "neither JSON nor a Python literal that JSON can represent: write the parser by hand"
         raise ValueError(f"the sample is {reason}: {text[:100]!r}") from None
     return value, f"ast.literal_eval({expression})", "ast"
 

@@ -122,7 +122,7 @@ class SourceReader:
     def __init__(self, root: Path | str):
         self.root = Path(os.path.realpath(root))
         if not self.root.is_dir():
-            raise NotADirectoryError(f"{self.root} is not a directory: give the workspace as `workspace=`")
+            raise NotADirectoryError(f"{self.root} is not a directory: pass the workspace as `workspace=`")
         self._bytes_left = MAX_TOTAL
         self._entries_left = MAX_ENTRIES
 
@@ -159,7 +159,7 @@ class SourceReader:
         except SyntaxError as exc:
             raise UnreadableError(path, f"is not valid Python ({exc.msg})", exc.lineno or 1) from exc
         except (ValueError, RecursionError, MemoryError) as exc:
-            raise UnreadableError(path, "is nested too deeply, or is not text, for Python's parser") from exc
+            raise UnreadableError(path, "is nested too deeply for Python's parser, or is not text") from exc
 
     def text(self, path: str) -> str:
         """A file's text.
@@ -171,7 +171,7 @@ class SourceReader:
         data = self._read(path)
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise UnreadableError(path, f"is omitted: {MAX_TOTAL:,} bytes of other files were read before")
+            raise UnreadableError(path, f"is omitted: the files before it exceed {MAX_TOTAL:,} bytes")
         try:
             # As Python reads source: any kind of line end, and maybe a byte order mark.
             return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -201,7 +201,7 @@ class SourceReader:
         place = self.root / path
         real = os.path.realpath(place)
         if real != str(place) and not Path(real).is_relative_to(self.root):
-            raise UnreadableError(path, "is a link that leads out of the workspace")
+            raise UnreadableError(path, "is a link out of the workspace")
         return place
 
 

@@ -69,7 +69,7 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
     library = Library(workspace)
     found = _tool(library, tool)
     if not samples:
-        raise ValueError("no sample: pass what the tool's run() has returned")
+        raise ValueError("no samples: pass what the tool's run() returned")
     decoded = samples_of(samples)
     from ipybox.guest.tools.client import infer_models
 
@@ -92,10 +92,12 @@ def _tool(library: Library, name: str) -> McpTool:
     wanted = name.removeprefix(f"{MCPTOOLS}.")
     found = next((each for each in tools if str(each.name) == wanted), None)
     if found is None:
-        raise LookupError(f"no tool {wanted} in {MCPTOOLS}: tools({wanted!r}) names the nearest")
+        raise LookupError(f"no tool {wanted} in {MCPTOOLS}: tools({wanted!r}) lists similar names")
     path = f"{found.name.path(MCPPARSE)}.py"
     if found.run_parsed or library.module(path):
-        raise ValueError(f"{wanted} has a parser: fix {path}, or remove it and what is appended to {found.module.path}")
+        raise ValueError(
+            f"{wanted} already has a parser: fix {path}, or remove it and the code appended to {found.module.path}"
+        )
     return found
 
 
@@ -138,7 +140,7 @@ def _models(source: str, taken: Collection[str]) -> str:
     tree = ast.parse(source)
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     if strange := next(_strange(tree), None):
-        raise ValueError(f"what was inferred is not a model: line {strange.lineno}: {ast.unparse(strange)[:100]}")
+        raise ValueError(f"the inferred code is not a model: line {strange.lineno}: {ast.unparse(strange)[:100]}")
     renamed: dict[str, str] = {}
     for name in classes:
         new = name

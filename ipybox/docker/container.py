@@ -52,8 +52,8 @@ def create_command(options: Options, engine: Engine) -> list[str]:
     """
     uid, gid = _user(options, engine)
     if options.sandbox and uid == 0:
-        whose = "Docker runs without root" if engine.rootless else f"the workspace {options.workspace} is root's"
-        raise DockerError(f"--sandbox needs a container that does not run as root, but {whose}: go without --sandbox")
+        whose = "Docker is rootless" if engine.rootless else f"root owns the workspace {options.workspace}"
+        raise DockerError(f"--sandbox needs a container that does not run as root, but {whose}: remove --sandbox")
     code, container = _memory(options.memory_limit, engine.memory)
     return [
         *(engine.program, "create", "--pull", "never", "--rm", "--init"),
@@ -127,7 +127,7 @@ def _state(options: Options, uid: int, gid: int) -> Path:
         if os.geteuid() == 0:
             os.chown(directory, uid, gid)
     except OSError as exc:
-        raise DockerError(f"the directory for the container's state can't be created: {exc}") from exc
+        raise DockerError(f"can't create the directory for the container's state: {exc}") from exc
     return directory
 
 

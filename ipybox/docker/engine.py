@@ -89,7 +89,7 @@ def how_to_build(image: str) -> str:
     """Returns how the user gets the image."""
     script = Path(__file__).parents[2] / BUILD_SCRIPT
     if not script.is_file():
-        return f"build it with {BUILD_SCRIPT} of ipybox's repository"
+        return f"build it with {BUILD_SCRIPT} from ipybox's repository"
     variable = "" if image == "ipybox" else f"IPYBOX_IMAGE={image} "
     return f"build it with `{variable}sh {script}`"
 
@@ -103,7 +103,7 @@ def _engine(program: str, information: str) -> Engine:
     try:
         memory, security, errors = cast(list[Any], json.loads(information))
     except ValueError as exc:
-        raise DockerError(f"`docker info` prints unexpected information: {information[:200]!r}") from exc
+        raise DockerError(f"`docker info` printed unexpected output: {information[:200]!r}") from exc
     # Some clients succeed although they could not reach the daemon.
     if errors:
         raise DockerError(str(_daemon_problem(ProbeResult("", str(errors[0])))))
@@ -127,13 +127,13 @@ def _daemon_problem(outcome: ProbeResult) -> Finding | None:
         return None
     reason = outcome.failure.removeprefix("exits with 1: ")
     if "permission denied" in reason.lower():
-        problem = "this user may not talk to the Docker daemon"
-        remedy = "run `usermod -aG docker USER` as root and log in again (it gives USER the rights of root)"
+        problem = "this user is not allowed to use the Docker daemon"
+        remedy = "run `usermod -aG docker USER` as root and log in again (this gives USER root permissions)"
     elif "does not end" in reason:
         problem = f"the Docker daemon {reason.replace('does not end', 'does not answer')}"
         remedy = "restart Docker"
     else:
-        problem = f"the Docker daemon can't be reached ({reason})"
+        problem = f"can't reach the Docker daemon ({reason})"
         remedy = "start Docker Desktop, or run `systemctl start docker` as root"
     return Finding("docker daemon", reason, problem, remedy)
 
@@ -144,4 +144,4 @@ def _image_problem(image: str, outcome: ProbeResult) -> Finding | None:
         return None
     if "no such" in outcome.failure.lower():
         return Finding("docker image", None, f"no Docker image named {image!r}", how_to_build(image))
-    return Finding("docker image", image, f"the Docker image {image!r} can't be inspected, docker {outcome.failure}")
+    return Finding("docker image", image, f"can't inspect the Docker image {image!r}: docker {outcome.failure}")

@@ -65,7 +65,7 @@ def _receive(owner: socket.socket) -> str:
     text = line[1:].decode(errors="replace")
     if line[:1] == MADE:
         return text
-    raise DockerError(text or "Docker can't create the container: the process that creates it has died")
+    raise DockerError(text or "can't create the container: the process creating it died")
 
 
 def _own(options: Options, engine: Engine, client: socket.socket) -> NoReturn:
@@ -132,7 +132,7 @@ def _create(options: Options, engine: Engine) -> str:
             text=True,
         )
     except subprocess.TimeoutExpired:
-        raise DockerError(f"Docker can't create the container: it takes longer than {CREATE_TIMEOUT:g} s") from None
+        raise DockerError(f"Docker can't create the container: it took longer than {CREATE_TIMEOUT:g} s") from None
     except OSError as exc:
         raise DockerError(f"Docker can't create the container: {exc}") from exc
     if done.returncode != 0:

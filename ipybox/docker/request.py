@@ -12,7 +12,7 @@ from ipybox.docker.options import WORKSPACE, Options, default_image
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: What errors call the files that the container must see.
-SETTINGS, RULES = "the sandbox's settings", "the rules for tool calls"
+SETTINGS, RULES = "the sandbox settings", "the approval rules"
 
 
 def container_options(given: Mapping[str, Any], passed_on: Sequence[str] = ()) -> Options:
@@ -65,7 +65,7 @@ def _inside(file: Path, workspace: Path, content: str) -> str:
     """Returns the path of a workspace's file in the container."""
     file = file.expanduser().resolve()
     if not file.is_relative_to(workspace):
-        raise DockerError(f"the container does not see {file}: put {content} in {workspace}")
+        raise DockerError(f"the container can't see {file}: move {content} into {workspace}")
     return f"{WORKSPACE}/{file.relative_to(workspace)}"
 
 

@@ -106,9 +106,9 @@ def _doubt(previous: ExistingPackage, record: Registration) -> str:
     if not previous.names:
         return ""
     if previous.manifest is None:
-        return f"{MANIFEST} is not a record of them"
+        return f"{MANIFEST} is missing or damaged"
     if not record.is_of(previous.contents[MANIFEST]):
-        return f"{MANIFEST} was altered, or not written here"
+        return f"{MANIFEST} was edited, or comes from another machine"
     return ""
 
 

@@ -198,7 +198,7 @@ class MCPClient:
                 with connection.limits.limit(self._connect_timeout):
                     page = await self._request(client.list_tools(cursor=cursor))
             except TimeoutError as exc:
-                problem = f"no answer to tools/list within {self._connect_timeout:g} s"
+                problem = f"no response to tools/list within {self._connect_timeout:g} s"
                 raise MCPServerError(connection.error_text(problem)) from exc
             except ToolRunnerError as exc:
                 if client.server_capabilities.tools is None:
@@ -209,10 +209,10 @@ class MCPClient:
             if not cursor:
                 return tools
             if cursor in cursors:
-                tools.remarks.append("only the first tools may be known: the server keeps referring to the same ones")
+                tools.remarks.append("the tool list may be incomplete: the server keeps returning the same page")
                 return tools
             cursors.add(cursor)
-        raise MCPServerError(connection.error_text(f"tools/list has more than {PAGE_LIMIT} pages"))
+        raise MCPServerError(connection.error_text(f"tools/list returned more than {PAGE_LIMIT} pages"))
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> mcp_types.CallToolResult:
         """Calls a tool and returns the server's result, `is_error` or not; only what is not MCP has changed its form.
@@ -299,7 +299,7 @@ class MCPClient:
                 raise await self._loss() from exc
             raise connection.error_for(failure) from exc
         except ValidationError as exc:
-            problem = f"the server's answer is not valid MCP: {validation_text(exc)}"
+            problem = f"the server's response is not valid MCP: {validation_text(exc)}"
             raise ToolRunnerError(connection.redact(problem)) from exc
         except RuntimeError as exc:  # the SDK's, for example for endless elicitation requests
             if connection.ended.is_set():
@@ -315,7 +315,7 @@ class MCPClient:
 
     def _established(self) -> tuple[Client, ClientConnection]:
         if self._client is None or self._connection is None:
-            raise RuntimeError("the MCPClient is not entered")
+            raise RuntimeError("the MCPClient is not connected: enter it with `async with` first")
         return self._client, self._connection
 
 

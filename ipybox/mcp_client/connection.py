@@ -196,7 +196,7 @@ class ClientConnection:
             case Outcome.UNSENT:
                 return MCPConnectionLost(self.redact(f"can't reach {self.label}: {reason}; the request was not sent"))
             case Outcome.UNKNOWN:
-                sent = f"the request was sent to {self.label}, its answer is unknown: {reason}"
+                sent = f"the request was sent to {self.label}, but its outcome is unknown: {reason}"
                 return MCPConnectionLost(self.redact(sent))
             case Outcome.EXPIRED:
                 return MCPSessionExpired(self.error_text(f"it no longer knows the session: {reason}"))
@@ -205,9 +205,9 @@ class ClientConnection:
         """Returns a message that says `what` happened to which server, why, and the server's last lines on stderr."""
         text = f"{what} {self.label}: {self._reason()}"
         if self._noise is not None:
-            text += f"; it wrote {self._noise!r} where an MCP message belongs"
+            text += f"; it wrote {self._noise!r} instead of an MCP message"
         if self._stderr is not None and self._stderr.lines and not self.deliberate:
-            text += "".join(["; its last lines on stderr:", *(f"\n    {line}" for line in self._stderr.lines)])
+            text += "".join(["; last lines on stderr:", *(f"\n    {line}" for line in self._stderr.lines)])
         return self.redact(text)
 
     def error_text(self, problem: str) -> str:
@@ -346,7 +346,7 @@ class ClientConnection:
         except MCPServerError as exc:
             raise MCPServerError(self.redact(f"can't start {self.label}: {exc}")) from None
         if not os.access(hardened.command, os.X_OK):
-            hint = "; what follows the program's name belongs into `args`" if " " in server.command else ""
+            hint = "; put the program's arguments in `args`" if " " in server.command else ""
             raise MCPServerError(self.redact(f"can't start {self.label}: command not found: {server.command}{hint}"))
         return hardened
 
@@ -354,10 +354,10 @@ class ClientConnection:
         if self._cause is not None:
             return self._cause
         if self.timed_out:
-            return f"no answer within {self._connect_timeout:g} s"
+            return f"no response within {self._connect_timeout:g} s"
         if self._stderr is None:
             return self._stream_error or "the server closed the connection"
-        before = "" if self.established else " before answering"
+        before = "" if self.established else " before responding"
         return f"it {self._stderr.report or 'closed its stdout'}{before}"
 
     def _log(self, line: str) -> None:

@@ -23,7 +23,7 @@ _NAMED_FIELDS = 3
 _TRANSPORT_ERRORS: dict[type[Exception], str] = {
     httpx2.ReadError: "the connection broke",
     httpx2.WriteError: "the connection broke",
-    httpx2.WriteTimeout: "it does not read the request",
+    httpx2.WriteTimeout: "it stopped reading the request",
 }
 
 
@@ -56,9 +56,9 @@ def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
         case MCPError() if isinstance(exc.error.data, PostFailure):
             return failure_text(exc.error.data.reason, connect_timeout)
         case MCPError():
-            return f"it answered: {error_text(exc.error)}"
+            return f"it responded: {error_text(exc.error)}"
         case ValidationError():
-            return f"its answer is not valid MCP: {validation_text(exc)}"
+            return f"its response is not valid MCP: {validation_text(exc)}"
         case httpx2.TransportError() if not str(exc):
             return _TRANSPORT_ERRORS.get(type(exc), type(exc).__name__)
         case _:

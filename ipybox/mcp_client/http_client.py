@@ -164,10 +164,10 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if _media_type(response) != "application/json" and not _LOOKS_LIKE_JSON.match(body):
             answered = _media_type(response) or f"HTTP {response.status_code} without a content type"
             text = _reason(body) or "nothing more"
-            return PostFailure(Outcome.REFUSED, f"not an MCP server: it answered with {answered}: {text}")
+            return PostFailure(Outcome.REFUSED, f"not an MCP server: it responded with {answered}: {text}")
         *_, reply = read_answer(body, request_id)
         if "method" in reply:
-            reply = error_reply(request_id, "the server's answer has no reply")
+            reply = error_reply(request_id, "the server's response contains no reply")
         headers = {"Content-Type": "application/json"}
         if session := response.headers.get(_SESSION):
             headers[_SESSION] = session
@@ -180,8 +180,8 @@ class MCPHTTPClient(httpx2.AsyncClient):
             endpoint = urljoin(url, data.decode(errors="replace"))
             if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
                 self._on_useless(
-                    f"it asks for messages at {public_url(endpoint)}, which is not of the origin of its URL: correct "
-                    "the public address in its settings, or register it with that URL's origin if it can be reached"
+                    f"it wants messages sent to {public_url(endpoint)}, a different origin than its own URL: correct "
+                    "the public address in its settings, or register it under that origin if you can reach it there"
                 )
             return event
         if not _holds_message(name, data):

@@ -49,11 +49,11 @@ def read_answer(data: bytes, request_id: RequestId) -> list[Wire]:
         ExcessError: If it holds too many values.
     """
     if not data.strip():
-        return [error_reply(request_id, "the server's answer is empty")]
+        return [error_reply(request_id, "the server's response is empty")]
     try:
         messages = _read(data, request_id)
     except ValueError as exc:
-        return [error_reply(request_id, f"the server's answer is not an MCP message, {exc}: {_excerpt(data)}")]
+        return [error_reply(request_id, f"the server's response is not an MCP message ({exc}): {_excerpt(data)}")]
     replies = [message for message in messages if _is_reply(message)]
     own = next((reply for reply in replies if str(reply["id"]) == str(request_id)), replies[0] if replies else None)
     others = [message for message in messages if not _is_reply(message)]
@@ -90,7 +90,7 @@ def _read(data: bytes, default_id: RequestId | None) -> list[Wire]:
     messages = [_repaired(cast(Wire, item), default_id) for item in items if isinstance(item, dict)]
     found = [message for message in messages if message is not None]
     if not found:
-        raise ValueError("it is not JSON-RPC")
+        raise ValueError("not JSON-RPC")
     return found
 
 
@@ -109,12 +109,12 @@ def _salvaged(text: str, exc: Exception) -> Wire:
         else:
             reply = _repaired(cast(Wire, value), None) if isinstance(value, dict) else None
             if reply is None or not _is_reply(reply):
-                raise ValueError("it is no reply")
+                raise ValueError("not a reply")
             return reply
     request_id = _request_id(text[start:])
     if request_id is None:
-        raise ValueError(f"it is not JSON: {exc}") from None
-    return error_reply(request_id, f"the server's answer is not valid JSON ({exc}): {_excerpt(text.encode())}")
+        raise ValueError(f"not JSON: {exc}") from None
+    return error_reply(request_id, f"the server's response is not valid JSON ({exc}): {_excerpt(text.encode())}")
 
 
 def _parsed(text: str) -> Any:
@@ -143,7 +143,9 @@ def _repaired(message: Wire, default_id: RequestId | None) -> Wire | None:
         return {"jsonrpc": "2.0", "id": request_id, "error": _error(error)}
     if isinstance(result, dict):
         return {"jsonrpc": "2.0", "id": request_id, "result": result}
-    return error_reply(request_id, f"the server's answer has no result: {_excerpt(encode(message))}", INTERNAL_ERROR)
+    return error_reply(
+        request_id, f"the server's response contains no result: {_excerpt(encode(message))}", INTERNAL_ERROR
+    )
 
 
 def _is_reply(message: Wire) -> bool:

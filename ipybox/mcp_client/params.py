@@ -65,17 +65,17 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
     if not isinstance(server_params, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON from outside
         raise ValueError(f"server_params must be a dict, not {type(server_params).__name__}")
     if "mcpServers" in server_params:
-        raise ValueError("server_params must be those of one server: pass the value of its name in 'mcpServers'")
+        raise ValueError("server_params must describe a single server: pass one of the values in 'mcpServers'")
     if ("command" in server_params) == ("url" in server_params):
-        given = "not both" if "command" in server_params else f"got neither but {[str(key) for key in server_params]}"
+        given = "not both" if "command" in server_params else f"but contain only {[str(key) for key in server_params]}"
         raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {given}")
     known = _STDIO_KEYS if "command" in server_params else _REMOTE_KEYS
     if unknown := [str(key) for key in server_params if key not in (*known, *_IGNORED_KEYS)]:
-        raise ValueError(f"server_params have unknown keys {unknown}; known here are {list(known)}")
+        raise ValueError(f"server_params contain unknown keys {unknown}; valid keys are {list(known)}")
     kind = _kind(server_params)
     if "command" in server_params:
         if kind not in ("stdio", None):
-            raise ValueError("server_params['type'] must be 'stdio' if there is a 'command'")
+            raise ValueError("server_params['type'] must be 'stdio' for a 'command'")
         return StdioParams(
             command=_string(server_params, "command"),
             args=_strings(server_params, "args"),
@@ -83,7 +83,7 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
             cwd=_string(server_params, "cwd") if server_params.get("cwd") is not None else None,
         )
     if kind == "stdio":
-        raise ValueError("server_params['type'] can't be 'stdio' if there is a 'url'")
+        raise ValueError("server_params['type'] can't be 'stdio' for a 'url'")
     url = _url(server_params)
     server = RemoteParams(
         url=url,
@@ -92,7 +92,7 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
         oauth=None if server_params.get("oauth") is None else parse_oauth(server_params["oauth"]),
     )
     if server.oauth is not None and server.has_credentials:
-        raise ValueError("server_params have both 'oauth' and an 'Authorization' header or credentials in 'url'")
+        raise ValueError("server_params can't combine 'oauth' with an 'Authorization' header or credentials in 'url'")
     return server
 
 
@@ -142,8 +142,8 @@ def _kind_of(url: str) -> Literal["http", "sse"] | None:
     if variables(url):
         return None
     raise ValueError(
-        "server_params['url'] has neither /mcp nor /sse in its path: "
-        "give 'type', which is 'http' (Streamable HTTP) or 'sse'"
+        "the path of server_params['url'] contains neither /mcp nor /sse: "
+        "set 'type' to 'http' (Streamable HTTP) or 'sse'"
     )
 
 

@@ -35,8 +35,8 @@ class LiteralSecret:
         if name != self.name:  # that of a header or an option
             name = f"{server_name.upper()}_{name}"
         return (
-            f"{self.place} is a secret in plain text, which code can read in the package: register the server again "
-            f"with ${{{name}}} there, once the user has put the line {name}=... with the value into .env"
+            f"{self.place} is a plain-text secret that cells can read in the generated package: ask the user to add "
+            f"{name}=<the secret> to .env, then register the server again with ${{{name}}} in its place"
         )
 
 
@@ -83,7 +83,7 @@ def _of_remote(server: RemoteParams) -> Iterator[LiteralSecret]:
         yield LiteralSecret(f"{name} in the URL", name, value)
     for segment in parts.path.split("/"):
         if looks_secret(segment):
-            yield LiteralSecret("a part of the URL", "key", segment)
+            yield LiteralSecret("part of the URL", "key", segment)
 
 
 def _secret(items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -92,8 +92,8 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
             continue
         if _is_relative(word) or (not is_package and not os.path.isabs(word) and os.path.lexists(word)):
             raise MCPServerError(
-                f"{word!r} is relative to the working directory, but {_name(command)} starts in an empty one: give an "
-                "absolute path, or name a 'cwd' in server_params, from which the server may then run programs"
+                f"{word!r} is relative to the working directory, but {_name(command)} starts in an empty directory: "
+                "use an absolute path, or set 'cwd' in server_params, which lets the server run programs from there"
             )
     return replace(hardened, cwd=str(_empty_directory(places)))
 
@@ -114,8 +114,8 @@ def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
     for path in (command, *map(_value, named)):
         if places.covers(path) and os.path.lexists(path):
             raise MCPServerError(
-                f"{path} lies where code in the kernel can write, and would run with your rights: move it elsewhere, "
-                "or name a 'cwd' in server_params if you accept that"
+                f"{path} is writable from the kernel, but would run with your permissions: move it elsewhere, "
+                "or set 'cwd' in server_params if you accept that"
             )
 
 
@@ -134,8 +134,8 @@ def risk(server: StdioParams, places: WritablePlaces) -> str | None:
     if _takes_nothing(words, places):
         return None
     return (
-        f"{_name(words[0])} starts in {server.cwd}, which code can write: what it runs or reads there runs with your "
-        "rights, outside of any sandbox"
+        f"{_name(words[0])} starts in {server.cwd}, which cells can write to: programs it runs from there have your "
+        "permissions, outside any sandbox"
     )
 
 

@@ -62,7 +62,7 @@ def repaired_page(page: JSON, version: str) -> tuple[JSON, list[str]]:
         remarks += [remark] if remark else []
     cursor = page.get("nextCursor")
     if not isinstance(cursor, str | None):
-        remarks.append("only the first tools are known: the server's reference to its next ones is not text")
+        remarks.append("the tool list is incomplete: the server's cursor for the next page is not a string")
         cursor = None
     return {**_PAGE, "tools": tools, **({"nextCursor": cursor} if cursor else {})}, remarks
 
@@ -82,7 +82,7 @@ def _repaired_tool(given: Any, version: str, number: int) -> tuple[JSON | None, 
         problem = find_invalid_x_mcp_header(tool["inputSchema"])  # the SDK drops such tools, as it must
     if problem is not None:
         return None, f"tool {_shown(tool['name'])} is omitted: {problem}"
-    return tool, f"tool {_shown(tool['name'])}: malformed, and ignored: {', '.join(losses)}" if losses else None
+    return tool, f"tool {_shown(tool['name'])}: ignored malformed {', '.join(losses)}" if losses else None
 
 
 def _problem(tool: JSON, version: str) -> str | None:

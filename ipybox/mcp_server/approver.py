@@ -127,7 +127,7 @@ class CellApprover:
         decision = self._policy.decide_on(request)
         tool = (decision.call.server, decision.call.tool)
         if decision.effect == "allow":  # by an answer since the call arrived
-            await request.accept(by="rule", because=f"it is allowed by {decision.reason}")
+            await request.accept(by="rule", because=f"allowed by {decision.reason}")
             return
         if (tool, decision.reason) in self._allowed:
             await request.accept(by="user", because="its tool is allowed for the rest of the cell")

@@ -84,7 +84,7 @@ class Acceptor:
                 if exc.errno == errno.EINVAL:  # shut down by another process that shares the socket
                     return None
                 if not failing:
-                    logger.warning("can't accept connections, and will try again: %s", exc)
+                    logger.warning("can't accept connections, retrying: %s", exc)
                 failing = True
                 self._stopped.wait(RETRY_INTERVAL)
             else:

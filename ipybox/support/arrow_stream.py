@@ -37,9 +37,9 @@ def check_stream(data: bytes) -> None:
         kind = message.number(_MESSAGE_TYPE, 1)
         if kind == _SCHEMA and number == 0:
             if _EXTENSION in metadata:
-                raise ValueError("has a column of an extension type: convert it, for example to text")
+                raise ValueError("has a column of an extension type: convert it, for example to strings")
         elif number == 0 or kind not in (_DICTIONARY_BATCH, _RECORD_BATCH):
-            raise ValueError("has a message at a wrong place")
+            raise ValueError("has a message in the wrong place")
         else:
             batch = message.table(_MESSAGE_HEADER)
             if kind == _DICTIONARY_BATCH:

@@ -20,7 +20,7 @@ def start_daemon_thread(function: Callable[[], object], name: str) -> threading.
     try:
         thread.start()
     except RuntimeError as exc:
-        raise OSError(f"{exc}: the system, or a limit of this user, allows no more") from exc
+        raise OSError(f"{exc}: the system or a user limit allows no more threads") from exc
     return thread
 
 

@@ -127,7 +127,7 @@ class DeadlineLock:
                 await self._lock.acquire()
         except TimeoutError:
             raise deadline.not_begun(
-                "an earlier one is still running (a stream that was left goes on until it is closed)"
+                "an earlier execution is still running (an abandoned stream runs until you close it)"
             ) from None
         try:
             yield

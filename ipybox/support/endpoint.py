@@ -105,11 +105,11 @@ async def read_answer(response: aiohttp.ClientResponse) -> bytes:
         await response.content.readexactly(MAX_ANSWER_BYTES + 1)
     except asyncio.IncompleteReadError as exc:
         return exc.partial
-    raise aiohttp.ClientPayloadError(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
+    raise aiohttp.ClientPayloadError(f"the response is larger than {MAX_ANSWER_BYTES >> 20} MiB")
 
 
 async def _refuse_redirection(
     _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestRedirectParams
 ) -> None:
     params.response.close()
-    raise aiohttp.ClientPayloadError(f"{params.method} {params.url.path}: the answer redirects elsewhere")
+    raise aiohttp.ClientPayloadError(f"{params.method} {params.url.path}: the response redirects elsewhere")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 #: The error of an export of a cell that is not kept.
-NO_CELL = "the cell is not kept: create the executor with `notebook_bytes` above 0"
+NO_CELL = "the session's cells are not kept: create the executor with `notebook_bytes` above 0"
 
 
 class _Cell(Protocol):

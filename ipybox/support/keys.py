@@ -31,6 +31,6 @@ def load_or_create_key(path: Path) -> bytes:
         new.unlink()
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
-        void = "everything made with it becomes invalid, as do the seals of registered servers with seal.key"
-        raise ValueError(f"{path} does not hold a key of {KEY_BYTES} bytes: remove it; {void}")
+        void = "this invalidates everything made with it, such as registered servers for seal.key"
+        raise ValueError(f"{path} does not contain a {KEY_BYTES}-byte key: remove it; {void}")
     return key

@@ -14,13 +14,13 @@ def listen(host: str, port: int) -> socket.socket:
         OSError: If it can't listen there; the message names host and port, and says if the port is taken.
     """
     if not 0 <= port < 1 << 16:  # `getaddrinfo` would wrap it around
-        raise OSError(errno.EINVAL, f"can't listen on {host} port {port}: a port is a number from 0 to 65535")
+        raise OSError(errno.EINVAL, f"can't listen on {host} port {port}: the port must be between 0 and 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family)
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
-            reason = "the port is already in use: stop what listens there, or give another port"
+            reason = "the port is already in use: stop the program that uses it, or choose another port"
         else:
             reason = str(exc)
         raise OSError(exc.errno, f"can't listen on {host} port {port}: {reason}") from exc

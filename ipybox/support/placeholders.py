@@ -31,7 +31,7 @@ def substitute(value: Any, env: Mapping[str, str]) -> Any:
         names = ", ".join(f"${{{name}}}" for name in missing)
         them = "it" if len(missing) == 1 else "them"
         raise MissingVariableError(
-            f"no value for {names}: set {them} in the environment or in the .env file of the workspace"
+            f"no value for {names}: set {them} in the environment or in the workspace's .env file"
         )
     return _fill(value, env)
 

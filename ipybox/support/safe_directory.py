@@ -207,7 +207,7 @@ class Directory:
 
     def _path(self, name: str) -> Path:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
-            raise ValueError(f"{name!r} is not a name in a directory")
+            raise ValueError(f"{name!r} is not a file name")
         return self.path / name
 
     def _complaint(self, name: str) -> str:

@@ -76,8 +76,8 @@ def _short_root(root: Path, writable: Iterable[Path]) -> Path:
     for place in writable:
         if short.is_relative_to(place.resolve()):
             raise SandboxError(
-                f"the sandbox needs a private directory for sockets: {root} is too long, and code can write {_SHORT}: "
-                f"set XDG_STATE_HOME to a shorter path, or remove {str(place)!r} from 'filesystem.allowWrite'"
+                f"the sandbox needs a private directory for sockets: {root} is too long, and code can write to "
+                f"{_SHORT}: set XDG_STATE_HOME to a shorter path, or remove {str(place)!r} from 'filesystem.allowWrite'"
             )
     return short
 

@@ -67,8 +67,8 @@ def unwritable(directory: Path, reason: str | None) -> str:
     elif directory.is_relative_to(state_dir().parent):
         variable = "XDG_STATE_HOME"
     return (
-        f"ipybox can't keep its {what} in {directory} ({reason}): set {variable} to a directory that you can write and "
-        "code can't"
+        f"ipybox can't keep its {what} in {directory} ({reason}): set {variable} to a directory that you can write "
+        "to and code can't"
     )
 
 

@@ -137,12 +137,12 @@ def _check_labels(frame: Any) -> None:
     """Checks that pyarrow can restore the labels of a DataFrame of pandas, which it sends as text."""
     labels = frame.columns
     if labels.nlevels > 1:
-        raise ValueError("has column labels of several levels: join them to one text each")
+        raise ValueError("has multi-level column labels: join each into one string")
     if labels.dtype != "int64" and labels.inferred_type not in ("string", "empty"):
         raise ValueError("has column labels that are not all str: rename the columns, such as with df.columns.map(str)")
     for label in (labels.name, *frame.index.names):
         if label is not None and not isinstance(label, str):
-            raise ValueError(f"has an index with the name {label!r}: name it with a str")
+            raise ValueError(f"has an index named {label!r}: use a str as its name")
 
 
 def _check_dicts(types: Any, frame: Any, table: Any) -> None:
@@ -159,7 +159,7 @@ def _check_dicts(types: Any, frame: Any, table: Any) -> None:
 def _check_columns(pa: Any, table: Any, kind: str) -> None:
     names: list[str] = table.column_names
     if len(set(names)) < len(names):
-        raise ValueError("has two columns of one name")
+        raise ValueError("has two columns with the same name")
     for field in table.schema:
         _check_type(pa.types, field.type, field.name, nested_metadata=kind != "polars")
 
@@ -172,7 +172,7 @@ def _check_type(types: Any, kind: Any, column: str, *, nested_metadata: bool) ->
         for index in range(kind.num_fields):
             field = kind.field(index)
             if field.metadata and not nested_metadata:
-                raise ValueError(f"has the column {column!r} with a type of polars within another: {field.type}")
+                raise ValueError(f"has the column {column!r} with a nested polars type: {field.type}")
             _check_type(types, field.type, column, nested_metadata=nested_metadata)
         return
     flat = (types.is_primitive, types.is_decimal, types.is_string, types.is_large_string, types.is_binary)
@@ -185,7 +185,7 @@ def _check_counts(pa: Any, table: Any, size: int) -> None:
         raise ValueError(f"has {table.num_rows:,} rows in {format_bytes(size)}")
     chunks = [chunk for column in table.columns for chunk in column.chunks]
     if (count := sum(_count_objects(pa.types, chunk) for chunk in chunks)) > MAX_OBJECTS:
-        raise ValueError(f"has too many texts, lists and other objects: {count:,}; the limit is {MAX_OBJECTS:,}")
+        raise ValueError(f"has too many strings, lists and other objects: {count:,}; the limit is {MAX_OBJECTS:,}")
 
 
 def _count_objects(types: Any, array: Any) -> int:
@@ -211,7 +211,7 @@ def _with_known_metadata(table: Any, *, required: bool) -> Any:
         metadata[b"pandas"] = json.dumps(_known({} if exceeds_value_limit(raw) else json.loads(raw), table)).encode()
     except (ValueError, TypeError, KeyError, RecursionError):
         if required:
-            raise ValueError("has no valid metadata of pandas") from None
+            raise ValueError("has no valid pandas metadata") from None
     return table.replace_schema_metadata(metadata)
 
 

@@ -66,9 +66,9 @@ def check_name(name: str) -> None:
         ValueError: If Python code can't name a variable so, or the name has two underscores at both ends.
     """
     if not isinstance(cast(object, name), str) or not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f"{name!r} can't name a variable: use letters, digits and underscores, and no keyword")
+        raise ValueError(f"{name!r} can't name a variable: use letters, digits and underscores, but not a keyword")
     if name.startswith("__") and name.endswith("__"):
-        raise ValueError(f"{name!r} can't name a variable: names with two underscores at both ends are Python's own")
+        raise ValueError(f"{name!r} can't name a variable: Python reserves names with two underscores at both ends")
     if (normal := unicodedata.normalize("NFKC", name)) != name:
         raise ValueError(f"{name!r} can't name a variable: Python reads it as {normal!r}, so use that")
 
@@ -153,7 +153,7 @@ def _check(value: Any, depth: int) -> None:
             return
         case int():
             if abs(value) >= _INT_LIMIT:
-                raise _UnfitError(f"is an int of more than {MAX_INT_DIGITS:,} digits, which Python does not read")
+                raise _UnfitError(f"is an int with more than {MAX_INT_DIGITS:,} digits, too many for Python to parse")
         case list() | tuple():
             _check_items(enumerate(cast("list[Any]", value)), depth)
         case dict():
@@ -190,7 +190,7 @@ def _numpy_scalar(value: Any) -> bool | int | float | None:
 
 def _problem(value: Any) -> str:
     if (kind := _table_kind(value)) is not None:
-        return f"is a table ({kind}): send it as a variable of its own"
+        return f"is a table ({kind}): send it as a separate variable"
     problem = f"is of type {type_name(value)}, which can't be sent"
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{problem}: {SEND_TEXT}"

@@ -39,7 +39,7 @@ def name_of(parameter: str) -> str:
 def setting(parameter: str) -> str:
     """Returns the place where the person sets a parameter, which must be an option of the plugins."""
     if _way is WayIn.PLUGIN:
-        return f"the plugin's option {parameter} (/plugin configure), which the next session uses"
+        return f"the plugin's option {parameter} (with /plugin configure, for the next session)"
     return name_of(parameter)
 
 

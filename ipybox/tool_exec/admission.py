@@ -56,31 +56,31 @@ class ByteBudget:
             self._freed.set()
 
 
-async def read_body(
-    request: web.Request, limit: int | None = None, *, what: str = "with its arguments it has"
-) -> bytes:
+async def read_body(request: web.Request, limit: int | None = None, *, what: str = "the request is") -> bytes:
     """Returns the body of a request, whose length must be known in advance.
 
     Raises:
         RefusedError: If it is too large, compressed, of unknown length, late, or costs too much to parse.
     """
     if "Content-Encoding" in request.headers:
-        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "it is compressed")
+        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is compressed")
     if request.content_length is None:
-        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "it does not state its length")
+        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "the request does not state its length")
     limit = limit or MAX_REQUEST_BYTES
     if request.content_length > limit:
         size, most = format_bytes(request.content_length), format_bytes(limit)
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}, but {most} is all it can have")
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}; the limit is {most}")
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             body = await request.read()
     except TimeoutError:
-        raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, f"it did not arrive within {BODY_TIMEOUT:g} s") from None
+        raise RefusedError(
+            HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive within {BODY_TIMEOUT:g} s"
+        ) from None
     if exceeds_value_limit(body):
         raise RefusedError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"it holds more than {MAX_VALUES:,} values: pass them as text",
+            f"the request contains more than {MAX_VALUES:,} values: pass them as text",
         )
     return body
 

@@ -62,7 +62,7 @@ async def run_tool(call: RunRequest, caller: ConnectedCaller, *, large: bool) ->
         server_name, params, tool_name = call["server_name"], call["server_params"], call["tool_name"]
         if server_name == APP_SERVER and params == APP_PARAMS:
             if caller.functions is None:
-                raise ToolRunnerError("the application has no functions for code: pass them as `tools` of CodeExecutor")
+                raise ToolRunnerError("the application provides no functions: pass them to CodeExecutor as `tools`")
             return await caller.functions.call(tool_name, call["tool_args"])
         result = await caller.connections.call(server_name, params, tool_name, call["tool_args"])
         return _reply(result, f"{server_name}.{tool_name}")
@@ -80,7 +80,7 @@ async def approve_and_perform(
 ) -> RunReply:
     """Asks for approval of a call, performs it, and returns the reply or the error that code in the kernel gets."""
     server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
-    what = "the shell command" if kind == "shell" else f"call of {server_name}.{tool_name}"
+    what = "the shell command" if kind == "shell" else f"call to {server_name}.{tool_name}"
     async with caller.recorder.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:
         refusal = await _rejection_reason(call, caller, recorded, kind)
         if refusal is not None:
@@ -134,7 +134,7 @@ def _reply(result: "CallToolResult", name: str) -> RunReply:
     text = "\n".join(_texts(content))
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
-    error = text or f"call of {name} failed, the server gave no reason"
+    error = text or f"call to {name} failed; the server gave no reason"
     reply = RunReply(error=error)
     if beside := [block for block in content if block.get("type") != "text"]:
         reply["content"] = beside

@@ -26,13 +26,13 @@ def main() -> None:
     try:
         samples = json.load(sys.stdin)
     except (ValueError, RecursionError):
-        sys.exit("the samples are not JSON, or nested too deeply")
+        sys.exit("the samples are not valid JSON, or nested too deeply")
     try:
         from datamodel_code_generator import InputFileType, PythonVersion, generate
         from datamodel_code_generator.enums import DataModelType
         from genson import SchemaBuilder  # pyright: ignore[reportMissingTypeStubs] it has no stubs
     except ImportError:
-        sys.exit("the packages that infer models are not installed: install ipybox with the extra `parsers`")
+        sys.exit("the packages for inferring models are not installed: install ipybox with the extra `parsers`")
     builder: Any = SchemaBuilder()
     try:
         for sample in samples:

@@ -104,9 +104,11 @@ class KernelRequests:
         except (ValueError, RecursionError):
             asked = None
         if not is_install_request(asked):
-            return denied(caller, f"not a package, of at most {MAX_PACKAGE_NAME} characters", HTTPStatus.BAD_REQUEST)
+            return denied(
+                caller, f"not a package name of at most {MAX_PACKAGE_NAME} characters", HTTPStatus.BAD_REQUEST
+            )
         if (install := self._install_package) is None:
-            return denied(caller, "code can't install packages here", HTTPStatus.NOT_FOUND)
+            return denied(caller, "installing packages from cells is not enabled", HTTPStatus.NOT_FOUND)
         package_name = asked["package_name"]
         call = RunRequest(
             server_name=IPYBOX_SERVER,
@@ -124,7 +126,7 @@ class KernelRequests:
     async def _shell(self, request: web.Request) -> web.Response:
         caller = self._caller_of(request)
         try:
-            asked: object = json.loads(await read_body(request, MAX_SHELL_BYTES, what="the shell command has"))
+            asked: object = json.loads(await read_body(request, MAX_SHELL_BYTES, what="the shell command is"))
         except RefusedError as refused:
             return denied(caller, str(refused), refused.status)
         except (ValueError, RecursionError):
@@ -132,7 +134,7 @@ class KernelRequests:
         if not is_shell_request(asked):
             return denied(caller, "not a shell command: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
         if not self._shell_commands:
-            return denied(caller, "shell commands are not approved here", HTTPStatus.NOT_FOUND)
+            return denied(caller, "approval of shell commands is not enabled", HTTPStatus.NOT_FOUND)
         call = RunRequest(
             server_name=IPYBOX_SERVER,
             server_params={},
@@ -151,7 +153,7 @@ class KernelRequests:
         caller = self._caller_of(request)
         try:
             async with self._inferring:
-                samples = await read_body(request, MAX_SAMPLES_BYTES, what="the samples have")
+                samples = await read_body(request, MAX_SAMPLES_BYTES, what="the samples are")
                 return web.json_response(ModelsReply(models=await infer_models(samples)))
         except RefusedError as refused:
             return denied(caller, str(refused), refused.status)
@@ -181,7 +183,7 @@ async def run_request(
     if not is_run_request(call):
         return denied(caller, "not a tool call: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
     if (error := _wrong_parameters(call, caller, seals)) is not None:
-        logger.warning("refused a call of %r with parameters that were not registered", call["server_name"])
+        logger.warning("refused a call to %r with unregistered server parameters", call["server_name"])
         return denied(caller, error, HTTPStatus.FORBIDDEN)
     reply = await run_tool(call, caller, large=(request.content_length or 0) > LARGE_REQUEST_BYTES)
     from pydantic_core import to_json  # not at startup; a tool call imports it anyway
@@ -195,7 +197,7 @@ def _wrong_parameters(call: RunRequest, caller: ConnectedCaller, seals: SealVeri
     name, params = call["server_name"], call["server_params"]
     if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
         # Else a server of the kernel's choice would answer calls that are approved as those of functions.
-        return f"{APP_SERVER!r} is the functions of the application, which have no parameters of a server"
+        return f"{APP_SERVER!r} stands for the application's functions and takes no server parameters"
     if seals is None or seals.accepts(name, params, call["seal"]):
         return None
     return (

@@ -42,7 +42,7 @@ async def infer_models(samples: bytes) -> str:
         async with asyncio.timeout(TIMEOUT):
             models, errors = await process.communicate(samples)
     except TimeoutError:
-        raise ValueError(f"no models were inferred within {TIMEOUT:g} s: give smaller samples") from None
+        raise ValueError(f"inferring models took longer than {TIMEOUT:g} s: use smaller samples") from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -51,7 +51,7 @@ async def infer_models(samples: bytes) -> str:
         said = errors.decode(errors="replace").strip()
         logger.debug("no models were inferred: %s", said)
         # One line is the script's own message; more lines are a traceback or the like.
-        raise ValueError(said if said and "\n" not in said else "no models can be inferred from these samples")
+        raise ValueError(said if said and "\n" not in said else "can't infer models from these samples")
     if len(models) > MAX_MODELS_BYTES:
-        raise ValueError(f"the models have {len(models):,} bytes; the limit is {MAX_MODELS_BYTES:,}: trim the samples")
+        raise ValueError(f"the models are {len(models):,} bytes; the limit is {MAX_MODELS_BYTES:,}: trim the samples")
     return models.decode()

@@ -239,7 +239,7 @@ class ToolServer:
         elif len(server.connections) + len(self._arriving) >= limit:
             if not self._refused:
                 logger.warning(
-                    "refused a connection from kernels that have %d; further ones are refused without a message",
+                    "refused a connection because kernels already have %d; further refusals are not logged",
                     limit,
                 )
                 self._refused = True

@@ -190,7 +190,7 @@ class _ServerConnection:
 
     async def _run_start(self, connect: "Callable[[], Awaitable[MCPClient]]") -> "MCPClient":
         if self._predecessor is not None:
-            await self._predecessor.stop("it was started again with other parameters")
+            await self._predecessor.stop("it was restarted with other parameters")
             self._predecessor = None
         return await connect()
 

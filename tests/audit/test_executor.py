@@ -150,8 +150,8 @@ async def test_decisions_say_who_made_them(workspace: Path, fifo: Fifo):
 
     decisions = [(line["accepted"], line["by"], line.get("reason")) for line in events(workspace, "decision")]
     assert decisions == [
-        (True, "rule", "it is allowed by ipybox.yaml:2"),
-        (False, "rule", "it is denied by ipybox.yaml:3"),
+        (True, "rule", "allowed by ipybox.yaml:2"),
+        (False, "rule", "denied by ipybox.yaml:3"),
         (True, "alice", "she knows it"),
         (False, "application", None),
         (False, "application", "too early"),
@@ -159,7 +159,7 @@ async def test_decisions_say_who_made_them(workspace: Path, fifo: Fifo):
         (
             False,
             "nobody",
-            "the call was made while no code was being executed",
+            "the call was made while no cell was running",
         ),
     ]
     calls = events(workspace, "tool_call")
@@ -237,7 +237,7 @@ async def test_no_tool_runs_while_it_can_not_be_recorded(workspace: Path):
         await executor.execute(ECHO)
         with file_size_limit(audit.file.path.stat().st_size + 10):
             said = await fails(executor, ECHO)
-            assert "call of scripted.echo was not made: the audit log can't be written: " in said
+            assert "call to scripted.echo was not made: can't write the audit log: " in said
             with pytest.raises(AuditError, match="No space left"):
                 await executor.execute("1")
         assert (await executor.execute("1")).text == "1"
@@ -246,7 +246,7 @@ async def test_no_tool_runs_while_it_can_not_be_recorded(workspace: Path):
 
 async def test_log_that_can_not_be_opened_is_an_error_before_anything_starts(workspace: Path):
     (workspace / ".ipybox").touch()
-    with pytest.raises(AuditError, match=r"the audit log can't be written: .*\.ipybox is not a directory"):
+    with pytest.raises(AuditError, match=r"can't write the audit log: .*\.ipybox is not a directory"):
         CodeExecutor(working_dir=workspace, audit="full")
 
 

@@ -136,7 +136,7 @@ def directory(path: Path, _: Path) -> None:
     [
         pytest.param(link, "audit.jsonl", id="link"),
         pytest.param(link_directory, ".ipybox is a link", id="link_to_a_directory"),
-        pytest.param(hard_link, "or a file with a second name: remove it", id="hard_link"),
+        pytest.param(hard_link, "or a file with more than one hard link: remove it", id="hard_link"),
         pytest.param(pipe, "audit.jsonl", id="pipe"),
         pytest.param(directory, "Is a directory", id="directory"),
     ],
@@ -148,7 +148,7 @@ def test_what_was_planted_in_the_logs_place_is_refused(
     target = tmp_path / "target"
     plant(log.path, target)
 
-    with pytest.raises(AuditError, match=f"the audit log can't be written: .*{said}.*or set audit to off$"):
+    with pytest.raises(AuditError, match=f"can't write the audit log: .*{said}.*or set audit to off$"):
         log.check()
     log.close()
 
@@ -165,7 +165,7 @@ def test_nothing_happens_while_there_is_no_room_and_the_log_says_what_it_lacks(
         audit.require()
         for number in (1, 2):
             audit.record("test", number=number)
-        with pytest.raises(AuditError, match=r"No space left on device.*audit\.jsonl'; make room"):
+        with pytest.raises(AuditError, match=r"No space left on device.*audit\.jsonl'; free up space"):
             audit.require()
     assert audit.file.path.stat().st_size == size, "no half of a line is left"
     assert len(caplog.records) == 1
@@ -190,7 +190,7 @@ def test_key_that_can_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     key_path().mkdir(parents=True)
 
-    with pytest.raises(AuditError, match="the key of the audit log's hashes can't be read: "):
+    with pytest.raises(AuditError, match="can't read the key for the audit log's hashes: "):
         AuditLog(tmp_path).open()
 
 

@@ -70,11 +70,11 @@ async def test_a_secret_in_plain_text_is_told_when_a_server_is_registered_and_is
         await output(client, "8080")
 
     env, option, *tools = registered.splitlines()
-    assert env.startswith("env PASSWORD is a secret in plain text")
-    assert "with ${PASSWORD} there" in env
-    assert "the line PASSWORD=... " in env
-    assert option.startswith("the argument --api-key is a secret in plain text")
-    assert "the line SCRIPTED_API_KEY=... " in option
+    assert env.startswith("env PASSWORD is a plain-text secret ")
+    assert "with ${PASSWORD} in its place" in env
+    assert "PASSWORD=<the secret> to .env" in env
+    assert option.startswith("the argument --api-key is a plain-text secret ")
+    assert "SCRIPTED_API_KEY=<the secret> to .env" in option
     assert "echo" in tools
     assert "--token [redacted]" in failed
     log = (tmp_path / ".ipybox" / "audit.jsonl").read_text()
@@ -109,7 +109,7 @@ async def test_server_does_not_start_without_its_log_or_its_calls_say_so_and_do_
         subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("ipybox: the audit log can't be written: ")
+    assert done.stderr.startswith("ipybox: can't write the audit log: ")
     assert done.stderr.endswith("or set --audit to off\n")
 
     async with client_of(tmp_path, "--late-checks") as client:
@@ -121,7 +121,7 @@ async def test_server_does_not_start_without_its_log_or_its_calls_say_so_and_do_
         for tool, arguments in calls:
             result = await call(client, tool, **arguments)
             assert result.is_error
-            assert text_of(result).startswith("the audit log can't be written: ")
+            assert text_of(result).startswith("can't write the audit log: ")
         (tmp_path / ".ipybox").unlink()
         assert await output(client, "1") == "1"
     assert not (tmp_path / "mcptools").exists()

@@ -99,7 +99,7 @@ def test_the_first_start_makes_an_environment_and_later_ones_use_it(built: First
     assert built.imported == [str(package), built.workspace]
     status, stdout, stderr = built.tools
     assert (status, stderr) == (0, "")
-    assert "There are no tools in" in stdout
+    assert "No tools in" in stdout
 
 
 def test_an_environment_has_only_what_ipybox_uses(ready: Plugin):

@@ -61,7 +61,7 @@ async def test_a_client_uses_the_session_of_a_server(tmp_path: Path, mode: Mode)
             await command.until("no session named 'other' runs; running sessions: .*work")
             assert await command.process.wait() == 1
         async with attached(tmp_path, "work", "--server", "1") as command:
-            await command.until(r"and the process id 1 runs in .*: give --server and one of the process ids \d+\n")
+            await command.until(r"and process id 1 is running in .*: choose one of \d+ with --server\n")
         async with attached(tmp_path, "work") as command:
             url, token = (await command.until(r"(http://\S+)/\?token=(\S+)")).groups()
             async with person_with(url, token) as person:
@@ -75,10 +75,10 @@ async def test_a_client_uses_the_session_of_a_server(tmp_path: Path, mode: Mode)
                     pass
             await output(agent, "1")
             await agent.call_tool("reset", {"session": "work"})
-            await command.until("can't be used anymore: the connection to the kernel was closed")
+            await command.until("is no longer available: the connection to the kernel was closed")
             assert await command.process.wait() == 0
     async with attached(tmp_path) as command:
-        await command.until("no MCP server with a session runs")
+        await command.until("no MCP server with a session is running")
 
 
 def test_the_socket_of_a_server_that_was_killed_is_removed(tmp_path: Path):

@@ -61,7 +61,7 @@ async def test_all_that_a_session_has_left_is_removed_and_nothing_else(workspace
         status, text = clean(workspace, "--yes")
         assert status == 1
         assert f"in use  {workspace}/.ipybox" in text
-        assert "An ipybox runs" in text
+        assert "ipybox is running" in text
         assert (await executor.execute("2")).text == "2"
     assert (workspace / ".ipybox" / "audit.jsonl").exists()
 
@@ -194,7 +194,7 @@ async def test_a_session_that_starts_while_a_person_is_asked_loses_nothing(works
             said, _ = await asyncio.wait_for(asking.communicate(), 4 * WAIT)
             assert asking.returncode == 1
             for place in kept:
-                assert f"{place} was kept, because an ipybox has started since the question" in said.decode()
+                assert f"kept {place}, because ipybox was started after you were asked" in said.decode()
             assert files(state_dir(), scratch_root(), workspace) == before
             assert (await executor.execute("x")).text == "1"
     assert clean(workspace, "--yes", "mcptools")[0] == 0

@@ -254,7 +254,7 @@ def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):
 
     docker_program(directory, "echo 'Cannot connect' >&2; exit 1")
     assert notice("docker") == (
-        "the Docker daemon can't be reached (Cannot connect).",
+        "can't reach the Docker daemon (Cannot connect).",
         "start Docker Desktop, or run `systemctl start docker` as root",
     )
 
@@ -264,7 +264,7 @@ def test_a_python_without_environments_needs_uv(
     sandbox: Path, mode: Literal["plain", "sandbox"], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("venv", "no_such_module"))
-    problem = "uv not found, and this Python can't make environments without no_such_module."
+    problem = "uv not found, and this Python can't create environments without no_such_module."
 
     assert notice(mode) == (problem, "run `pip install uv`")
     replace(sandbox, "apt-get", "exit 1")

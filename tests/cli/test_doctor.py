@@ -46,7 +46,7 @@ def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest
     assert re.search(r"^ok +plain +kernel +runs a cell$", output, re.MULTILINE)
     assert re.search(r"^missing +sandbox +srt$", output, re.MULTILINE)
     assert re.search(r"^missing +docker +docker$", output, re.MULTILINE)
-    assert "plain mode: works: a kernel has run a cell\n" in output
+    assert "plain mode: works: a kernel ran a cell\n" in output
     assert "sandbox mode: can't work\n  srt is not on PATH: install it with `npm install -g " in output
     assert "docker mode: can't work\n  docker is not on PATH: install " in output
     assert "also missing:\n  uv is not on PATH: install it with `pip install uv`" in output
@@ -57,7 +57,7 @@ def test_a_kernel_runs_in_the_sandbox_of_the_doctor(sandbox: Path, capsys: pytes
     assert asked(sandbox=True) == 0
     output = capsys.readouterr().out
     assert re.search(r"^ok +sandbox +sandbox +starts, and holds$", output, re.MULTILINE)
-    assert "sandbox mode: works: a kernel has run a cell in the sandbox, which holds\n" in output
+    assert "sandbox mode: works: a kernel ran a cell, confined by the sandbox\n" in output
 
 
 def test_a_kernel_that_does_not_start_is_a_problem(
@@ -88,7 +88,7 @@ def test_docker_works_if_its_daemon_answers(directory: Path, capsys: pytest.Capt
     output = capsys.readouterr().out
     assert f"28.2.2 ({directory}/docker)\n" in output
     assert re.search(r"^ok +docker +docker daemon +28\.2\.1$", output, re.MULTILINE)
-    assert "docker mode: the daemon answers, and the image is there\n" in output
+    assert "docker mode: the daemon responds, and the image exists\n" in output
 
 
 def test_programs_read_json(directory: Path, capsys: pytest.CaptureFixture[str]):
@@ -114,12 +114,12 @@ def test_programs_read_json(directory: Path, capsys: pytest.CaptureFixture[str])
     [
         pytest.param(
             f"echo '{DAEMON_DOWN}' >&2; exit 1",
-            f"the Docker daemon can't be reached ({DAEMON_DOWN}): start Docker Desktop, or run ",
+            f"can't reach the Docker daemon ({DAEMON_DOWN}): start Docker Desktop, or run ",
             id="down",
         ),
         pytest.param(
             f"echo '{NOT_PERMITTED}' >&2; exit 1",
-            "this user may not talk to the Docker daemon: run `usermod -aG docker USER` as root",
+            "this user is not allowed to use the Docker daemon: run `usermod -aG docker USER` as root",
             id="permission",
         ),
         pytest.param(
@@ -160,7 +160,7 @@ def test_that_environments_can_not_be_made_is_shown(
 
     output = capsys.readouterr().out
     assert re.search(rf"^broken +other +environments +{sys.executable}$", output, re.MULTILINE)
-    assert "can't make environments without no_such_module: install it with `pip install uv`" in output
+    assert "can't create environments without no_such_module: install it with `pip install uv`" in output
 
 
 def test_output_can_be_piped_everywhere(directory: Path):

@@ -105,17 +105,21 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
         ("--port", "--port needs a value", "See `ipybox serve --help`"),
         ("--sandbox=yes", "--sandbox takes no value", "See `ipybox serve --help`"),
         ("serve here", "unexpected argument: here", "See `ipybox serve --help`"),
-        ("--workspace=", "--workspace: the value is empty", "--workspace: directory in which code runs (default: cu"),
+        ("--workspace=", "--workspace: the value is empty", "--workspace: directory to run code in (default: cu"),
         ("--images all", "--images: 'all' is not one of link, inline, both", "--images: return images "),
         (
             "--approve allow",
             "--approve: 'allow' is none of auto, ask and the path of a file",
             "--approve: who approves ",
         ),
-        ("--port 99999", "--port: '99999' is not a port: ", "--port: port of --transport http"),
+        ("--port 99999", "--port: '99999' is not a port: ", "--port: port for --transport http"),
         ("--max-sessions 1e3", "--max-sessions: '1e3' is not a whole number", "--max-sessions: maximum number"),
         ("--connect-timeout nan", "--connect-timeout: 'nan' is not a number of seconds above 0", "--connect-timeout: "),
-        ("--memory-limit much", "--memory-limit: 'much' is not an amount of memory", "--memory-limit: memory for"),
+        (
+            "--memory-limit much",
+            "--memory-limit: 'much' is not an amount of memory",
+            "--memory-limit: memory limit for",
+        ),
         ("--memory-limit 64M", "--memory-limit: 64M is too low: a kernel needs at least 128 MiB", "--memory-limit: "),
         ("attach --server x", "--server: 'x' is not a valid integer", "See `ipybox attach --help`"),
     ],
@@ -133,11 +137,15 @@ def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hi
     ("arguments", "message", "hint"),
     [
         ("serve --sandbx", "unknown option '--sandbx': did you mean '--sandbox'?", "See `ipybox serve --help`"),
-        ("--workspace /none", "the workspace /none is not a directory", "Give another one with --workspace"),
-        ("check --workspace /dev/null", "the workspace /dev/null is not a directory", "Give another one with --worksp"),
-        ("--host x", "--host, --port and --allowed-host are options of HTTP", "Add --transport http"),
+        ("--workspace /none", "the workspace /none is not a directory", "Choose another directory with --workspace"),
+        (
+            "check --workspace /dev/null",
+            "the workspace /dev/null is not a directory",
+            "Choose another directory with --worksp",
+        ),
+        ("--host x", "--host, --port and --allowed-host apply to HTTP only", "Add --transport http"),
         ("--transport http --allowed-host a/b", "--allowed-host: ", "See `ipybox serve --help`"),
-        ("clean .git", "clean does not remove '.git'", "It removes only mcptools, "),
+        ("clean .git", "clean can't remove '.git'", "It removes only mcptools, "),
         ("trust --json", "--json needs --list", "Add --list"),
         ("--engine none", "there are no engines, because ", "See `ipybox serve --help`"),
     ],
@@ -171,8 +179,8 @@ def test_a_workspace_that_this_user_may_not_read_is_refused():
         done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
 
     first, second = done.stdout.splitlines()
-    assert first == f"you may not read the workspace {closed}"
-    assert second.startswith(f"the workspace {closed}/inside can't be used: ")
+    assert first == f"no permission to read the workspace {closed}"
+    assert second.startswith(f"can't use the workspace {closed}/inside: ")
 
 
 def test_control_characters_of_arguments_do_not_reach_the_terminal(tmp_path: Path):

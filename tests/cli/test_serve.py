@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kernel
 )
 def test_a_variable_that_has_code_loaded_is_left_out_and_named(name: str, caplog: pytest.LogCaptureFixture):
     assert harmless({name: "evil", "GREETING": "hello"}) == {"GREETING": "hello"}
-    assert f"KERNEL_ENV_{name} in the workspace's .env is not used" in caplog.text
+    assert f"ignoring KERNEL_ENV_{name} from the workspace's .env" in caplog.text
 
 
 async def test_no_code_of_the_workspace_runs_when_a_client_connects(tmp_path: Path):

@@ -104,7 +104,7 @@ def test_client_gets_what_all_clients_get(client: str, transport: Transport, tmp
     assert "exceeded 1 s" in timed_out["texts"][0]
     assert cancelled is None
     if client in WITHOUT_CANCELLATION:
-        assert "an earlier one is still running" in afterwards["texts"][0]
+        assert "an earlier execution is still running" in afterwards["texts"][0]
     else:
         assert afterwards == text("(True, 41)")
     assert not reset["error"]

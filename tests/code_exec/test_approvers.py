@@ -41,7 +41,7 @@ def rejecting(reason: str) -> Callable[[ApprovalRequest], Awaitable[object]]:
 
 
 async def fails(executor: CodeExecutor, reason: str, **options: Any) -> None:
-    with pytest.raises(CodeExecutionError, match=rf"ToolRunnerError: call of scripted\.echo was {reason}$"):
+    with pytest.raises(CodeExecutionError, match=rf"ToolRunnerError: call to scripted\.echo was {reason}$"):
         await executor.execute(CALL, WAIT, **options)
 
 
@@ -99,7 +99,7 @@ async def test_an_approver_that_fails_fails_the_call_and_the_next_one_works(exec
     def plain(_: ApprovalRequest) -> bool:
         return True
 
-    failed = "not approved: the application failed to decide"
+    failed = "not approved: the approver failed"
     await fails(executor, f"{failed}: LookupError: no such rule", approver=raises)
     await fails(executor, f"{failed}: the approver was cancelled", approver=cancelled)
     await fails(executor, f"{failed}: TypeError: .*'await'.*", approver=plain)

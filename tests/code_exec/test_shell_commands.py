@@ -228,7 +228,7 @@ async def test_a_policy_decides_on_commands_as_on_tool_calls(tmp_path: Path, mod
         working_dir=tmp_path, sandbox=mode.sandbox, approval_policy=policy, approve_shell_cmds=True, audit="full"
     ) as executor:
         assert (await executor.execute("!echo a", WAIT)).text == "a"
-        assert "the approval policy asks about it" in await fails(executor, "!true")
+        assert "the approval policy requires approval" in await fails(executor, "!true")
     log = (tmp_path / ".ipybox" / "audit.jsonl").read_text()
     assert '"tool_name":"shell","arguments":{"cmd":"echo a"}' in log
     assert '"by":"rule"' in log

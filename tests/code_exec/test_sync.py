@@ -171,7 +171,7 @@ def test_an_approver_that_raises_fails_the_call_in_the_code(
     def decide(request: ApprovalRequest) -> bool:
         raise failure
 
-    with pytest.raises(CodeExecutionError, match=f"the application failed to decide: {reason}$"):
+    with pytest.raises(CodeExecutionError, match=f"the approver failed: {reason}$"):
         run_or_stream(executor, way, approver=decide)
     assert run_or_stream(executor, way).text == "hello"
 
@@ -187,7 +187,7 @@ def test_what_is_not_true_rejects_and_an_awaitable_does_not_accept(executor: Exe
     def returns_awaitable(_: ApprovalRequest) -> object:
         return accept()
 
-    with pytest.raises(CodeExecutionError, match=r"call of scripted\.echo was rejected$"):
+    with pytest.raises(CodeExecutionError, match=r"call to scripted\.echo was rejected$"):
         run_or_stream(executor, way, approver=returns_nothing)
 
     def answers_no(_: ApprovalRequest) -> str:

@@ -52,40 +52,69 @@ INTERFACES = {
         API_FILE,
         API[API.index(DOC) - 4 : API.index(BODY)],
         "",
-        "`run` is not documented",
+        "`run` has no docstring",
         "add a docstring",
         "def run(",
     ),
     "empty first line": Case(
-        API_FILE, DOC, DOC.replace('"""', '"""\n    '), "first line of the docstring of `run`", "say there", "def run("
+        API_FILE,
+        DOC,
+        DOC.replace('"""', '"""\n    '),
+        "the docstring of `run` starts with an empty line",
+        "start the docstring",
+        "def run(",
     ),
-    "bare dict": Case(API_FILE, "list[Repo]:", "dict:", "the result `dict` says nothing", "pydantic model", "def run("),
+    "bare dict": Case(
+        API_FILE, "list[Repo]:", "dict:", "the return type `dict` doesn't say", "pydantic model", "def run("
+    ),
     "any within": Case(API_FILE, "list[Repo]:", '"list[Any]":', "`Any`", "return a pydantic model", "def run("),
     "bare list within": Case(API_FILE, "[Repo]:", "[Repo | list]:", "`list`", "return a pydantic model", "def run("),
     "logic in run": Case(
-        API_FILE, "impl.run(username", "impl.run(username)\n    return (username", "more or less", "impl.py", "def run("
+        API_FILE,
+        "impl.run(username",
+        "impl.run(username)\n    return (username",
+        "must only call impl.py",
+        "impl.py",
+        "def run(",
     ),
-    "another call": Case(API_FILE, "impl.run(", "impl.main(", "more or less", "`return impl.run(username,", "def run("),
+    "another call": Case(
+        API_FILE, "impl.run(", "impl.main(", "must only call impl.py", "`return impl.run(username,", "def run("
+    ),
     "not awaited": Case(
-        f"{COUNT}/api.py", "await counted", "counted", "more or less", "`return await impl.run(", "async def run("
+        f"{COUNT}/api.py",
+        "await counted",
+        "counted",
+        "must only call impl.py",
+        "`return await impl.run(",
+        "async def run(",
     ),
     "forgotten parameter": Case(
-        API_FILE, ", last_n_commits)", ", 5)", "does not pass on its parameter `last_n_commits`", "hand", "impl.run("
+        API_FILE, ", last_n_commits)", ", 5)", "does not pass its parameter `last_n_commits` on", "pass", "impl.run("
     ),
     "forgotten keywords": Case(
-        f"{COUNT}/api.py", ", **more)", ")", "does not pass on its parameter `more`", "hand `more`", "await counted"
+        f"{COUNT}/api.py", ", **more)", ")", "does not pass its parameter `more` on", "pass `more`", "await counted"
     ),
     "swapped parameters": Case(
-        API_FILE, "(username, top_n_repos,", "(top_n_repos, username,", "parameter `username`", "its place", "impl.run("
+        API_FILE,
+        "(username, top_n_repos,",
+        "(top_n_repos, username,",
+        "parameter `username`",
+        "same position",
+        "impl.run(",
     ),
     "eager implementation": Case(
-        API_FILE, "class Commit", "from . import impl as i\n\n\nclass Commit", "impl is imported", "body", "import impl"
+        API_FILE,
+        "class Commit",
+        "from . import impl as i\n\n\nclass Commit",
+        "importing the interface imports impl",
+        "body",
+        "import impl",
     ),
     "tools imported": Case(
         API_FILE,
         "class Commit",
         "from mcptools.github import list_commits\n\n\nclass Commit",
-        "`mcptools.github.list_commits` is a detail",
+        "`mcptools.github.list_commits` is an implementation detail",
         "move it to impl.py",
         "import list_commits",
     ),
@@ -96,7 +125,7 @@ INTERFACES = {
         API_FILE,
         "class Commit",
         "from gentools.labels.count.impl import run as r\n\n\nclass Commit",
-        "is a detail",
+        "is an implementation detail",
         "move it to impl.py",
         "from gentools",
     ),
@@ -111,11 +140,16 @@ INTERFACES = {
 }
 
 IMPLEMENTATIONS = {
-    "no run in impl": Case(IMPL_FILE, "def run(", "def go(", "function `run` not found", "api.py's"),
-    "defaults": Case(IMPL_FILE, "commits: int)", "commits: int = 5)", "has defaults", "remove them", "def run("),
-    "other names": Case(IMPL_FILE, "username: str,", "user: str,", "`run` takes (user: str", "of api.py", "def run("),
+    "no run in impl": Case(IMPL_FILE, "def run(", "def go(", "function `run` not found", "in api.py"),
+    "defaults": Case(IMPL_FILE, "commits: int)", "commits: int = 5)", "repeats defaults", "remove them", "def run("),
+    "other names": Case(IMPL_FILE, "username: str,", "user: str,", "`run` takes (user: str", "in api.py", "def run("),
     "other kinds": Case(
-        IMPL_FILE, ", last_n_commits: int", ", *, last_n_commits: int", "in api.py", "parameters of api.py", "def run("
+        IMPL_FILE,
+        ", last_n_commits: int",
+        ", *, last_n_commits: int",
+        "in api.py",
+        "parameters as in api.py",
+        "def run(",
     ),
     "other type": Case(
         IMPL_FILE,
@@ -133,7 +167,7 @@ IMPLEMENTATIONS = {
         IMPL_FILE,
         "",
         "\n\nclass Repo:\n    pass\n",
-        "class `Repo` of api.py is defined again",
+        "class `Repo` from api.py is defined again",
         "from .api",
         "class Repo",
     ),
@@ -158,11 +192,11 @@ PACKAGES = {
     "lacking in __all__": Case(INIT_FILE, ', "run"', "", "`__all__` lacks `run`", '"run"]`', "__all__"),
     "unknown in __all__": Case(INIT_FILE, '"run"', '"run", "x"', "`__all__` names `x`", "remove", "__all__"),
     "implementation exported": Case(
-        INIT_FILE, "", "\nfrom .impl import _repo\n", "is imported", "only from .api", ".impl"
+        INIT_FILE, "", "\nfrom .impl import _repo\n", "importing the package imports", "only from .api", ".impl"
     ),
     "code": Case(INIT_FILE, "", "\nif 1:\n    pass\n", "more than exports", "move the rest", "if 1"),
-    "stray module": Case("gentools/github/x.py", "", "", "is not a saved code action", "directory <category>/<tool>"),
-    "stray file": Case("gentools/x.py", "", "", "never found", "directory <category>/<tool>"),
+    "stray module": Case("gentools/github/x.py", "", "", "must be a package", "directory <category>/<tool>"),
+    "stray file": Case("gentools/x.py", "", "", "are ignored", "directory <category>/<tool>"),
     "keyword": Case("gentools/class/x/api.py", "", "", "`class` can't be imported", "rename", where="gentools/class"),
     "no identifier": Case(
         "gentools/github/a-b/api.py", "", "", "`a-b` can't be imported", "rename", where="gentools/github/a-b"
@@ -216,7 +250,7 @@ IMPORTS = {
         f"{COUNT}/api.py",
         "Mapping\n",
         "Mapping\nfrom builtins import complex as int\n",
-        "has `complex`",
+        "contains `complex`",
         "pydantic",
         "async def run(",
     ),
@@ -224,7 +258,7 @@ IMPORTS = {
         f"{COUNT}/impl.py",
         "Mapping\n",
         "Mapping\nfrom builtins import float as int\n",
-        "with other types",
+        "refer to different types",
         "import its types from .api",
     ),
     "class that only looks like a model": Case(
@@ -243,7 +277,7 @@ IMPORTS = {
         API_FILE,
         BODY,
         f'{BODY}\n\nname = __import__("importlib").import_module(".impl", __package__)\n',
-        "impl.py is imported with it",
+        "importing api.py imports impl.py",
         "in the body of `run` only",
     ),
 }

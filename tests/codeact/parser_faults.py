@@ -4,7 +4,7 @@ from tests.codeact.conftest import SEARCH, SEARCH_PARSER
 from tests.codeact.faults import Case
 
 LAZY = "    from mcpparse.github import search_repositories as parser\n"
-CHANGED = "was generated of this module was changed"
+CHANGED = "generated code in this module was changed"
 DOCUMENTED = '    """The repositories that were found."""\n'
 
 
@@ -28,12 +28,12 @@ PARSERS = {
     ),
     "untyped": Case(SEARCH, "(params: Params) -> P", "(params) -> P", "has no type", "annotate it", "def run_parsed"),
     "more parameters": Case(
-        SEARCH, "Params) -> P", "Params, x: int) -> P", "not take the tool's `Params`", "write", "def run_parsed"
+        SEARCH, "Params) -> P", "Params, x: int) -> P", "must take only the tool's `Params`", "write", "def run_parsed"
     ),
     "result of run_parsed": Case(
         SEARCH, ") -> ParseResult", ") -> list[str]", "returns list[str]", "`-> ParseResult`", "def run_parsed"
     ),
-    "not documented": Case(SEARCH, DOCUMENTED, "", "`run_parsed` is not documented", "add", "def run_parsed"),
+    "not documented": Case(SEARCH, DOCUMENTED, "", "`run_parsed` has no docstring", "add", "def run_parsed"),
     "async run_parsed": Case(
         SEARCH, "def run_parsed", "async def run_parsed", "`run_parsed` is async", "is sync", "def run_parsed"
     ),
@@ -44,7 +44,7 @@ PARSERS = {
         SEARCH,
         "from pydantic",
         "import mcpparse.github\nfrom pydantic",
-        "which it imports itself",
+        "import each other",
         "body",
         "import mcpp",
     ),
@@ -52,7 +52,7 @@ PARSERS = {
         SEARCH,
         "",
         '\n\nparser = __import__("importlib").import_module("mcpparse.github.search_repositories")\n',
-        "its parser is imported with it",
+        "importing the tool imports its parser",
         "in the body of `run_parsed` only",
         "def run_parsed",
     ),
@@ -92,14 +92,19 @@ PARSERS = {
         "def parse",
         "class ParseResult:\n    pass\n\n\ndef parse",
         "`ParseResult` is defined again",
-        "import that of mcptools.github.search_repositories",
+        "import the one from mcptools.github.search_repositories",
         "class ParseResult",
     ),
     "model not imported by the parser": Case(
         SEARCH_PARSER, "ParseResult, R", "R", "`ParseResult` is not imported", "`from mcptools.github.search_repo"
     ),
     "other model": Case(
-        SEARCH_PARSER, "def parse", "ParseResult = Repository\n\n\ndef parse", "another", "import it from", "def parse"
+        SEARCH_PARSER,
+        "def parse",
+        "ParseResult = Repository\n\n\ndef parse",
+        "a different",
+        "import it from",
+        "def parse",
     ),
     "no pydantic": Case(
         SEARCH,
@@ -126,7 +131,7 @@ PARSERS = {
         "write",
         "class ParseR",
     ),
-    "stray parser": Case("mcpparse/x.py", "", "", "the parser of no tool", "mcpparse/<server>/<tool>.py"),
+    "stray parser": Case("mcpparse/x.py", "", "", "not the parser of any tool", "mcpparse/<server>/<tool>.py"),
     "parser with no name": Case("mcpparse/github/a-b.py", "", "", "`a-b` can't be imported", "rename"),
     "server with no name": Case("mcpparse/a-b/x.py", "", "", "`a-b` can't be imported", "rename", where="mcpparse/a-b"),
 }

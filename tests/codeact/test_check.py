@@ -53,7 +53,7 @@ def test_a_missing_file_of_a_saved_code_action_is_named(good: Path, file: str):
 
     (problem,) = problems(good)
 
-    assert (problem.path, problem.line, problem.message) == (f"{COMMITS}/{file}", 1, "it is missing")
+    assert (problem.path, problem.line, problem.message) == (f"{COMMITS}/{file}", 1, "the file is missing")
     assert "__init__.py, api.py and impl.py" in problem.remedy
 
 
@@ -96,7 +96,7 @@ def test_an_empty_workspace_is_ok(tmp_path: Path):
 
 
 def test_a_workspace_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(NotADirectoryError, match="give the workspace as `workspace=`"):
+    with pytest.raises(NotADirectoryError, match="pass the workspace as `workspace=`"):
         check(workspace=tmp_path / "gone")
 
 

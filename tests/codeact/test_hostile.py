@@ -35,8 +35,8 @@ PLANTED: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "pipe": (os.mkfifo, ("is not a regular file",)),
     "directory": (Path.mkdir, ("is not a regular file",)),
     "circle of links": (circle, ("can't be opened",)),
-    "link to the outside": (secret, ("leads out of the workspace",)),
-    "endless link": (lambda path: path.symlink_to("/dev/zero"), ("leads out of the workspace",)),
+    "link to the outside": (secret, ("is a link out of the workspace",)),
+    "endless link": (lambda path: path.symlink_to("/dev/zero"), ("is a link out of the workspace",)),
     "huge file": (huge, (f"is larger than {MAX_FILE:,} bytes",)),
     "no text": (lambda path: path.write_bytes(b"x = 1\n# \xff\n"), (":2: is not UTF-8",)),
     "no Python": (lambda path: path.write_text("x = 1\ndef f(:\n"), (":2: is not valid Python",)),
@@ -86,7 +86,7 @@ def test_a_directory_that_leads_outside_is_not_listed(good: Path, tmp_path_facto
     (good / "mcptools" / "other").symlink_to(outside)
 
     assert "leaked" not in tools(workspace=good)
-    assert "! mcptools/other:1: is a link that leads out of the workspace" in tools(workspace=good).splitlines()
+    assert "! mcptools/other:1: is a link out of the workspace" in tools(workspace=good).splitlines()
 
 
 def test_a_workspace_may_be_a_link(good: Path, tmp_path_factory: pytest.TempPathFactory):
@@ -115,7 +115,7 @@ def test_many_large_files_are_answered_in_part(good: Path, monkeypatch: pytest.M
 
     answer = tools(workspace=good)
 
-    assert "bytes of other files were read before" in answer
+    assert "the files before it exceed " in answer
     assert len(answer) < 2500
 
 

@@ -65,7 +65,7 @@ async def test_planted_files_neither_stop_nor_crash_a_cell(executor: CodeExecuto
             path.unlink()
 
     assert "github.list_commits(" in listed
-    assert "and 1 more: check() names them" in listed
+    assert "and 1 more: check() lists them" in listed
     for path, reason in zip(planted, ("regular file", "nested", "UTF-8", "opened"), strict=True):
         (line,) = [each for each in checked.splitlines() if path.name in each]
         assert reason in line

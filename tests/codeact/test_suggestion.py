@@ -66,7 +66,7 @@ def test_results_become_samples(results: list[object], values: list[object], exp
         (["Not Found: no such repository"], "neither JSON nor a Python literal"),
         (["{'a': b'bytes'}"], "neither JSON nor a Python literal"),
         (["[" * 100_000], "neither JSON nor a Python literal"),
-        (['{"a": 1}', "[1]"], "of different kinds"),
+        (['{"a": 1}', "[1]"], "differ in kind"),
     ],
 )
 def test_what_is_no_sample_is_refused(results: list[str], reason: str):
@@ -107,7 +107,7 @@ async def test_names_of_samples_become_nothing_but_names():
     ],
 )
 def test_what_is_no_model_is_not_written(source: str):
-    with pytest.raises(ValueError, match="what was inferred is not a model: line"):
+    with pytest.raises(ValueError, match="the inferred code is not a model: line"):
         checked_models(source, ())
 
 
@@ -125,7 +125,7 @@ def test_models_are_written_under_names_that_are_free():
     [
         (b"[" * 200_000, "nested too deeply"),
         (b"[" * 600 + b"]" * 600, "nested too deeply"),
-        (b'[{"a": NaN', "not JSON"),
+        (b'[{"a": NaN', "not valid JSON"),
         (json.dumps([{f"{letter}{number}": 1 for number in range(6000) for letter in "ab"}]).encode(), "the limit is"),
     ],
     ids=["deep", "deep_sample", "cut", "large"],
@@ -138,7 +138,7 @@ async def test_what_no_models_can_be_inferred_from_is_an_error(samples: bytes, r
 async def test_inferring_ends_in_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ipybox.tool_exec.model_inference.TIMEOUT", 0.05)
 
-    with pytest.raises(ValueError, match=r"no models were inferred within 0\.05 s"):
+    with pytest.raises(ValueError, match=r"inferring models took longer than 0\.05 s"):
         await infer_models(b'[{"a": 1}]')
 
 
@@ -149,16 +149,16 @@ def test_without_the_extra_it_says_what_to_install():
 
     assert done.returncode == 1
     assert done.stderr == (
-        "the packages that infer models are not installed: install ipybox with the extra `parsers`\n"
+        "the packages for inferring models are not installed: install ipybox with the extra `parsers`\n"
     )
 
 
 def test_an_unknown_tool_a_parsed_one_and_no_sample_are_errors(good: Path):
-    with pytest.raises(LookupError, match=r"no tool github\.commits in mcptools: tools\(.github.commits.\) names"):
+    with pytest.raises(LookupError, match=r"no tool github\.commits in mcptools: tools\(.github.commits.\) lists"):
         suggest_parser("github.commits", "{}", workspace=good)
-    with pytest.raises(ValueError, match=r"github\.search_repositories has a parser: fix mcpparse/github/search_rep"):
+    with pytest.raises(ValueError, match=r"github\.search_repositories already has a parser: fix mcpparse/github"):
         suggest_parser("mcptools.github.search_repositories", "{}", workspace=good)
-    with pytest.raises(ValueError, match=r"no sample: pass what the tool's run\(\) has returned"):
+    with pytest.raises(ValueError, match=r"no samples: pass what the tool's run\(\) returned"):
         suggest_parser("github.list_commits", workspace=good)
 
 
@@ -186,7 +186,7 @@ print(count.parse(Result(count=4)))
         printed = (await executor.execute(code)).text or ""
         with pytest.raises(CodeExecutionError, match="words returned what its parser doesn't know"):
             await executor.execute("words.parse('[]')")
-        with pytest.raises(CodeExecutionError, match="the samples have 2 MiB, but 1 MiB is all"):
+        with pytest.raises(CodeExecutionError, match="the samples are 2 MiB; the limit is 1 MiB"):
             await executor.execute(f"suggest_parser('zoo.large', {{'a': 'x' * {2 * MAX_SAMPLES_BYTES}}})")
 
     assert printed.startswith("wrote mcpparse/zoo/words.py, and to the end of mcptools/zoo/words.py:\n")

@@ -309,12 +309,12 @@ def test_a_name_that_no_tool_has_shows_no_interface_but_names_the_nearest(good: 
 
     answer = tools(query, workspace=good)
 
-    assert answer.startswith(f"There is no {name}; nearest: {nearest}")
+    assert answer.startswith(f"No tool {name}; nearest: {nearest}")
     assert len(answer.splitlines()) == 1
 
 
 def test_a_name_that_resembles_nothing_says_what_there_is(good: Path):
-    assert tools("qwertz.asdf", workspace=good).startswith("There is no qwertz.asdf among: gentools.github 1, ")
+    assert tools("qwertz.asdf", workspace=good).startswith("No tool qwertz.asdf among: gentools.github 1, ")
 
 
 def test_names_count_more_than_summaries_these_more_than_parameters_and_these_more_than_texts(tmp_path: Path):

@@ -121,7 +121,7 @@ def test_the_container_is_told_what_is_trusted_on_the_host_and_nothing_else(tmp_
 
 def test_rules_that_the_container_does_not_see_are_refused(tmp_path: Path):
     given = parsed(["docker", "--workspace", str(tmp_path), "--approve=/etc/ipybox.yaml"])
-    with pytest.raises(DockerError, match=r"the container does not see /etc/ipybox\.yaml: put the rules"):
+    with pytest.raises(DockerError, match=r"the container can't see /etc/ipybox\.yaml: move the approval rules"):
         container(given)
 
 
@@ -187,7 +187,7 @@ def test_a_sandbox_is_permitted_what_apparmor_forbids_to_containers(asked: Optio
 
 def test_a_container_whose_state_can_not_be_kept_is_not_made(asked: Options, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/state")
-    with pytest.raises(DockerError, match="the directory for the container's state can't be created: "):
+    with pytest.raises(DockerError, match="can't create the directory for the container's state: "):
         create_command(asked, ENGINE)
 
 

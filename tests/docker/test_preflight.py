@@ -78,12 +78,12 @@ def test_docker_is_not_there(tmp_path: Path):
 @pytest.mark.parametrize(
     ("info", "inspect", "message"),
     [
-        ("echo '{}}'", "true", "`docker info` prints unexpected information: '{}}\\n'"),
-        ("""echo '[0, [], ["no route"]]'""", "true", "the Docker daemon can't be reached (no route): start Docker"),
+        ("echo '{}}'", "true", "`docker info` printed unexpected output: '{}}\\n'"),
+        ("""echo '[0, [], ["no route"]]'""", "true", "can't reach the Docker daemon (no route): start Docker"),
         (
             "echo '[0, [], null]'",
             "echo 'no space left'; false",
-            "can't be inspected, docker exits with 1: no space left",
+            ": docker exits with 1: no space left",
         ),
     ],
     ids=["no JSON", "errors", "image"],
@@ -100,7 +100,7 @@ def test_a_docker_that_answers_something_else(tmp_path: Path, info: str, inspect
 def test_the_daemon_is_not_there(tmp_path: Path, engine: None, monkeypatch: pytest.MonkeyPatch):
     host = f"unix://{tmp_path}/none.sock"
     said = told(tmp_path, DOCKER_HOST=host)
-    assert said.message.startswith("ipybox: the Docker daemon can't be reached (")
+    assert said.message.startswith("ipybox: can't reach the Docker daemon (")
     assert host in said.message
     assert said.message.endswith("): start Docker Desktop, or run `systemctl start docker` as root")
     assert said.seconds < SOON
@@ -145,8 +145,8 @@ def test_the_daemon_is_not_for_this_user(engine: None, daemon: socket.socket):
         assert time.monotonic() - start < SOON
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "ipybox: this user may not talk to the Docker daemon: run `usermod -aG docker USER` as root and log in again "
-        "(it gives USER the rights of root)\n"
+        "ipybox: this user is not allowed to use the Docker daemon: run `usermod -aG docker USER` as root and log in "
+        "again (this gives USER root permissions)\n"
     )
 
 

@@ -164,9 +164,9 @@ def test_settings_of_the_sandbox_are_passed_on(tmp_path: Path):
         "--sandbox-config=/app/workspace/settings/sandbox.json",
         "--allow-domain=a.org,b.org,c.org",
     ]
-    with pytest.raises(DockerError, match=r"the container does not see .*: put the sandbox's settings in "):
+    with pytest.raises(DockerError, match=r"the container can't see .*: move the sandbox settings into "):
         container(parsed(["docker", *given, "--sandbox-config", str(tmp_path.parent / "sandbox.json")]))
-    with pytest.raises(DockerError, match="--sandbox-profile is an option of the sandbox, which is off: add --sandbox"):
+    with pytest.raises(DockerError, match="--sandbox-profile has no effect without the sandbox: add --sandbox"):
         container(parsed(["docker", "--workspace", str(tmp_path), "--sandbox-profile=workspace"]))
 
 
@@ -175,5 +175,5 @@ def test_a_container_that_runs_as_root_can_not_have_one(tmp_path: Path):
     with pytest.raises(DockerError) as raised:
         create_command(Options(workspace=tmp_path, image="ipybox", sandbox=True), engine)
     assert str(raised.value) == (
-        "--sandbox needs a container that does not run as root, but Docker runs without root: go without --sandbox"
+        "--sandbox needs a container that does not run as root, but Docker is rootless: remove --sandbox"
     )

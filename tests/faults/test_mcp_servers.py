@@ -131,7 +131,7 @@ async def http() -> AsyncIterator[FaultyHTTPServer]:
     [
         ("redirects", "Redirect to http://.*/elsewhere not followed"),
         ("answers_500", "HTTP 500: out of luck"),
-        ("drops_the_connection", "was sent to .*, its answer is unknown: Server disconnected without"),
+        ("drops_the_connection", "was sent to .*, but its outcome is unknown: Server disconnected without"),
         ("answers_html", "text/html"),
     ],
 )

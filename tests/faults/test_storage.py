@@ -125,7 +125,7 @@ async def test_a_disk_that_takes_nothing_costs_what_can_not_be_written_and_no_st
     assert reason in said["written"]
     assert said["output"].startswith("[ipybox] The full output can't be kept: ")
     assert reason in said["output"]
-    assert said["audit"].startswith("the audit log can't be written: ") == (fault == "read_only")
+    assert said["audit"].startswith("can't write the audit log: ") == (fault == "read_only")
     assert said["kept"] == ["'kept'", "'kept'"]
     assert said["after_reset"] == "False"
     # Nothing is left of what was not reported.
@@ -155,7 +155,7 @@ async def test_a_full_audit_log_stops_cells_of_all_executors_until_there_is_room
         with file_size_limit(audit.file.path.stat().st_size + 10):
             await executor.execute("kept")  # it had begun before anybody could know
             for each in (executor, sibling):
-                with pytest.raises(AuditError, match=r"the audit log can't be written: .*; make room or let it be"):
+                with pytest.raises(AuditError, match=r"can't write the audit log: .*; free up space, make it"):
                     await each.execute("kept = 'changed'")
         for each in (executor, sibling):
             await keeps_its_state(each)

@@ -50,9 +50,9 @@ async def test_usable_tools_are_generated_and_the_others_named(
     )
     assert modules == ["misplaced", "list", "null", "good"]
     assert modules.warnings() == [
-        "tool 'misplaced': malformed, and ignored: inputSchema.properties.'required'",
-        "tool 'list': malformed, and ignored: outputSchema",
-        "tool 'null': malformed, and ignored: inputSchema, annotations",
+        "tool 'misplaced': ignored malformed inputSchema.properties.'required'",
+        "tool 'list': ignored malformed outputSchema",
+        "tool 'null': ignored malformed inputSchema, annotations",
         "tool number 4 is omitted: it has no name",
         "tool 'good' is listed twice: the second definition is ignored",
     ]

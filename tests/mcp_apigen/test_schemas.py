@@ -483,4 +483,4 @@ def test_hopeless_schema_falls_back_to_a_model_of_anything(
     result = module.run(module.Params())
     # Without a schema of objects, a result is text.
     assert result == "text" if "$ref" not in str(schema) else result.x == 1
-    assert "'tool' gets a permissive Params" in caplog.text
+    assert "tool 'tool': Params accepts any fields" in caplog.text

@@ -85,7 +85,7 @@ async def test_a_response_that_costs_too_much_is_not_read(
         with pytest.raises(ExcessiveResponseError, match=f"it sent a message of more than {reason}"):
             await response.aread()
 
-    assert refused == [f"it sent a message of more than {reason}, which is the limit"]
+    assert refused == [f"it sent a message of more than {reason} (the limit)"]
 
 
 async def test_a_compressed_response_is_read_and_the_rest_of_it_stays_as_it_was():

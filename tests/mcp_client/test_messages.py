@@ -75,10 +75,12 @@ def test_a_reply_whose_meaning_is_clear_is_repaired(data: bytes, message: dict[s
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        pytest.param(raw(**reply(result=None)), 'has no result: {"jsonrpc":"2.0","id":7,"result":null}', id="null"),
-        pytest.param(raw(**reply(result="done")), 'has no result: .*"done"', id="text"),
-        pytest.param(raw(**reply(result=[1])), "has no result", id="list"),
-        pytest.param(raw(**reply()), "has no result", id="nothing"),
+        pytest.param(
+            raw(**reply(result=None)), 'contains no result: {"jsonrpc":"2.0","id":7,"result":null}', id="null"
+        ),
+        pytest.param(raw(**reply(result="done")), 'contains no result: .*"done"', id="text"),
+        pytest.param(raw(**reply(result=[1])), "contains no result", id="list"),
+        pytest.param(raw(**reply()), "contains no result", id="nothing"),
         pytest.param(deep(200), "not valid JSON .*recursion limit", id="200_levels"),
         pytest.param(deep(100_000), "not valid JSON .*recursion", id="100000_levels"),
         pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":1,}}', "not valid JSON", id="trailing_comma"),
@@ -156,8 +158,8 @@ def test_a_reply_in_the_answer_to_a_request_is_its_own(data: bytes, message: dic
     ("data", "text"),
     [
         pytest.param(b" \n", "is empty", id="empty"),
-        pytest.param(b'{"message": "no quota"}', 'not an MCP message, .*: {"message": "no quota"}', id="other_json"),
-        pytest.param(b"<html>", "not an MCP message, .*: <html>", id="html"),
+        pytest.param(b'{"message": "no quota"}', 'not an MCP message .*: {"message": "no quota"}', id="other_json"),
+        pytest.param(b"<html>", "not an MCP message .*: <html>", id="html"),
         pytest.param(b'{"jsonrpc":"2.0","result":{"a":"cut', "not an MCP message", id="truncated"),
         pytest.param(deep(300), "recursion limit", id="deep"),
     ],

@@ -64,7 +64,7 @@ def test_what_configurations_of_other_clients_have_beside_has_no_effect(server: 
         ({"url": "https://example.org/mcp", "transport": "stdio"}, "can't be 'stdio'"),
         ({"url": "https://example.org/mcp", "transport": "tcp"}, r"\['transport'\] must be one of"),
         ({"command": "a", "transport": 1}, r"\['transport'\] must be one of"),
-        ({"mcpServers": {"a": {"command": "a"}}}, "must be those of one server"),
+        ({"mcpServers": {"a": {"command": "a"}}}, "must describe a single server"),
         ({"command": "a", "disable": True}, r"unknown keys \['disable'\]"),
     ],
 )
@@ -111,22 +111,22 @@ def test_what_was_agreed_with_an_authorization_server_is_taken_over():
         pytest.param({"client": "me"}, r"unknown keys \['client'\]", id="unknown_key"),
         pytest.param({"client_id": 1}, r"\['client_id'\] must be a non-empty string", id="no_string"),
         pytest.param({"grant": "password"}, r"\['grant'\] must be one of", id="unknown_grant"),
-        pytest.param({"client_id": "a", "client_secret": "b"}, "'issuer' with a secret", id="secret_for_nobody"),
+        pytest.param({"client_id": "a", "client_secret": "b"}, "'issuer' along with a secret", id="secret_for_nobody"),
         pytest.param({"client_secret": "b", "issuer": "https://c"}, "needs 'client_id'", id="secret_of_nobody"),
         pytest.param({"grant": "client_credentials", "client_id": "a"}, "or 'private_key' for", id="no_secret"),
         pytest.param({"client_secret": "a", "private_key": "b"}, "both 'client_secret' and", id="two_secrets"),
         pytest.param(
             {"client_id": "a", "private_key": "b", "issuer": "https://c"},
-            "'client_credentials' only",
+            "only for the grant 'client_credentials'",
             id="key_and_person",
         ),
         pytest.param(
-            {"client_id": "a", "client_metadata_url": "https://b/c"}, "has both 'client_id'", id="two_clients"
+            {"client_id": "a", "client_metadata_url": "https://b/c"}, "can't contain both 'client_id'", id="two_clients"
         ),
         pytest.param({"client_metadata_url": "http://b/c"}, "starts with https:// and has a path", id="open_document"),
-        pytest.param({"redirect_uri": "http://example.org:1/x"}, "of this machine", id="another_machine"),
-        pytest.param({"redirect_uri": "http://localhost/x"}, "of this machine with a port", id="no_port"),
-        pytest.param({"redirect_uri": "http://localhost:port/x"}, "of this machine with a port", id="wrong_port"),
+        pytest.param({"redirect_uri": "http://example.org:1/x"}, "on this machine", id="another_machine"),
+        pytest.param({"redirect_uri": "http://localhost/x"}, "on this machine with a port", id="no_port"),
+        pytest.param({"redirect_uri": "http://localhost:port/x"}, "on this machine with a port", id="wrong_port"),
     ],
 )
 def test_wrong_oauth_parameters_are_named(oauth: Any, problem: str):
@@ -140,7 +140,7 @@ def test_wrong_oauth_parameters_are_named(oauth: Any, problem: str):
     ids=["header", "url"],
 )
 def test_a_server_has_credentials_or_oauth(given: dict[str, Any]):
-    with pytest.raises(ValueError, match="both 'oauth' and"):
+    with pytest.raises(ValueError, match="can't combine 'oauth' with"):
         parse_params({**given, "oauth": {}})
 
 

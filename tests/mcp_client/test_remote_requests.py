@@ -45,7 +45,7 @@ REFUSED = [
     ("answer", "error", "text"),
     [
         *(pytest.param(*param.values[:1], ToolRunnerError, *param.values[1:], id=param.id) for param in REFUSED),
-        pytest.param(NOTHING, MCPConnectionLost, "was sent to .*, its answer is unknown: Server disc", id="reset"),
+        pytest.param(NOTHING, MCPConnectionLost, "was sent to .*, but its outcome is unknown: Server disc", id="reset"),
     ],
 )
 async def test_a_request_that_fails_fails_alone(
@@ -67,14 +67,14 @@ async def test_a_request_that_fails_fails_alone(
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        pytest.param(Answer(200, "<html>Hello</html>", "text/html"), "it answered with text/html: Hello$", id="page"),
+        pytest.param(Answer(200, "<html>Hello</html>", "text/html"), "it responded with text/html: Hello$", id="page"),
         pytest.param(Answer(204, b"", ""), "with HTTP 204 without a content type: nothing more$", id="no_content"),
-        pytest.param(Answer(200, b""), "the server's answer is empty$", id="empty"),
+        pytest.param(Answer(200, b""), "the server's response is empty$", id="empty"),
         pytest.param(Answer(202), "202 Accepted", id="accepted"),
         pytest.param(Answer(200, '{"message": "no quota"}'), 'not an MCP message.*"no quota"', id="other_json"),
-        pytest.param(Answer(200, '{"method": "x"}'), "has no reply$", id="notification"),
+        pytest.param(Answer(200, '{"method": "x"}'), "contains no reply$", id="notification"),
         pytest.param(
-            Answer(200, '{"jsonrpc":"2.0","id":ID,"resu', broken=True), "answer is unknown: peer", id="broken"
+            Answer(200, '{"jsonrpc":"2.0","id":ID,"resu', broken=True), "outcome is unknown: peer", id="broken"
         ),
         pytest.param(
             Answer(307, headers=("Location: http://x/",)), "Redirect to http://x/ not followed", id="redirect"
@@ -213,7 +213,7 @@ async def test_an_invalid_field_is_named(remote: RemoteServer):
 )
 async def test_an_endpoint_of_another_origin_is_refused_at_once(remote: RemoteServer, endpoint: str):
     remote.endpoint = f"event: endpoint\ndata: {endpoint}\n\n"
-    with pytest.raises(MCPServerError, match=r"messages at http\S+, which is not of the origin") as caught:
+    with pytest.raises(MCPServerError, match=r"messages sent to http\S+, a different origin") as caught:
         async with asyncio.timeout(WAIT):
             await MCPClient({"url": f"{remote.url}/sse"}, WAIT).__aenter__()
     assert re.split("[/?]", endpoint)[2] in str(caught.value)

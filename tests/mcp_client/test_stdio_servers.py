@@ -158,27 +158,27 @@ def test_a_server_starts_in_the_root_if_code_can_write_the_state_directory(
 @pytest.mark.parametrize(
     ("command", "args", "problem"),
     [
-        ("./server.sh", [], "server.sh lies where code in the kernel can write"),
-        ("{workspace}/server.sh", [], "server.sh lies where code in the kernel can write"),
-        (sys.executable, ["server.py"], "server.py lies where code in the kernel can write"),
-        (sys.executable, ["{workspace}/server.py"], "server.py lies where code in the kernel can write"),
-        ("uv", ["--directory={workspace}", "run", "x"], "workspace lies where code in the kernel can write"),
-        ("sh", ["./server.sh"], "server.sh lies where code in the kernel can write"),
+        ("./server.sh", [], "server.sh is writable from the kernel"),
+        ("{workspace}/server.sh", [], "server.sh is writable from the kernel"),
+        (sys.executable, ["server.py"], "server.py is writable from the kernel"),
+        (sys.executable, ["{workspace}/server.py"], "server.py is writable from the kernel"),
+        ("uv", ["--directory={workspace}", "run", "x"], "workspace is writable from the kernel"),
+        ("sh", ["./server.sh"], "server.sh is writable from the kernel"),
         ("mcp-server", ["."], "'.' is relative to the working directory"),
         ("mcp-server", ["--database=data"], "'data' is relative to the working directory"),
         ("npx", ["-y", "./server"], "'./server' is relative to the working directory"),
         ("npx", ["-y", "server", "."], "'.' is relative to the working directory"),
-        ("npx", ["-y", "server@file:{workspace}"], "workspace lies where code in the kernel can write"),
-        ("npx", ["--unknown", "x", "file://{workspace}"], "workspace lies where code in the kernel can write"),
-        ("uvx", ["--from", "x @ file://{workspace}", "x"], "workspace lies where code in the kernel can write"),
-        ("uvx", ["--from", "{workspace}", "x"], "workspace lies where code in the kernel can write"),
-        ("srt", ["-s", "/x.json", "uvx", "--from", "{workspace}", "x"], "workspace lies where code in the kernel can"),
-        ("srt", ["{workspace}/server.sh"], "server.sh lies where code in the kernel can write"),
-        ("srt", ["-s", "/x.json", "{workspace}/server.sh"], "server.sh lies where code in the kernel can write"),
-        ("srt", ["-s", "/x.json", "node", "{workspace}/server.py"], "server.py lies where code in the kernel can"),
-        ("node", ["./server.py"], "server.py lies where code in the kernel can write"),
-        ("/opt/Node.EXE", ["{workspace}/server.py"], "server.py lies where code in the kernel can write"),
-        ("/opt/npx.cmd", ["file:{workspace}"], "workspace lies where code in the kernel can write"),
+        ("npx", ["-y", "server@file:{workspace}"], "workspace is writable from the kernel"),
+        ("npx", ["--unknown", "x", "file://{workspace}"], "workspace is writable from the kernel"),
+        ("uvx", ["--from", "x @ file://{workspace}", "x"], "workspace is writable from the kernel"),
+        ("uvx", ["--from", "{workspace}", "x"], "workspace is writable from the kernel"),
+        ("srt", ["-s", "/x.json", "uvx", "--from", "{workspace}", "x"], "workspace is writable from the kernel"),
+        ("srt", ["{workspace}/server.sh"], "server.sh is writable from the kernel"),
+        ("srt", ["-s", "/x.json", "{workspace}/server.sh"], "server.sh is writable from the kernel"),
+        ("srt", ["-s", "/x.json", "node", "{workspace}/server.py"], "server.py is writable from the kernel"),
+        ("node", ["./server.py"], "server.py is writable from the kernel"),
+        ("/opt/Node.EXE", ["{workspace}/server.py"], "server.py is writable from the kernel"),
+        ("/opt/npx.cmd", ["file:{workspace}"], "workspace is writable from the kernel"),
         ("uvx", ["--from", "./server", "x"], "'./server' is relative to the working directory"),
         ("uvx", ["--from", ".", "x"], "'.' is relative to the working directory"),
         ("uvx", [".."], "'..' is relative to the working directory"),
@@ -207,12 +207,12 @@ def test_a_refusal_says_what_to_change(places: WritablePlaces, workspace: Path):
         started(places, "mcp-server", ".")
 
     assert str(own.value) == (
-        f"{workspace}/server.sh lies where code in the kernel can write, and would run with your rights: move it "
-        "elsewhere, or name a 'cwd' in server_params if you accept that"
+        f"{workspace}/server.sh is writable from the kernel, but would run with your permissions: move it elsewhere, "
+        "or set 'cwd' in server_params if you accept that"
     )
     assert str(relative.value) == (
-        "'.' is relative to the working directory, but mcp-server starts in an empty one: give an absolute path, or "
-        "name a 'cwd' in server_params, from which the server may then run programs"
+        "'.' is relative to the working directory, but mcp-server starts in an empty directory: use an "
+        "absolute path, or set 'cwd' in server_params, which lets the server run programs from there"
     )
 
 
@@ -225,8 +225,8 @@ def test_a_registration_that_names_a_cwd_says_otherwise_and_is_warned_of(
     assert harden_stdio_params(server, places).command == str(workspace / "server.sh")
     assert harden_stdio_params(server, places).cwd == str(workspace)
     assert risk(server, places) == (
-        f"server.sh starts in {workspace}, which code can write: what it runs or reads there runs with your rights, "
-        "outside of any sandbox"
+        f"server.sh starts in {workspace}, which cells can write to: programs it runs from there have your "
+        "permissions, outside any sandbox"
     )
 
 
@@ -313,13 +313,13 @@ async def test_the_author_of_a_server_may_run_it_until_code_was_confined_to_its_
     if allowed:
         assert "echo" in await generate_mcp_sources("own", params, project / "mcptools")
     else:
-        with pytest.raises(MCPServerError, match="lies where code in the kernel can write"):
+        with pytest.raises(MCPServerError, match="is writable from the kernel"):
             await generate_mcp_sources("own", params, project / "mcptools")
 
 
 async def test_a_record_that_code_could_remove_does_not_count(project: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(project))
-    with pytest.raises(MCPServerError, match="lies where code in the kernel can write"):
+    with pytest.raises(MCPServerError, match="is writable from the kernel"):
         await generate_mcp_sources("own", {"command": sys.executable, "args": ["own.py"]}, project / "mcptools")
 
 
@@ -594,7 +594,7 @@ async def test_registering_with_a_cwd_that_code_can_write_says_what_that_means(t
 
     modules = await generate_mcp_sources("own", params, tmp_path / "mcptools")
 
-    assert any("which code can write" in warning for warning in modules.warnings())
+    assert any("which cells can write to" in warning for warning in modules.warnings())
 
 
 @pytest.mark.parametrize("link", ["mcptools", "mcptools/clock"])

@@ -78,7 +78,7 @@ def test_a_malformed_tool_is_usable_and_hides_no_other(
     assert tools.keys() == {"x", "good"}
     assert tools["good"] == Tool.model_validate(GOOD, by_name=False)
     assert {name: value for name, value in tools["x"].input_schema.items() if value} == expected
-    assert remarks == ([f"tool 'x': malformed, and ignored: {', '.join(losses)}"] if losses else [])
+    assert remarks == ([f"tool 'x': ignored malformed {', '.join(losses)}"] if losses else [])
 
 
 @pytest.mark.parametrize("output", [None, {}, [], "x", {"type": "array"}, {"type": "string"}, True], ids=repr)
@@ -145,7 +145,7 @@ def test_a_list_that_is_null_is_empty(tools: dict[str, Any], version: str):
 def test_a_malformed_cursor_leaves_the_tools_before_it(cursor: Any, version: str):
     tools, remarks = accepted(page(GOOD, nextCursor=cursor), version)
     assert tools.keys() == {"good"}
-    assert remarks == ["only the first tools are known: the server's reference to its next ones is not text"]
+    assert remarks == ["the tool list is incomplete: the server's cursor for the next page is not a string"]
 
 
 @pytest.mark.parametrize("cursor", [None, "", "next"])

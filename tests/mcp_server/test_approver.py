@@ -123,7 +123,7 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
     other = CALL.replace("'echo', {'text': 'hello'}", "'count', {}")
     async with client_of(workspace, "--approve", "ask", *mode.options, user=user, era=era) as client:
         assert await run(client, CALL) == "hello"
-        assert "call of scripted.echo was rejected: the user declined it\n" in f"{await run(client, CALL)}\n"
+        assert "call to scripted.echo was rejected: the user declined it\n" in f"{await run(client, CALL)}\n"
         dismissed = "rejected: the question was dismissed without an answer\n"
         assert dismissed in f"{await run(client, CALL)}\n"
         for _ in range(2):
@@ -202,9 +202,7 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
     options = ("--approve", str(file), *mode.options)
     async with client_of(workspace, *options, user=user, era="legacy") as client:
         assert await run(client, CALL) == "hello"
-        assert "scripted.echo was rejected: it is denied by ipybox.yaml:2" in await run(
-            client, CALL.replace("hello", "drop")
-        )
+        assert "scripted.echo was rejected: denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
         assert user.forms == []
 
         for _ in range(2):

@@ -138,5 +138,5 @@ async def test_only_one_of_our_values_lets_a_call_run(running: dict[str, tuple[S
     if accepted:
         assert said == "hello"
     else:
-        assert f"call of scripted.echo was rejected: {row.reason}" in said
+        assert f"call to scripted.echo was rejected: {row.reason}" in said
         assert "auto" not in said, "nobody teaches the agent how to do without approval"

@@ -538,7 +538,7 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
     assert done.returncode == 1
     assert done.stderr == (
         f"ipybox: can't listen on 127.0.0.1 port {port}: the port is already in use: "
-        "stop what listens there, or give another port\n"
+        "stop the program that uses it, or choose another port\n"
     )
     assert server.token_file.exists()
 
@@ -546,7 +546,7 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "token", "said"),
     [
-        (["--port=1"], None, "ipybox: --host, --port and --allowed-host are options of HTTP"),
+        (["--port=1"], None, "ipybox: --host, --port and --allowed-host apply to HTTP only"),
         (["--transport=http", "--allowed-host=https://x"], None, "ipybox: --allowed-host: 'https://x' is not the name"),
         (["--transport=http", "--allowed-host=x:443"], None, "ipybox: --allowed-host: 'x:443' is not the name of a"),
         (["--transport=http", "--allowed-host=*.x"], None, "ipybox: --allowed-host: '*.x' is not the name of a host"),

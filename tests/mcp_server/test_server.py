@@ -354,14 +354,14 @@ async def test_registering_again_says_what_changed_and_no_more(tmp_path: Path, m
             "changed: text (read before you trust)",
             "added: new (read before you trust)",
             "removed: gone",
-            "gone.py was edited or its tool is gone: kept as .gone.old.py",
+            "gone.py was edited or its tool was removed; saved as .gone.old.py",
             "unchanged: 1 tools, see mcptools/github/__init__.py",
         ]
 
         # Code in the kernel makes it look as if the tool had always been like that.
         await output(client, f"p = {str(manifest)!r}; s = open(p).read(); _ = open(p, 'w').write(s + ' ')")
         assert await register() == [
-            "can't tell which tools changed: .ipybox.json was altered, or not written here",
+            "can't tell which tools changed: .ipybox.json was edited, or comes from another machine",
             *("new", "same", "text"),
         ]
 

@@ -120,13 +120,13 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
     [
         (["--sandbox", "--sandbox-config", "none.json"], "don't exist: give a file, or one of the profiles"),
         (["--sandbox", "--sandbox-config", "typo.json"], "have an unknown key 'filesytem'"),
-        (["--sandbox-config", "typo.json"], "is an option of the sandbox, which is off: add --sandbox"),
-        (["--sandbox-profile", "workspace"], "is an option of the sandbox, which is off: add --sandbox"),
-        (["--allow-domain", "example.org"], "is an option of the sandbox, which is off: add --sandbox"),
+        (["--sandbox-config", "typo.json"], "has no effect without the sandbox: add --sandbox"),
+        (["--sandbox-profile", "workspace"], "has no effect without the sandbox: add --sandbox"),
+        (["--allow-domain", "example.org"], "has no effect without the sandbox: add --sandbox"),
         (["--sandbox", "--allow-domain", "a.org,https://b.org"], "the allowed domains (--allow-domain) must be a list"),
         (["--sandbox", "--sandbox-profile", "strict"], "--sandbox-profile: 'strict' is not one of default, workspace"),
         (["--sandbox", "--workspace-config", "--sandbox-config", "typo.json"], "can't be given together"),
-        (["--workspace-config"], "is an option of the sandbox, which is off: add --sandbox"),
+        (["--workspace-config"], "has no effect without the sandbox: add --sandbox"),
     ],
 )
 async def test_wrong_settings_are_refused_on_the_command_line(workspace: Path, options: list[str], message: str):

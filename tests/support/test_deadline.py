@@ -132,7 +132,7 @@ async def test_a_time_that_is_no_number_is_an_error_that_says_what_is_expected()
 async def test_a_turn_that_does_not_come_in_time_fails_and_the_next_one_comes():
     turn = DeadlineLock()
     async with turn.hold(Deadline(None)):
-        with pytest.raises(TimeoutError, match=r"did not start within 0\.05 s: an earlier one is still running"):
+        with pytest.raises(TimeoutError, match=r"did not start within 0\.05 s: an earlier execution is still running"):
             async with turn.hold(Deadline(0.05)):
                 pytest.fail("two turns at once")
     async with asyncio.timeout(WAIT), turn.hold(Deadline(1)):

@@ -198,7 +198,7 @@ def test_file_is_not_written_through_a_link(target: str, root: Path, outside: Pa
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\0b"], ids=ascii)
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_what_is_not_a_single_name_is_refused(act: Callable[[Directory, str], object], name: str, root: Path) -> None:
-    with open_directory(root) as directory, pytest.raises(ValueError, match="not a name"):
+    with open_directory(root) as directory, pytest.raises(ValueError, match="not a file name"):
         act(directory, name)
 
 
@@ -261,7 +261,7 @@ def test_packages_go_through_no_link(link: str, root: Path, outside: Path) -> No
     before = names(outside)
     (root / link).parent.mkdir(exist_ok=True)
     (root / link).symlink_to(outside)
-    with pytest.raises((NotADirectoryError, FileExistsError), match=f"^{root}/{link} "):
+    with pytest.raises((NotADirectoryError, FileExistsError), match=f"{root}/{link}[ ,]"):
         write_package(root / "mcptools" / "srv", {MANIFEST: ""}, untrusted_root=root)
     assert names(outside) == before
 

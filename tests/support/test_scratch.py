@@ -138,7 +138,7 @@ def test_a_place_for_sockets_that_code_can_write_is_refused_with_what_to_do(
         ScratchDirectory(sockets=True, writable=[root, Path("/tmp/..")])
 
     assert str(error.value) == (
-        f"the sandbox needs a private directory for sockets: {root} is too long, and code can write /tmp: set "
+        f"the sandbox needs a private directory for sockets: {root} is too long, and code can write to /tmp: set "
         "XDG_STATE_HOME to a shorter path, or remove '/tmp/..' from 'filesystem.allowWrite'"
     )
 

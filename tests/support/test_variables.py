@@ -62,10 +62,10 @@ CYCLE.append(CYCLE)
         ([{"y": b"1"}], "x[0].y is of type bytes, which can't be sent: send text, such as value.decode()"),
         ({"a b": {1: 2}}, "x['a b'] has a key of type int: keys must be str"),
         ({1, 2}, "x is of type set, which can't be sent: send a list"),
-        (10**4300, "x is an int of more than 4,300 digits"),
+        (10**4300, "x is an int with more than 4,300 digits"),
         (np.arange(2), "x is of type numpy.ndarray, which can't be sent: send value.tolist()"),
         (pd.Series([1]), "x is of type pandas.Series, which can't be sent: send value.to_frame()"),
-        ([pd.DataFrame()], "x[0] is a table (pandas): send it as a variable of its own"),
+        ([pd.DataFrame()], "x[0] is a table (pandas): send it as a separate variable"),
         (CYCLE, "is nested too deeply, or contains itself; the limit is 100 levels"),
         ("x" * (64 << 20), "x: too large: 64 MiB; the limit is 64 MiB"),
         ([0] * 3_100_000, "x has too many values; the limit is 3,000,000"),
@@ -73,7 +73,7 @@ CYCLE.append(CYCLE)
             pd.DataFrame({"a": [1, "b"]}),
             "x can't be sent as an Arrow table: it is rejected by its library: ArrowInvalid",
         ),
-        (pd.DataFrame({("a", "b"): [1]}), "it has column labels of several levels"),
+        (pd.DataFrame({("a", "b"): [1]}), "it has multi-level column labels"),
         (pd.DataFrame({1: [1], "b": [2]}), "it has column labels that are not all str"),
         (pd.DataFrame({"p": pd.period_range("2020", periods=2, freq="M")}), "it has the column 'p' of type extension"),
         (pa.table({"v": pa.array(["b"], pa.string_view())}), "it has the column 'v' of type string_view"),
@@ -204,7 +204,7 @@ LABELS = {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_typ
     ids=range(5),
 )
 def test_metadata_of_pandas_that_is_not_known_is_refused(changes: dict[str, Any]):
-    with pytest.raises(VariableError, match="has no valid metadata of pandas"):
+    with pytest.raises(VariableError, match="has no valid pandas metadata"):
         decode(EncodedVariable("x", "pandas", with_metadata(**changes)))
 
 

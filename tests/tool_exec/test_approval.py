@@ -79,7 +79,7 @@ async def test_a_rejected_call_fails_and_the_next_one_works():
         await decisions.pop(0)(request)
 
     async with serving() as (server, runner), client(server, decide):
-        assert await refusal(runner) == "call of scripted.echo was rejected"
+        assert await refusal(runner) == "call to scripted.echo was rejected"
         assert await echo(runner, "next") == "next"
 
 
@@ -88,7 +88,7 @@ async def test_a_reason_for_a_rejection_reaches_the_call():
         await request.reject("not on Sundays")
 
     async with serving() as (server, runner), client(server, decide):
-        assert await refusal(runner) == "call of scripted.echo was rejected: not on Sundays"
+        assert await refusal(runner) == "call to scripted.echo was rejected: not on Sundays"
 
 
 async def test_a_rejected_call_starts_no_server():
@@ -107,7 +107,7 @@ async def test_a_request_without_a_decision_expires_and_the_next_one_is_decided_
             await request.accept()
 
     async with serving(timeout=0.2) as (server, runner), client(server, decide):
-        reason = "call of scripted.echo was not approved: the approval request expired after 0.2 s"
+        reason = "call to scripted.echo was not approved: the approval request expired after 0.2 s"
         assert await refusal(runner) == reason
         assert await echo(runner, "next") == "next"
 
@@ -118,7 +118,7 @@ async def test_only_the_first_decision_counts():
         await request.accept()
 
     async with serving() as (server, runner), client(server, decide):
-        assert await refusal(runner) == "call of scripted.echo was rejected"
+        assert await refusal(runner) == "call to scripted.echo was rejected"
 
 
 async def test_requests_need_no_timeout():
@@ -141,7 +141,7 @@ async def test_a_callback_that_raises_fails_the_call_with_its_reason(caplog: pyt
 
     async with serving() as (server, runner), client(server, decide):
         assert await refusal(runner) == (
-            "call of scripted.echo was not approved: the application failed to decide: ValueError: can't decide"
+            "call to scripted.echo was not approved: the approver failed: ValueError: can't decide"
         )
         assert await echo(runner, "next") == "next"
     assert "the approval callback failed on scripted.echo(text='refused')" in caplog.text
@@ -160,13 +160,13 @@ async def test_decisions_come_in_any_order_and_each_reaches_its_call():
         results = await asyncio.gather(*(echo(runner, str(i)) for i in range(10)), return_exceptions=True)
 
     assert [str(result) for result in results] == [
-        str(i) if i % 2 else "call of scripted.echo was rejected" for i in range(10)
+        str(i) if i % 2 else "call to scripted.echo was rejected" for i in range(10)
     ]
 
 
 async def test_a_call_without_a_client_fails_at_once():
     async with serving() as (server, runner):
-        reason = "call of scripted.echo was not approved: no approval client is connected"
+        reason = "call to scripted.echo was not approved: no approval client is connected"
         assert await refusal(runner) == reason
         async with client(server, accept):
             assert await echo(runner, "next") == "next"
@@ -186,7 +186,7 @@ async def test_a_client_that_goes_away_fails_the_requests_it_has():
         async with asyncio.timeout(WAIT):
             await asked.wait()
             await going.disconnect()
-            assert await call == ("call of scripted.echo was not approved: the approval client has disconnected")
+            assert await call == ("call to scripted.echo was not approved: the approval client disconnected")
         async with client(server, accept):
             assert await echo(runner, "next") == "next"
 
@@ -217,10 +217,10 @@ async def test_a_client_that_can_not_connect_says_where(monkeypatch: pytest.Monk
         port = server.port or 0
         wrong = ApprovalClient(accept, endpoint=Endpoint("tool-server", "localhost", port, "wrong"))
         with pytest.raises(
-            RuntimeError, match=f"can't connect to the approval channel of http://localhost:{port}: 401"
+            RuntimeError, match=f"can't connect to the approval channel at http://localhost:{port}: 401"
         ):
             await wrong.connect()
-    with pytest.raises(RuntimeError, match=f"can't connect to the approval channel of http://localhost:{port}"):
+    with pytest.raises(RuntimeError, match=f"can't connect to the approval channel at http://localhost:{port}"):
         await ApprovalClient(accept, port=port).connect()
 
 
@@ -231,7 +231,7 @@ async def test_a_decision_after_the_connection_has_gone_has_no_effect(caplog: py
             call = asyncio.create_task(refusal(runner))
             async with asyncio.timeout(WAIT):
                 request = await requests.get()
-        assert "has disconnected" in await call
+        assert "client disconnected" in await call
         assert request.state == "cancelled"
         assert not await request.accept()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
@@ -282,7 +282,7 @@ async def test_a_request_on_the_wire_is_json_rpc():
             call = asyncio.create_task(refusal(runner))
             request = await websocket.receive_json(timeout=WAIT)
             await websocket.send_json(failure(request["id"], "no reason"))
-            assert await call == "call of scripted.echo was not approved: the application failed to decide: no reason"
+            assert await call == "call to scripted.echo was not approved: the approver failed: no reason"
             ended = await websocket.receive_json(timeout=WAIT)
 
     assert request == {
@@ -307,7 +307,7 @@ async def test_a_request_on_the_wire_is_json_rpc():
             "id": request["id"],
             "state": "rejected",
             "by": "nobody",
-            "reason": "the application failed to decide: no reason",
+            "reason": "the approver failed: no reason",
         },
     }
     created_at, expires_at = (datetime.fromisoformat(request["params"][key]) for key in ("created_at", "expires_at"))

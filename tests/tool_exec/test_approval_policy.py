@@ -44,13 +44,13 @@ async def test_allowed_calls_run_denied_ones_fail_with_their_rule_and_others_rea
     servers.register(tmp_path, scripted=servers.scripted())
     file = tmp_path / "ipybox.yaml"
     file.write_text(POLICY)
-    denied = "call of scripted.echo was rejected: it is denied by ipybox.yaml:5"
+    denied = "call to scripted.echo was rejected: denied by ipybox.yaml:5"
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, approval_policy=file) as executor:
         assert await asked(executor, "allowed") == ["allowed"]
         assert await asked(executor, "other") == ["scripted.echo(text='other')", "other"]
         with pytest.raises(CodeExecutionError, match=f"{denied}$"):
             await asked(executor, "denied")
-        with pytest.raises(CodeExecutionError, match=r"call of scripted\.echo was rejected: not on Sundays$"):
+        with pytest.raises(CodeExecutionError, match=r"call to scripted\.echo was rejected: not on Sundays$"):
             await asked(executor, "other", "not on Sundays")
 
         assert (await executor.execute(call("allowed"))).text == "allowed"
@@ -105,7 +105,7 @@ async def test_policy_may_be_made_by_the_application(tmp_path: Path):
     servers.register(tmp_path, scripted=servers.scripted())
     policy = ApprovalPolicy("default: deny", tmp_path, source="the rules of the house")
     async with CodeExecutor(working_dir=tmp_path, approval_policy=policy) as executor:
-        with pytest.raises(CodeExecutionError, match=r"it is denied by the default of the rules of the house$"):
+        with pytest.raises(CodeExecutionError, match=r"denied by the default of the rules of the house$"):
             await executor.execute(call("any"))
 
 

@@ -145,7 +145,7 @@ async def test_call_fails_if_its_approver_raises_or_is_cancelled(asking: Asking,
     async with asking(fail) as call:
         decision = await call()
         assert not decision.accepted
-        assert (decision.by, decision.reason) == ("nobody", f"the application failed to decide: {reason}")
+        assert (decision.by, decision.reason) == ("nobody", f"the approver failed: {reason}")
         assert (await requests[0].decided()).reason == decision.reason
         assert requests[0].state == "rejected"
         assert not await requests[0].accept()
@@ -163,9 +163,7 @@ async def test_call_fails_immediately_if_its_approver_returns_an_answer_instead_
         decided = await call()
 
     assert isinstance(decided, NoDecision)
-    assert f"the approver returned {answer}, which decides nothing: call `await request.accept()`" in str(
-        decided.reason
-    )
+    assert f"the approver returned {answer} without deciding: call `await request.accept()`" in str(decided.reason)
 
 
 async def test_response_is_whether_the_call_was_accepted_and_a_request_has_a_kind(asking: Asking):

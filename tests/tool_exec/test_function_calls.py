@@ -10,7 +10,7 @@ from tests import servers
 from tests.servers import WAIT
 from tests.tool_exec.test_server import ROOT, WORKSPACE, ask, guest_face, private_face
 
-FORGED = "'app' is the functions of the application, which have no parameters of a server"
+FORGED = "'app' stands for the application's functions and takes no server parameters"
 
 
 def double(x: int) -> int:
@@ -48,7 +48,7 @@ async def test_a_call_needs_an_approval_which_shows_what_will_be_called():
         rejected = await ask(guest_face(server), "POST", "/run", call(x=3))
 
     assert accepted[1]["structured"] == {"result": 4}
-    assert rejected == (200, {"error": "call of app.double was rejected: too much"})
+    assert rejected == (200, {"error": "call to app.double was rejected: too much"})
     assert shown == ["app.double(x=2)", "app.double(x=3)"]
 
 
@@ -76,7 +76,7 @@ async def test_an_application_without_functions_says_so_and_may_have_a_server_of
     async with ToolServer(port=None) as server:
         status, reply = await ask(guest_face(server), "POST", "/run", call(x=2))
         assert status == 200
-        assert "the application has no functions for code: pass them as `tools`" in reply["error"]
+        assert "the application provides no functions: pass them to CodeExecutor as `tools`" in reply["error"]
         status, reply = await ask(guest_face(server), "POST", "/run", call("echo", servers.scripted(), text="a server"))
         assert (status, reply["content"]) == (200, [{"type": "text", "text": "a server"}])
 

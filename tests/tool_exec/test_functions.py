@@ -125,7 +125,7 @@ async def test_arguments_that_do_not_fit_are_refused_before_the_call(arguments: 
     async def pay(amount: Annotated[int, Field(ge=0)], tags: list[str] = []) -> None:  # noqa: B006 - pydantic copies it
         called.append(amount)
 
-    with pytest.raises(ToolRunnerError, match=f"^{re.escape('the arguments of pay() are not valid: ')}") as error:
+    with pytest.raises(ToolRunnerError, match=f"^{re.escape('invalid arguments of pay(): ')}") as error:
         await FunctionTools([pay]).call("pay", arguments)
 
     assert problem in str(error.value)
@@ -139,7 +139,7 @@ async def test_only_functions_of_the_list_can_be_called():
     functions = FunctionTools([listed])
 
     for name in ("open", "__init__", "call", "listed.__globals__", "Listed", ""):
-        with pytest.raises(ToolRunnerError, match=re.escape(f"no function {name!r}; it has: listed")):
+        with pytest.raises(ToolRunnerError, match=re.escape(f"no function {name!r}; available: listed")):
             await functions.call(name, {})
 
 
@@ -384,7 +384,7 @@ async def test_threads_of_calls_that_were_cancelled_are_limited(monkeypatch: pyt
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
-    with pytest.raises(ToolRunnerError, match=r"^block\(\) was not called: too many calls run"):
+    with pytest.raises(ToolRunnerError, match=r"^block\(\) was not called: too many calls are running"):
         await functions.call("block", {})
 
     released.set()
@@ -440,9 +440,9 @@ REJECTED: list[tuple[Callable[..., Any], str]] = [
     (no_expression, "the type 'int +' of parameter 'x' of no_expression() can't be resolved"),
     (no_schema, "the type <class 'tests.tool_exec.test_functions.Plain'> of parameter 'x' of no_schema() has no"),
     (result_without_schema, "of the result of result_without_schema() has no JSON Schema"),
-    (many, "parameter '*words: str' of many() stands for any number of arguments: use a list"),
-    (keywords, "parameter '**words: str' of keywords() stands for any number of arguments: use a dict"),
-    (by_position, "parameter 'word: str' of by_position() is positional-only: code passes arguments by their"),
+    (many, "parameter '*words: str' of many() accepts any number of arguments: use a list"),
+    (keywords, "parameter '**words: str' of keywords() accepts any number of arguments: use a dict"),
+    (by_position, "parameter 'word: str' of by_position() is positional-only: tools are called with keyword"),
     (generator, "generator() is a generator: return a list"),
     (lambda: 1, "<lambda> has no usable name: define a function with `def`"),
     (Account.balance, "parameter 'self' of balance() has no type: annotate it"),

@@ -202,8 +202,8 @@ async def test_what_is_no_tool_call_is_refused(server: ToolServer, data: bytes):
 @pytest.mark.parametrize(
     ("headers", "data", "status", "error"),
     [
-        pytest.param({"Content-Encoding": "gzip"}, b"{}", 415, "it is compressed", id="compressed"),
-        pytest.param({}, b" " * 3000, 413, "with its arguments it has 2.9 KiB, but 2 KiB is all", id="large"),
+        pytest.param({"Content-Encoding": "gzip"}, b"{}", 415, "the request is compressed", id="compressed"),
+        pytest.param({}, b" " * 3000, 413, "the request is 2.9 KiB; the limit is 2 KiB", id="large"),
     ],
 )
 async def test_a_call_that_could_cost_too_much_is_refused_with_the_reason(
@@ -235,11 +235,13 @@ async def test_a_number_that_is_not_finite_is_refused(server: ToolServer, face: 
 @pytest.mark.parametrize(
     ("headers", "data", "status", "error"),
     [
-        pytest.param({"Content-Encoding": "gzip"}, b"[]", 415, "refused the call: it is compressed", id="compressed"),
-        pytest.param({}, b" " * 300_000, 413, "the samples have 293 KiB, but 200 KiB is all it can have", id="large"),
-        pytest.param({}, b"no JSON", 200, "the samples are not JSON, or nested too deeply", id="no_json"),
-        pytest.param({}, b"[" * 100_000, 200, "the samples are not JSON, or nested too deeply", id="deep"),
-        pytest.param({}, b"3", 200, "no models can be inferred from these samples", id="no_list"),
+        pytest.param(
+            {"Content-Encoding": "gzip"}, b"[]", 415, "refused the call: the request is compressed", id="compressed"
+        ),
+        pytest.param({}, b" " * 300_000, 413, "the samples are 293 KiB; the limit is 200 KiB", id="large"),
+        pytest.param({}, b"no JSON", 200, "the samples are not valid JSON, or nested too deeply", id="no_json"),
+        pytest.param({}, b"[" * 100_000, 200, "the samples are not valid JSON, or nested too deeply", id="deep"),
+        pytest.param({}, b"3", 200, "can't infer models from these samples", id="no_list"),
     ],
 )
 async def test_samples_that_are_none_are_refused_with_the_reason(
@@ -266,7 +268,7 @@ async def test_packages_are_installed_only_where_that_is_offered(server: ToolSer
         reply = await response.json()
 
     assert response.status == 404
-    assert reply["error"].endswith("code can't install packages here")
+    assert reply["error"].endswith("installing packages from cells is not enabled")
 
 
 async def test_a_package_is_named_in_few_words(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
@@ -276,7 +278,7 @@ async def test_a_package_is_named_in_few_words(server: ToolServer, monkeypatch: 
     status, reply = await ask(guest_face(server), "POST", INSTALL_PATH, data=data)
 
     assert status == 413
-    assert "is all it can have" in reply["error"]
+    assert "; the limit is " in reply["error"]
 
 
 async def test_models_are_inferred_for_kernels_only(server: ToolServer):
@@ -291,12 +293,14 @@ async def test_models_are_inferred_for_kernels_only(server: ToolServer):
 async def test_a_call_of_unknown_length_is_refused(server: ToolServer):
     async with guest_face(server).session() as session, session.post("/run", data=b"{}", chunked=True) as response:
         assert response.status == 411
-        assert await response.json() == {"error": "the tool server refused the call: it does not state its length"}
+        assert await response.json() == {
+            "error": "the tool server refused the call: the request does not state its length"
+        }
 
 
 async def test_a_call_with_values_without_end_is_refused(server: ToolServer):
     runner = ToolRunner("scripted", servers.scripted(), port=server.port or 0)
-    with pytest.raises(ToolRunnerError, match="it holds more than 3,000,000 values: pass them as text"):
+    with pytest.raises(ToolRunnerError, match="the request contains more than 3,000,000 values: pass them as text"):
         await runner.run("echo", {"text": [0] * 3_000_001})
     assert len(str(await runner.run("echo", {"text": "a,b;" * 800_000}))) == 3_200_000
 
@@ -509,4 +513,4 @@ async def test_a_log_goes_to_stderr_if_asked_for(capsys: pytest.CaptureFixture[s
     async with ToolServer(port=None, sealed_workspace=WORKSPACE) as server:
         await ask(guest_face(server), "POST", "/run", call(text="x"))
 
-    assert capsys.readouterr().err.count("refused a call of 'scripted'") == 1
+    assert capsys.readouterr().err.count("refused a call to 'scripted'") == 1

@@ -203,7 +203,9 @@ async def test_a_value_that_is_set_in_a_running_session_is_used_by_the_next_call
     call = "import json\nfrom registered import scripted\nprint(json.loads(scripted.run_sync('env', {}))['MY_TOKEN'])"
     audit = AuditLog(tmp_path)
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, audit=audit) as executor:
-        with pytest.raises(CodeExecutionError, match=r"no value for \$\{MY_TOKEN\}: set it .* in the \.env file"):
+        with pytest.raises(
+            CodeExecutionError, match=r"no value for \$\{MY_TOKEN\}: set it .* in the workspace's \.env file"
+        ):
             await executor.execute(call)
         (tmp_path / ".env").write_text("MY_TOKEN=s3cr3t-one-7f2a\n")
         assert (await executor.execute(call)).text == "s3cr3t-one-7f2a"

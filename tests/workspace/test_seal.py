@@ -96,7 +96,7 @@ def test_the_key_of_whoever_was_first_is_everybodys():
 def test_a_broken_key_is_an_error_that_says_what_to_do():
     key_path().parent.mkdir()
     key_path().write_bytes(b"short")
-    with pytest.raises(ValueError, match=r"seal\.key does not hold a key of 32 bytes: remove it"):
+    with pytest.raises(ValueError, match=r"seal\.key does not contain a 32-byte key: remove it"):
         seal("name", PARAMS, ROOT)
 
 

@@ -62,8 +62,8 @@ class Note:
 #: What a notebook says where a session got another kernel, by the action in the audit log.
 _STATE_LOST = {
     "reset": "The kernel was reset",
-    "restart": "The kernel had died or was restarted",
-    "start": "The session was started again",
+    "restart": "The kernel died or was restarted",
+    "start": "The session was restarted",
 }
 
 
@@ -71,5 +71,5 @@ def note_of(action: str) -> Note | None:
     """Returns the note about lost state for an action on a session; None if no state was lost."""
     if action not in _STATE_LOST:
         return None
-    lost = "variables, imports and definitions of earlier cells are lost"
+    lost = "variables, imports and definitions from earlier cells are gone"
     return Note(f"**State was lost here.** {_STATE_LOST[action]}: {lost}.", {"event": "session", "action": action})

@@ -126,11 +126,11 @@ class SessionHistory:
         cells_without = sum("outputs_dropped" in entry.metadata for entry, _ in self._bare)
         notes: list[str] = []
         if self._cells_dropped:
-            notes.append(f"The first {self._cells_dropped:,} cells are not in this notebook.")
+            notes.append(f"This notebook omits the first {self._cells_dropped:,} cells.")
         if cells_without:
-            notes.append(f"The outputs of the first {cells_without:,} cells that had some are not in this notebook.")
+            notes.append(f"This notebook omits the outputs of the first {cells_without:,} cells with outputs.")
         if notes:
-            notes.append(f"ipybox keeps the newest {self._limit:,} bytes of a session (`notebook_bytes`).")
+            notes.append(f"ipybox keeps a session's last {self._limit:,} bytes (`notebook_bytes`).")
         known: dict[str, Any] = {**metadata, "tool_calls": self._calls_between or None}
         return notebook([entry for entry, _ in (*self._bare, *self._whole)], notes=notes, metadata=known)
 
@@ -160,7 +160,9 @@ class SessionHistory:
         raised = exc.raised if isinstance(exc, CodeExecutionError | ExecutionTimeoutError) else None
         if raised is None:
             # The task that executes was cancelled, or the consumer of a stream left.
-            raised = RaisedException(type(exc).__name__, str(exc) or "the caller left before the end", "")
+            raised = RaisedException(
+                type(exc).__name__, str(exc) or "the caller stopped waiting before the cell ended", ""
+            )
         name, value, traceback = raised.name, raised.value, raised.traceback or f"{raised.name}: {raised.value}"
         return RecordedError(self._text(name), self._text(value, MAX_TEXT), self._text(traceback, MAX_TEXT))
 

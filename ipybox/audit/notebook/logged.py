@@ -37,8 +37,10 @@ MAX_NAMED = 20
 _CELL_FIELDS = ("cell_id", "time", "outcome", "duration", "output_chars", "code_chars")
 _CALL_FIELDS = ("tool_call_id", "server_name", "tool_name", "outcome", "error_type", "error", "duration")
 
-_NO_OUTPUTS = "The audit log does not contain outputs, so this notebook has no outputs."
-_UNFINISHED = "A cell made tool calls, but its end is not in the audit log: ipybox was killed, or the cell still runs."
+_NO_OUTPUTS = "Without outputs, because the audit log doesn't record them."
+_UNFINISHED = (
+    "A cell made tool calls, but the audit log doesn't record its end: ipybox was killed, or the cell is still running."
+)
 
 Event = Mapping[str, Any]
 Call = dict[str, Any]
@@ -99,7 +101,7 @@ class LoggedSessions:
             if wanted in (session.id, session.name):
                 return session
         shown = "\n".join(f"  {session}" for session in self.latest())
-        raise ValueError(f"the audit log has no session {wanted!r}; give a name or an id of these:\n{shown}")
+        raise ValueError(f"the audit log contains no session {wanted!r}; use a name or id from this list:\n{shown}")
 
     def latest(self) -> list[LoggedSession]:
         """Returns the last sessions, the latest first, of which a message can name all."""
@@ -120,16 +122,18 @@ class LoggedSessions:
                 omitted += left <= 0
         if content.cells and not content.has_code:
             raise ValueError(
-                f"the audit log has no code of session {session}: it was written with audit=hash, which writes hashes "
-                "in place of code; only audit=full can be exported"
+                f"the audit log contains no code for session {session}: it was written with audit=hash, which records "
+                "only hashes of code; to export sessions, use audit=full"
             )
         notes = [f"{code_span(session.local_time)}, id {code_span(session.id)}. {_NO_OUTPUTS}"]
         if omitted:
-            notes.append(f"The last {omitted:,} lines of the session are too many for a notebook, and not in this one.")
+            notes.append(f"This notebook omits the session's last {omitted:,} log lines, because there are too many.")
         if self._missing:
             notes.append(f"{self._missing:,} lines could not be written to the log; some may belong to this session.")
         if self._unreadable:
-            notes.append(f"{self._unreadable:,} lines of the log are not as ipybox writes them, and were not read.")
+            notes.append(
+                f"{self._unreadable:,} lines of the log were skipped, because ipybox did not write them in this form."
+            )
         metadata = {"session_id": session.id, "session_name": session.name, "tool_calls": content.calls_between()}
         title = f"ipybox session {code_span(session.name or '(unnamed)')}"
         return notebook(content.all_entries(), title=title, notes=notes, metadata=metadata)

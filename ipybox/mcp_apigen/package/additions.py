@@ -42,7 +42,7 @@ def _split_after_run_async(module: bytes) -> tuple[bytes, bytes]:
 
 def _parse(text: str) -> ast.Module:
     if len(text) > MAX_FILE:
-        raise ValueError("too large to be parsed")
+        raise ValueError("too large to parse")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes in string literals
         return ast.parse(text)

@@ -53,7 +53,7 @@ def read_package(package: Directory, new: Mapping[str, str]) -> ExistingPackage:
     names = frozenset(package.names())
     if len(names) > MAX_NAMES:
         raise FileExistsError(
-            f"{package.path} holds more than {MAX_NAMES} files: move those that ipybox did not generate"
+            f"{package.path} contains more than {MAX_NAMES} files: move out the files that ipybox did not generate"
         )
     reader = _Reader(package, new)
     reader.read(MANIFEST, manifest.MAX_BYTES)

@@ -71,7 +71,7 @@ class ToolModules(list[str]):
             if names:
                 hint = "" if word == "removed" else " (read before you trust)"
                 lines.append(f"{word}: {', '.join(names)}{hint}")
-        lines += [f"{name} was edited or its tool is gone: kept as {place}" for name, place in self.kept.items()]
+        lines += [f"{name} was edited or its tool was removed; saved as {place}" for name, place in self.kept.items()]
         return [printable(line) for line in lines]
 
 

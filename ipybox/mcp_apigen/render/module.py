@@ -50,7 +50,7 @@ def render_module(tool: ToolSpec, name: str) -> RenderedModule:
         ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         # Never expected, but one unusual tool must not break a whole package.
-        logger.warning("Tool %r gets a permissive module, its source is invalid: %s", tool.name, exc)
+        logger.warning("tool %r: generated a permissive module, because the typed one is invalid: %s", tool.name, exc)
         result = result and _permissive("Result")
         source, names = render_tool(tool.name, name, "", _permissive("Params"), result)
         schema = None
@@ -65,7 +65,7 @@ def _params(tool: ToolSpec) -> tuple[Model, str | None]:
         if types_cover_schema(resolver.root, resolver):
             return model, None
     except (SchemaError, RecursionError) as exc:
-        logger.warning("Tool %r gets a permissive Params: %s", tool.name, exc)
+        logger.warning("tool %r: Params accepts any fields: %s", tool.name, exc)
         model = _permissive("Params")
     schema = schema_document(tool.input_schema) if _admits_objects(tool.input_schema) else None
     model.checked = schema is not None
@@ -82,14 +82,14 @@ def _result(tool: ToolSpec) -> Model:
     try:
         return _model(tool, Resolver(tool.output_schema), "Result")
     except (SchemaError, RecursionError) as exc:
-        logger.warning("Tool %r gets a permissive Result: %s", tool.name, exc)
+        logger.warning("tool %r: Result accepts any fields: %s", tool.name, exc)
         return _permissive("Result")
 
 
 def _model(tool: ToolSpec, resolver: Resolver, name: str) -> Model:
     model, remarks = parse(resolver, name)
     for remark in remarks:
-        logger.warning("Tool %r, %s: %s; left to the server", tool.name, name, remark)
+        logger.warning("tool %r: %s: %s; the server checks it", tool.name, name, remark)
     return model
 
 

@@ -55,13 +55,13 @@ class _SchemaParser:
         schema = self._resolver.flat(self._resolver.root)
         kinds = strings(schema.get("type"))
         if kinds and "object" not in kinds:
-            raise SchemaError("the schema is not one of objects")
+            raise SchemaError("the schema does not describe an object")
         return self._model(schema, name, 0)
 
     def _type(self, schema: Any, hint: str, depth: int) -> Type:
         self._steps += 1
         if self._steps > _MAX_STEPS or depth > MAX_DEPTH:
-            raise SchemaError("the schema is too deep or too large where it refers to itself")
+            raise SchemaError("the recursive part of the schema is too deep or too large")
         if not is_object(schema):
             return ANY  # a boolean schema, or none at all
         flat = self._flat(schema)

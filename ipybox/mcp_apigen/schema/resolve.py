@@ -71,7 +71,7 @@ class Resolver:
         """
         key = id(schema)
         if key in trail or len(trail) > _MAX_CHAIN:
-            raise UnresolvedReference("a $ref leads back to itself")
+            raise UnresolvedReference("a $ref points to itself")
         if key not in self._flat:
             self._flat[key] = self._flatten(schema, (*trail, key))
             self._kept.append(schema)
@@ -202,7 +202,7 @@ class Resolver:
     def _spend(self, work: int) -> None:
         self._merged += work
         if self._merged > _MAX_MERGED:
-            raise SchemaError("the schema is too large when it is merged")
+            raise SchemaError("the merged schema is too large")
 
     def _measure(self) -> None:
         nodes = chars = 0

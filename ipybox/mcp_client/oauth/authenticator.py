@@ -134,8 +134,8 @@ class Authenticator(httpx2.Auth):
         status = await self._drive(provider, request, None)
         if self._grant.tokens is tokens:
             if status == 429 or status >= 500:  # unrelated to the token
-                raise SignInError(f"its token can't be refreshed: the authorization server answered HTTP {status}")
-            logger.info("the authorization server refuses to refresh the token for %s", self._origin)
+                raise SignInError(f"can't refresh its token: the authorization server returned HTTP {status}")
+            logger.info("the authorization server refused to refresh the token for %s", self._origin)
             self._grant.take(None)
         self._file.write(self._grant)
 
@@ -149,8 +149,8 @@ class Authenticator(httpx2.Auth):
             with suppress(OSError):  # the error below matters more
                 self._file.write(self._grant)
             raise SignInError(
-                f"HTTP {challenge.status}: it asks for a sign-in, for which a person is asked only when a server is "
-                "registered: register it again, or give it an 'Authorization' header"
+                f"HTTP {challenge.status}: it requires a sign-in, which is only possible while registering the server: "
+                "register it again, or give it an 'Authorization' header"
             )
         else:
             await self._sign_in_by_browser(self._sign_in, request, challenge)
@@ -166,7 +166,7 @@ class Authenticator(httpx2.Auth):
                 await self._reach.check(httpx2.URL(url))
                 if self._params.client_secret is not None and provider.context.oauth_metadata is None:
                     # The SDK would send it to the server itself.
-                    raise SignInError("the authorization server has no metadata, so the secret can't be sent to it")
+                    raise SignInError("ipybox doesn't send the secret: its authorization server has no metadata")
                 callback.expect(url)
                 with self._waiting():
                     await sign_in(url)
@@ -226,9 +226,9 @@ class Authenticator(httpx2.Auth):
                     outgoing = await flow.asend(response)
         except OAuthFlowError as exc:
             reason = printable(str(exc).partition("<")[0].strip())[:_MESSAGE_LENGTH]  # it may be followed by a page
-            raise SignInError(f"it asks for a sign-in (HTTP 401), which failed: {reason}") from exc
+            raise SignInError(f"it requires a sign-in (HTTP 401), and the sign-in failed: {reason}") from exc
         except (httpx2.HTTPError, TimeoutError) as exc:
-            raise SignInError(f"the authorization server can't be reached: {str(exc) or 'no answer'}") from exc
+            raise SignInError(f"can't reach the authorization server: {str(exc) or 'no response'}") from exc
 
     def _provider(
         self,
@@ -307,7 +307,7 @@ class _Memory:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Stores a new client, which the SDK also registers if the known one belongs to another issuer."""
         if self._known is not None:
-            raise SignInError("it names another authorization server than 'issuer' of server_params['oauth']")
+            raise SignInError("its authorization server is not the 'issuer' in server_params['oauth']")
         self._grant.client = client_info
 
 
@@ -335,4 +335,4 @@ def _origin(url: httpx2.URL) -> str:
 
 def _check_secure(url: str) -> None:
     if not is_secure(url):
-        raise SignInError(f"no sign-in where others can read it: {printable(url.partition('?')[0])} is not HTTPS")
+        raise SignInError(f"refusing to sign in over plain HTTP: {printable(url.partition('?')[0])}")

@@ -46,7 +46,7 @@ class CallbackServer:
             await web.TCPSite(self._runner, self._host, self._port).start()
         except OSError as exc:
             await self._runner.cleanup()
-            raise SignInError(f"can't listen on {self._given} for the end of the sign-in: {exc.strerror}") from exc
+            raise SignInError(f"can't listen on {self._given} for the sign-in: {exc.strerror}") from exc
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -72,7 +72,7 @@ class CallbackServer:
             async with asyncio.timeout(SIGN_IN_TIMEOUT):
                 return await self._answer
         except TimeoutError:
-            raise SignInError(f"no sign-in within {SIGN_IN_TIMEOUT:g} s") from None
+            raise SignInError(f"nobody signed in within {SIGN_IN_TIMEOUT:g} s") from None
 
     async def _serve(self, request: web.Request) -> web.Response:
         status, text = self._take(request.query)
@@ -88,11 +88,11 @@ class CallbackServer:
     def _take(self, query: Mapping[str, str]) -> tuple[int, str]:
         """Handles a response of the browser; returns the status and the text of the page."""
         if not secrets.compare_digest(query.get("state", "").encode(), self._state.encode()) or self._answer.done():
-            return 400, "This is not a response to the sign-in that ipybox waits for."
+            return 400, "This doesn't belong to the sign-in that ipybox is waiting for."
         if query.get("code"):
             result = AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query.get("iss") or None)
             self._answer.set_result(result)
-            return 200, "You are signed in: you can close this page and return to ipybox."
+            return 200, "You're signed in. You can close this page and return to ipybox."
         reason = ": ".join(printable(query[key])[:200] for key in ("error", "error_description") if query.get(key))
         self._answer.set_exception(SignInError(f"the sign-in was refused: {reason or 'no reason was given'}"))
-        return 200, "You are not signed in: you can close this page."
+        return 200, "You're not signed in. You can close this page."

@@ -53,7 +53,7 @@ def parse_oauth(value: Any) -> OAuthParams:
     given = cast("dict[Any, Any]", value)
     known = [field.name for field in fields(OAuthParams)]
     if unknown := [str(key) for key in given if key not in known]:
-        raise ValueError(f"server_params['oauth'] has unknown keys {unknown}; known here are {known}")
+        raise ValueError(f"server_params['oauth'] contains unknown keys {unknown}; valid keys are {known}")
     for key, item in given.items():
         if not isinstance(item, str) or not item:
             raise ValueError(f"server_params['oauth'][{key!r}] must be a non-empty string")
@@ -75,20 +75,20 @@ def _problem(params: OAuthParams) -> str | None:
     secrets = [secret for secret in (params.client_secret, params.private_key) if secret is not None]
     machine = params.grant == "client_credentials"
     if len(secrets) > 1:
-        return "has both 'client_secret' and 'private_key'"
+        return "can't contain both 'client_secret' and 'private_key'"
     if secrets and not (params.client_id and params.issuer):
         # Without it, the MCP server would choose the recipient of the secret.
-        return "needs 'client_id' and 'issuer' with a secret: the authorization server that it belongs to"
+        return "needs 'client_id' and 'issuer' along with a secret, so that only its authorization server receives it"
     if machine and not secrets:
         return "needs 'client_secret' or 'private_key' for 'client_credentials'"
     if params.private_key is not None and not machine:
-        return "can have a 'private_key' for 'client_credentials' only"
+        return "can contain 'private_key' only for the grant 'client_credentials'"
     if params.client_id is not None and params.client_metadata_url is not None:
-        return "has both 'client_id' and 'client_metadata_url'"
+        return "can't contain both 'client_id' and 'client_metadata_url'"
     if params.client_metadata_url is not None and not _is_document(params.client_metadata_url):
         return "needs a 'client_metadata_url' that starts with https:// and has a path"
     if params.redirect_uri is not None and not _is_local(params.redirect_uri):
-        return "needs a 'redirect_uri' of this machine with a port, such as http://localhost:8765/callback"
+        return "needs a 'redirect_uri' on this machine with a port, such as http://localhost:8765/callback"
     return None
 
 

@@ -105,8 +105,8 @@ class GrantFile:
         except FileNotFoundError:
             return StoredGrant(resource=self._resource)
         except (OSError, ValidationError) as exc:
-            reason = exc.strerror if isinstance(exc, OSError) else "it is damaged"
-            logger.warning("%s with the sign-in to %s can't be read: %s", self.path, self._resource, reason)
+            reason = exc.strerror if isinstance(exc, OSError) else "the file is damaged"
+            logger.warning("can't read %s, which stores the sign-in to %s: %s", self.path, self._resource, reason)
             return StoredGrant(resource=self._resource)
         return grant if grant.resource == self._resource else StoredGrant(resource=self._resource)
 

@@ -12,8 +12,8 @@ from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest,
 if TYPE_CHECKING:
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-_NO_CELL = NoDecision(False, NOBODY, "the call was made while no code was being executed")
-_CELL_ENDED = NoDecision(False, NOBODY, "the cell that it belongs to has ended")
+_NO_CELL = NoDecision(False, NOBODY, "the call was made while no cell was running")
+_CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended")
 
 
 async def accept_call(request: ApprovalRequest) -> None:
@@ -24,7 +24,7 @@ async def accept_call(request: ApprovalRequest) -> None:
 async def reject_call(request: ApprovalRequest) -> None:
     """Rejects a call that a policy asks about: the approver of executions with a policy only."""
     await request.reject(
-        "the approval policy asks about it, and there is no approver: use `stream`, or pass an `approver`",
+        "the approval policy requires approval, but there is no approver: use `stream`, or pass an `approver`",
         by=NOBODY,
     )
 
@@ -73,9 +73,9 @@ class Approvals:
         if self._policy is not None:
             decision = self._policy.decide(server_name, tool_name, tool_args, server_params)
             if decision.effect == "allow":
-                return ApprovalDecision(True, "rule", f"it is allowed by {decision.reason}")
+                return ApprovalDecision(True, "rule", f"allowed by {decision.reason}")
             if decision.effect == "deny":
-                return ApprovalDecision(False, "rule", f"it is denied by {decision.reason}")
+                return ApprovalDecision(False, "rule", f"denied by {decision.reason}")
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
         request = self._pending.new(

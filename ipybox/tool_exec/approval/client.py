@@ -79,7 +79,7 @@ class ApprovalClient:
             await self.disconnect()
             conflict = isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.CONFLICT
             reason = OTHER_CLIENT if conflict else exc
-            raise RuntimeError(f"can't connect to the approval channel of {self._endpoint.url}: {reason}") from exc
+            raise RuntimeError(f"can't connect to the approval channel at {self._endpoint.url}: {reason}") from exc
         self._tasks.start(self._read(self._websocket))
 
     async def disconnect(self) -> None:

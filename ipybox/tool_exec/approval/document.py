@@ -52,7 +52,7 @@ class PolicyDocument:
             self._fail(0 if mark is None else mark.line, f"not valid YAML: {what}")
         except ReaderError as exc:
             line = text.count("\n", 0, int(exc.position))
-            self._fail(line, f"not valid YAML: there is a character {exc.character:#x}, which has no place in a text")
+            self._fail(line, f"not valid YAML: the character {exc.character:#x} is not allowed")
         if root is None:
             raise PolicyError(f"{source} is empty: write rules into it, or `default: ask`")
         self.root: yaml.Node = root
@@ -62,9 +62,9 @@ class PolicyDocument:
         for event in events:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent):
-                self._fail(event.start_mark.line, "aliases are not supported: repeat the value")
+                self._fail(event.start_mark.line, "YAML aliases are not supported: repeat the value")
             if depth > MAX_DEPTH:
-                self._fail(event.start_mark.line, "this is nested too deeply")
+                self._fail(event.start_mark.line, "nested too deeply")
 
     def line(self, node: yaml.Node) -> int:
         """Returns the line that a node begins in, from 1 on."""
@@ -90,9 +90,9 @@ class PolicyDocument:
         for key_node, value in node.value:
             key = self.text_of(key_node, "a key")
             if known is not None and key not in known:
-                self.fail(key_node, f"unknown key {self.shown(key_node)}: {what} can have {', '.join(known)}")
+                self.fail(key_node, f"unknown key {self.shown(key_node)}: valid keys of {what} are {', '.join(known)}")
             if key in found:
-                self.fail(key_node, f"the key {self.shown(key_node)} is there twice")
+                self.fail(key_node, f"duplicate key {self.shown(key_node)}")
             found[key] = value
         return found
 
@@ -108,15 +108,17 @@ class PolicyDocument:
         """Returns a text, a number, true or false."""
         value = _constructed(node)
         if value is None:
-            kinds = f"a printable text of at most {MAX_TEXT} characters, a number, true or false"
-            self.fail(node, f"{what} must be {kinds}, not {self.shown(node)}; quote a text that looks otherwise")
+            kinds = f"a printable string of at most {MAX_TEXT} characters, a number, true or false"
+            self.fail(
+                node, f"{what} must be {kinds}, not {self.shown(node)}; quote strings that look like something else"
+            )
         return value
 
     def text_of(self, node: yaml.Node, what: str) -> str:
         """Returns a text."""
         value = self.scalar(node, what)
         if not isinstance(value, str):
-            self.fail(node, f"{what} must be a text, not {self.shown(node)}: put it in quotes")
+            self.fail(node, f"{what} must be a string, not {self.shown(node)}: put it in quotes")
         return value
 
     def shown(self, node: yaml.Node) -> str:

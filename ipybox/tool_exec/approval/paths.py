@@ -64,7 +64,9 @@ class PathGlob:
     def __init__(self, glob: str, workspace: Path):
         names = glob.split("/")
         if _NO_WILDCARD.search(glob) or ".." in names or any("**" in name and name != "**" for name in names):
-            raise ValueError("a path such as data/** or /srv/*.csv, without '..' and without wildcards but *, ? and **")
+            raise ValueError(
+                "a path such as data/** or /srv/*.csv, without '..' and with no wildcards except *, ? and **"
+            )
         spelled = _normalised(workspace / Path(glob).expanduser())
         self._prefix, self._rest = _split(spelled)
         # A glob that leads into the workspace by another way, such as a link to it, means the same there.

@@ -105,13 +105,15 @@ class ApprovalPolicy:
         inside = place.is_relative_to(workspace)
         if store is not None and not inside and names_below(spelled, workspace):
             raise PolicyError(
-                f"the policy {spelled} leads out of the workspace, which may choose where to: give {place}"
+                f"the policy {spelled} is a link out of the workspace, which cells could redirect: use {place} instead"
             )
         if inside and place != workspace / POLICY_FILE:
             if not place.exists():
-                raise PolicyError(f"the policy {spelled} is not there; rules as a text go into ApprovalPolicy(text)")
-            elsewhere = f"call it {workspace / POLICY_FILE}, which the sandbox protects, or have it elsewhere"
-            raise PolicyError(f"code could change the policy {place}, as it is in the workspace: {elsewhere}")
+                raise PolicyError(
+                    f"policy file {spelled} not found; to pass the rules as a string, use ApprovalPolicy(text)"
+                )
+            elsewhere = f"rename it to {workspace / POLICY_FILE}, which the sandbox protects, or move it elsewhere"
+            raise PolicyError(f"cells could change the policy {place}, because it is in the workspace: {elsewhere}")
         file = PolicyFile(place, MAX_SIZE, in_place=inside)
         if store is None or not inside:
             policy = cls(file.text, workspace, source=place.name)
@@ -134,7 +136,7 @@ class ApprovalPolicy:
             return cls(text, store.workspace, source=place.name, untrusted=notice)
         except PolicyError as exc:
             # Which calls it denies is unknown.
-            return cls(workspace=store.workspace, source=place.name, untrusted=f"{notice} Its rules are wrong: {exc}")
+            return cls(workspace=store.workspace, source=place.name, untrusted=f"{notice} Its rules are invalid: {exc}")
 
     @property
     def file(self) -> Path | None:
@@ -170,7 +172,7 @@ class ApprovalPolicy:
             (self._default, f"the default of {self._source}") if rule is None else (rule.effect, rule.source)
         )
         if doubtful:
-            reason += f", because nothing is certain about {doubtful!r}"
+            reason += f", as it's unclear whether {doubtful!r} matches"
         if self.untrusted is not None and effect == "allow":
             effect = "ask"
             reason += ", which is not trusted"
@@ -209,14 +211,14 @@ class ApprovalPolicy:
             expected = [rule.written for rule in self._rules]
             expected.insert(place, written)
             if (default, [rule.written for rule in rules]) != (self._default, expected):
-                raise PolicyError(f"{self._source} is written in a form to which no rule can be added")
+                raise PolicyError(f"{self._source} is formatted in a way that ipybox can't add a rule to")
             self._text, self._rules = text, rules
             if self._file is not None:
                 self._file.write(text)
             if self._on_written is not None:
                 self._on_written(text.encode())
         except (PolicyError, OSError) as exc:
-            logger.warning("an answer could not be written to the policy: %s", exc)
+            logger.warning("can't save the answer as a rule in the policy: %s", exc)
 
     def _first(self, call: ToolCall) -> ApprovalRule | None:
         return next((rule for rule in self._rules if rule.matches(call)), None)

@@ -62,12 +62,12 @@ class PolicyFile:
         try:
             with open_untrusted(self.path) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise PolicyError(f"the policy {self.path} is not a file")
+                    raise PolicyError(f"the policy {self.path} is not a regular file")
                 return file.read(self._max_size + 1).decode()
         except FileNotFoundError:
             raise PolicyError(f"policy file {self.path} not found: create it, or use 'auto' or 'ask'") from None
         except OSError as exc:
-            raise PolicyError(f"the policy {self.path} can't be read: {exc.strerror}") from exc
+            raise PolicyError(f"can't read the policy {self.path}: {exc.strerror}") from exc
         except UnicodeDecodeError as exc:
             raise PolicyError(f"the policy {self.path} is not UTF-8") from exc
 

@@ -45,12 +45,12 @@ class NoDecision(ApprovalDecision):
 Outcome = bool | Rejection | str
 
 #: Stands for the decisions that an approval client had not made when its connection ended.
-DISCONNECTED = NoDecision(False, NOBODY, "the approval client has disconnected")
+DISCONNECTED = NoDecision(False, NOBODY, "the approval client disconnected")
 
 
 def failed_decision(reason: str) -> NoDecision:
     """Returns what stands for the decision of an approver that failed."""
-    return NoDecision(False, NOBODY, f"the application failed to decide: {reason}")
+    return NoDecision(False, NOBODY, f"the approver failed: {reason}")
 
 
 class ApproveParams(TypedDict):

@@ -154,7 +154,7 @@ class ApprovalRequest:
     async def _answer(self, outcome: Outcome, decision: ApprovalDecision) -> bool:
         self._check_expiry()
         if self._answered or self._ended.is_set():
-            logger.warning("a decision on a tool call has no effect: it came after another one, or the call has ended")
+            logger.warning("ignored a decision on a tool call: the call was already decided or has ended")
             return False
         self._answered = True
         await self._respond(outcome)
@@ -166,7 +166,7 @@ class ApprovalRequest:
         if self.state == "expired":
             raise ApprovalExpiredError(
                 f"the decision on {self.server_name}.{self.tool_name} came too late: its approval request expired at "
-                f"{self.expires_at}: raise `approval_timeout` for more time"
+                f"{self.expires_at}; raise `approval_timeout` to allow more time"
             )
 
     def __str__(self) -> str:
@@ -199,7 +199,7 @@ async def _call(approver: ApprovalCallback, request: ApprovalRequest) -> None:
     try:
         returned = await approver(request)
         if isinstance(returned, bool) and request.state == "pending":
-            await request.fail(f"the approver returned {returned}, which decides nothing: {_HOW_TO_DECIDE}")
+            await request.fail(f"the approver returned {returned} without deciding: {_HOW_TO_DECIDE}")
     except asyncio.CancelledError:
         await request.fail("the approver was cancelled")
         raise

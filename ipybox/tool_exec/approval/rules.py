@@ -112,7 +112,7 @@ def parse(document: PolicyDocument, workspace: Path) -> tuple[Effect, list[Appro
         return default, []
     rules = top["rules"]
     if not isinstance(rules, yaml.SequenceNode) or rules.flow_style or not rules.value:
-        document.fail(rules, f"'rules' must be a list, in lines that begin with '-', not {document.shown(rules)}")
+        document.fail(rules, f"'rules' must be a list with one '-' per rule, not {document.shown(rules)}")
     if len(rules.value) > MAX_RULES:
         document.fail(rules, f"too many rules: {len(rules.value)}; the limit is {MAX_RULES}")
     return default, [_rule(document, node, workspace) for node in rules.value]
@@ -123,10 +123,10 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
     if "effect" not in keys:
         document.fail(node, f"a rule must have an 'effect': {', '.join(EFFECTS)}")
     if len(keys) == 1:
-        document.fail(node, "the rule is empty: name a server, a tool or arguments, such as server: '*' for all")
+        document.fail(node, "the rule matches nothing: add a server, a tool or args; server: '*' matches all calls")
     start = document.text.rfind("\n", 0, node.start_mark.index) + 1
     if document.text[start : node.start_mark.index].strip(" \t") != "-":
-        document.fail(node, "a rule must begin in the line of its '-'")
+        document.fail(node, "a rule must start on the same line as its '-'")
     return ApprovalRule(
         effect=_effect(document, keys["effect"], "'effect'"),
         servers=_names(document, keys.get("server"), "a server"),
@@ -152,7 +152,7 @@ def _names(document: PolicyDocument, node: yaml.Node | None, what: str) -> list[
     globs = [(each, document.text_of(each, what)) for each in document.items(node)]
     for each, glob in globs:
         if _NOT_IN_NAMES.search(glob):
-            document.fail(each, f"{what} must be a name, in which * and ? are wildcards, or a list of names")
+            document.fail(each, f"{what} must be a name, optionally with the wildcards * and ?, or a list of names")
     return [name_glob(glob) for _, glob in globs]
 
 
@@ -161,20 +161,23 @@ def _arguments(document: PolicyDocument, node: yaml.Node | None, workspace: Path
         return []
     found = document.mapping(node, "'args'")
     if not found:
-        document.fail(node, "'args' is empty: name arguments, or remove it")
+        document.fail(node, "'args' is empty: add arguments, or remove it")
     return [_argument(document, name, each, workspace) for name, each in found.items()]
 
 
 def _argument(document: PolicyDocument, name: str, node: yaml.Node, workspace: Path) -> Argument:
     steps = name.replace(EACH, f".{EACH}").split(".")
     if not all(step == EACH or re.fullmatch(r"[^\s\[\]]+", step) for step in steps) or steps[0] == EACH:
-        document.fail(node, f"{name!r} is not an argument such as a, or a.b in it, or a[] and a[].b for all of a list")
+        document.fail(
+            node,
+            f"invalid argument {name!r}: write a, a.b for a nested value, or a[] and a[].b for the elements of a list",
+        )
     if not isinstance(node, yaml.MappingNode):
         return Argument(name, steps, [_one_of(document, node)])
     given = document.mapping(node, f"{name!r}", _CONDITION_KEYS)
     default = document.scalar(given.pop("default"), "'default'") if "default" in given else MISSING
     if not given:
-        document.fail(node, f"{name!r} has no condition: write one of {', '.join(_CONDITION_KEYS[:-1])}")
+        document.fail(node, f"{name!r} has no condition: add one of {', '.join(_CONDITION_KEYS[:-1])}")
     conditions = [_condition(document, keyword, each, workspace) for keyword, each in given.items()]
     return Argument(name, steps, conditions, default)
 

@@ -164,7 +164,7 @@ class ApprovalChannel:
             return
         request = self._pending.get(request_id)
         if request is None or not request.settle("accepted" if outcome is True else "rejected", _decision(outcome)):
-            logger.warning("a decision on a tool call has no effect: it came too late, or after another one")
+            logger.warning("ignored a decision on a tool call: it came too late, or the call was already decided")
 
 
 def _decision(outcome: Outcome) -> ApprovalDecision:

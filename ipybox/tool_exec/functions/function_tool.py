@@ -74,11 +74,13 @@ class FunctionTool:
             # Strict, and as JSON: the function gets what was approved, and not for example 1 for "1" or true.
             return self._arguments.validate_json(json.dumps(arguments), strict=True)
         except ValidationError as exc:
-            raise ToolRunnerError(f"the arguments of {self.name}() are not valid: {problems(exc)}") from exc
+            raise ToolRunnerError(f"invalid arguments of {self.name}(): {problems(exc)}") from exc
 
     def _run(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> Any:
         if not threads.acquire(blocking=False):
-            raise ToolRunnerError(f"{self.name}() was not called: too many calls run, also of cells that have ended")
+            raise ToolRunnerError(
+                f"{self.name}() was not called: too many calls are running, including those from ended cells"
+            )
         try:
             return self._function(**arguments)
         except KeyboardInterrupt as exc:  # of the function itself: no Ctrl-C raises it in this thread

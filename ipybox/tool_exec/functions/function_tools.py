@@ -43,5 +43,7 @@ class FunctionTools:
         """
         tool = self._by_name.get(tool_name)
         if tool is None:
-            raise ToolRunnerError(f"the application has no function {tool_name!r}; it has: {', '.join(self._by_name)}")
+            raise ToolRunnerError(
+                f"the application provides no function {tool_name!r}; available: {', '.join(self._by_name)}"
+            )
         return await tool.call(tool_args, self._threads)

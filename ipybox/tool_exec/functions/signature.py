@@ -11,9 +11,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError
 
 _REJECTED_KINDS = {
-    inspect.Parameter.POSITIONAL_ONLY: "is positional-only: code passes arguments by their names",
-    inspect.Parameter.VAR_POSITIONAL: "stands for any number of arguments: use a list",
-    inspect.Parameter.VAR_KEYWORD: "stands for any number of arguments: use a dict",
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only: tools are called with keyword arguments",
+    inspect.Parameter.VAR_POSITIONAL: "accepts any number of arguments: use a list",
+    inspect.Parameter.VAR_KEYWORD: "accepts any number of arguments: use a dict",
 }
 
 

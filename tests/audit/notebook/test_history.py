@@ -30,7 +30,7 @@ def test_outputs_of_the_oldest_cells_are_dropped_first():
 
     said, outputs = sizes(history)
     assert outputs == [*[0] * 6, 1, 1, 1]
-    assert "The outputs of the first 6 cells that had some are not in this notebook." in said
+    assert "This notebook omits the outputs of the first 6 cells with outputs." in said
     assert "`notebook_bytes`" in said
     dropped = [cell["metadata"]["ipybox"].get("outputs_dropped") for cell in history.notebook()["cells"][1:]]
     assert dropped == [*[True] * 6, None, None, None]
@@ -53,7 +53,7 @@ def test_the_oldest_cells_are_dropped_if_their_code_is_too_long():
 
     first, *rest = history.notebook()["cells"]
     assert 5 < len(rest) < 20
-    assert f"The first {100 - len(rest)} cells are not in this notebook." in first["source"]
+    assert f"This notebook omits the first {100 - len(rest)} cells." in first["source"]
     assert rest[-1]["execution_count"] == 100
 
 

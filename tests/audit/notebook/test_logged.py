@@ -68,7 +68,9 @@ def test_an_unknown_session_is_an_error_that_names_all(tmp_path: Path, capsys: p
     with pytest.raises(Failure) as failed:
         notebook(tmp_path, "missing", None)
     said = str(failed.value)
-    assert said.startswith("the audit log has no session 'missing'; give a name or an id of these:\n  b\\u001b[31mad 0")
+    assert said.startswith(
+        "the audit log contains no session 'missing'; use a name or id from this list:\n  b\\u001b[31mad 0"
+    )
     assert notebook(tmp_path, None, None) == 0
     assert capsys.readouterr().out.startswith("b\\u001b[31mad  0")
 
@@ -113,7 +115,7 @@ def test_a_log_without_code_is_an_error(tmp_path: Path):
     with pytest.raises(Failure, match="it was written with audit=hash"):
         notebook(tmp_path, "default", None)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Failure, match="empty has no audit log"):
+    with pytest.raises(Failure, match=r"no audit log in .*empty: "):
         notebook(tmp_path / "empty", "default", None)
 
 
@@ -123,7 +125,7 @@ def test_no_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "taken").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for name in ("taken", "link"):
-        with pytest.raises(Failure, match=f"{name} exists, and is not replaced"):
+        with pytest.raises(Failure, match=f"{name} already exists: "):
             notebook(tmp_path, "../../evil", name)
     with pytest.raises(Failure, match="missing"):
         notebook(tmp_path, "../../evil", "missing/x.ipynb")
@@ -149,9 +151,9 @@ def test_hostile_lines_are_counted_and_cost_nothing(tmp_path: Path, capsysbinary
     assert source(cell) == "x = 1"
     assert [source(cell) for cell in rest[:2]] == ["", ""]
     assert rest[-1]["metadata"]["ipybox"]["tool_calls"] == [{"decision": {"accepted": True}}]
-    assert "its end is not in the audit log" in source(rest[-1])
+    assert "the audit log doesn't record its end" in source(rest[-1])
     assert "3 lines could not be written to the log" in source(first)
-    assert "9 lines of the log are not as ipybox writes them" in source(first)
+    assert "9 lines of the log were skipped" in source(first)
 
 
 def test_what_a_notebook_can_have_of_a_session_is_bounded(
@@ -161,7 +163,7 @@ def test_what_a_notebook_can_have_of_a_session_is_bounded(
     record(tmp_path, *(str(number) for number in range(9)))
     first, *rest = cells(tmp_path, "default", capsysbinary)
     assert 0 < len(rest) < 9
-    assert f"The last {9 - len(rest)} lines of the session are too many for a notebook" in source(first)
+    assert f"This notebook omits the session's last {9 - len(rest)} log lines" in source(first)
 
 
 @pytest.mark.parametrize("planted", ["link", "pipe"])

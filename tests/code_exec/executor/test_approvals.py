@@ -57,8 +57,8 @@ async def test_a_request_shows_exactly_what_will_be_called(approver: CodeExecuto
 @pytest.mark.parametrize(
     ("decision", "reason"),
     [
-        ("reject", "ToolRunnerError: call of scripted.echo was rejected"),
-        ("ignore", "ToolRunnerError: call of scripted.echo was not approved: the approval request expired after 1 s"),
+        ("reject", "ToolRunnerError: call to scripted.echo was rejected"),
+        ("ignore", "ToolRunnerError: call to scripted.echo was not approved: the approval request expired after 1 s"),
     ],
 )
 async def test_a_call_that_is_not_accepted_fails_with_the_reason_and_the_next_one_works(
@@ -81,7 +81,7 @@ async def test_an_approver_that_returns_an_answer_instead_of_deciding_fails_the_
     async def returns(request: ApprovalRequest) -> bool:
         return answer
 
-    with pytest.raises(CodeExecutionError, match=f"the approver returned {answer}, which decides nothing"):
+    with pytest.raises(CodeExecutionError, match=f"the approver returned {answer} without deciding"):
         await approver.execute("call('x')", approver=returns)
 
 
@@ -95,7 +95,7 @@ for text in "abc":
         print(e)
 """
     result = await decide(approver, code, "accept", "reject", "accept")
-    assert result.text == "a\ncall of scripted.echo was rejected\nc"
+    assert result.text == "a\ncall to scripted.echo was rejected\nc"
 
 
 async def test_calls_are_decided_in_any_order(approver: CodeExecutor):
@@ -173,7 +173,7 @@ threading.Thread(target=in_background).start()
         assert await text(approver, code) is None
         orders.send("the execution has ended")
         assert await outcomes.line() == (
-            "call of scripted.echo was not approved: the call was made while no code was being executed"
+            "call to scripted.echo was not approved: the call was made while no cell was running"
         )
     assert await decide(approver, "call('next')", "accept") == CodeExecutionResult("'next'", [])
 

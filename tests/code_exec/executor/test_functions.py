@@ -110,7 +110,7 @@ async def test_a_failure_is_an_error_with_type_and_text_and_no_traceback_of_the_
 
 async def test_the_policy_and_the_audit_log_name_the_server_app(caller: CodeExecutor):
     workspace = Path(await text(caller, "import os; print(os.getcwd())") or "")
-    with pytest.raises(CodeExecutionError, match=r"call of app\.delete_order was rejected: it is denied by"):
+    with pytest.raises(CodeExecutionError, match=r"call to app\.delete_order was rejected: denied by"):
         await caller.execute("from mcptools.app import delete_order\ndelete_order.run(delete_order.Params(id=1))")
     await caller.execute("from mcptools.app import order\norder.run(order.Params(id=1))")
 
@@ -137,13 +137,13 @@ attempt(CLIENT, "order", {"id": 1, "self": 2})
 attempt(CLIENT, "order.__globals__", {})
 attempt(CLIENT, "exit", {})
 """
-    known = "it has: order, delete_order, process, fails, wait"
+    known = "available: order, delete_order, process, fails, wait"
     assert (await text(caller, code) or "").splitlines() == [
-        "'app' is the functions of the application, which have no parameters of a server",
-        "the arguments of order() are not valid: id: Input should be a valid integer",
-        "the arguments of order() are not valid: self: Unexpected keyword argument",
-        f"the application has no function 'order.__globals__'; {known}",
-        f"the application has no function 'exit'; {known}",
+        "'app' stands for the application's functions and takes no server parameters",
+        "invalid arguments of order(): id: Input should be a valid integer",
+        "invalid arguments of order(): self: Unexpected keyword argument",
+        f"the application provides no function 'order.__globals__'; {known}",
+        f"the application provides no function 'exit'; {known}",
     ]
 
 
@@ -187,5 +187,5 @@ async def test_a_start_with_other_functions_replaces_the_package_and_old_modules
             os.getpid()
         )
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
-        with pytest.raises(CodeExecutionError, match=re.escape("the application has no functions for code")):
+        with pytest.raises(CodeExecutionError, match=re.escape("the application provides no functions")):
             await executor.execute("from mcptools.app import process\nprint(process.run(process.Params()))")

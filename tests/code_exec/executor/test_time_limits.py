@@ -95,7 +95,7 @@ async def test_a_timeout_of_0_is_an_error_and_the_code_does_not_run(executor: Co
 
 async def test_waiting_for_a_turn_counts_to_the_timeout(executor: CodeExecutor):
     first = await begun(executor, "print('begun', flush=True)\nimport time; time.sleep(1)\nprint('done')")
-    with pytest.raises(TimeoutError, match=r"did not start within 0\.2 s: an earlier one is still running"):
+    with pytest.raises(TimeoutError, match=r"did not start within 0\.2 s: an earlier execution is still running"):
         await executor.execute("never = 1", timeout=0.2)
 
     assert (await first).text == "begun\ndone"

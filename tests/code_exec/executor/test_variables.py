@@ -106,7 +106,7 @@ async def test_what_can_not_be_read_is_an_error(executor: CodeExecutor):
 async def test_reading_waits_for_its_turn(executor: CodeExecutor):
     running = await begun(executor, f"late = 1\n{SLEEPS}")
 
-    with pytest.raises(TimeoutError, match="an earlier one is still running"):
+    with pytest.raises(TimeoutError, match="an earlier execution is still running"):
         await executor.get("late", timeout=0.1)
     reading = asyncio.create_task(executor.get("late"))
     executor.cancel()

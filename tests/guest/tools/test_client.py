@@ -310,7 +310,7 @@ async def test_a_runner_finds_the_token_of_a_tool_server_that_was_restarted():
 
 
 async def test_a_runner_looks_a_token_up_again_that_was_refused_but_not_one_that_was_given():
-    refused = "the tool server's token is missing or wrong"
+    refused = "the request's token is missing or wrong"
     async with ToolServer(port=0) as server:
         port = server.port or 0
         token = find_token("tool-server", port)

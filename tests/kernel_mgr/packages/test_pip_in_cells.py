@@ -158,7 +158,7 @@ connection.request("POST", "/install", {body!r}, headers)
 answer = connection.getresponse()
 print(answer.status, answer.read().decode())
 """
-        assert await said(running, code) == '400 {"error": "not a package, of at most 2000 characters"}'
+        assert await said(running, code) == '400 {"error": "not a package name of at most 2000 characters"}'
 
 
 def test_pip_is_new_enough_to_run_another_program():

@@ -66,7 +66,7 @@ def test_what_was_appended_to_a_tool_that_is_gone_is_kept_and_comes_back_with_it
     extended = texts(package)["a.py"]
     modules = write(package, "b")
     assert modules.kept == {"a.py": ".a.old.py"}
-    assert modules.warnings() == ["removed: a", "a.py was edited or its tool is gone: kept as .a.old.py"]
+    assert modules.warnings() == ["removed: a", "a.py was edited or its tool was removed; saved as .a.old.py"]
     assert texts(package)[".a.old.py"] == extended
     assert "a.py" not in texts(package)
     assert write(package, "b").warnings() == []

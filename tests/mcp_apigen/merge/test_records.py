@@ -73,9 +73,9 @@ def test_manifest_that_is_none_leaves_unknown_what_changed_and_loses_nothing(pla
     append(package, "a")
     plant(package)
     modules = write(package, "a", spec("b", "Other."))
-    assert modules.unknown == f"{MANIFEST} is not a record of them"
+    assert modules.unknown == f"{MANIFEST} is missing or damaged"
     assert (modules.new, modules.changed) == (False, ())
-    assert modules.warnings()[0] == f"can't tell which tools changed: {MANIFEST} is not a record of them"
+    assert modules.warnings()[0] == f"can't tell which tools changed: {MANIFEST} is missing or damaged"
     assert texts(package)["a.py"] == rendered("a")["a.py"] + PARSER
     assert precious.read_text() == "mine"
     assert write(package, "a", spec("b", "Other.")).unknown == ""
@@ -87,7 +87,7 @@ def test_manifest_that_code_has_forged_is_not_believed(package: Path) -> None:
     recorded = json.loads(rendered(evil)[MANIFEST])["modules"]["a"]["sha256"]
     manifest_of(lambda content: content["modules"]["a"].update({"sha256": recorded}))(package)
     modules = write(package, evil)
-    assert modules.unknown == f"{MANIFEST} was altered, or not written here"
+    assert modules.unknown == f"{MANIFEST} was edited, or comes from another machine"
     assert modules.changed == ()
 
 

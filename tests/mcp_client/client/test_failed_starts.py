@@ -28,7 +28,7 @@ async def test_a_command_that_does_not_exist_is_not_found():
         "can't start `no-such-command x`: command not found: no-such-command"
     )
     assert (await failure({"command": "no-such-command x"})).endswith(
-        "command not found: no-such-command x; what follows the program's name belongs into `args`"
+        "command not found: no-such-command x; put the program's arguments in `args`"
     )
 
 
@@ -57,7 +57,7 @@ async def test_a_command_that_is_no_program_says_why(tmp_path: Path):
 async def test_a_server_that_dies_at_its_start_gives_exit_code_and_stderr():
     message = await failure(servers.python("import sys; sys.exit('no configuration')"))
 
-    assert "it exited with code 1 before answering; its last lines on stderr:\n    no configuration" in message
+    assert "it exited with code 1 before responding; last lines on stderr:\n    no configuration" in message
 
 
 NODE = "function f(n) { if (n) f(n - 1); throw new Error('API_KEY is not set', {cause: new TypeError('none')}); } f(9)"
@@ -91,7 +91,7 @@ async def test_a_server_that_is_killed_at_its_start_gives_the_signal():
 
 
 async def test_a_program_that_is_no_mcp_server_shows_what_it_wrote():
-    assert "it wrote 'usage' where an MCP message belongs" in await failure(servers.python("print('usage')"))
+    assert "it wrote 'usage' instead of an MCP message" in await failure(servers.python("print('usage')"))
 
 
 async def test_a_server_that_hangs_is_given_up_and_stopped_in_time():
@@ -99,7 +99,7 @@ async def test_a_server_that_hangs_is_given_up_and_stopped_in_time():
 
     message = await failure(servers.python("import time; time.sleep(1000)"), 0.5)
 
-    assert "no answer within 0.5 s" in message
+    assert "no response within 0.5 s" in message
     assert time.monotonic() - started < 3
 
 
@@ -134,7 +134,7 @@ async def test_a_url_that_never_answers_is_given_up():
     async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         for kind in ("http", "sse"):
-            assert "no answer within 0.5 s" in await failure({"url": url, "type": kind}, 0.5)
+            assert "no response within 0.5 s" in await failure({"url": url, "type": kind}, 0.5)
 
 
 async def test_a_missing_variable_is_named_and_nothing_is_started(tmp_path: Path):
@@ -171,7 +171,7 @@ async def test_credentials_of_a_url_are_not_shown():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        pytest.param({}, "neither", id="nothing"),
+        pytest.param({}, "contain only", id="nothing"),
         pytest.param({"command": "a", "url": "http://b/mcp"}, "not both", id="command_and_url"),
         pytest.param({"command": 1}, "'command'", id="command_is_no_string"),
         pytest.param({"command": ""}, "'command'", id="command_is_empty"),
@@ -186,7 +186,7 @@ async def test_credentials_of_a_url_are_not_shown():
         pytest.param({"url": "http://a/mcp", "type": "stdio"}, "'type'", id="type_of_a_command"),
         pytest.param({"url": "http://a/mcp", "type": "websocket"}, "'type'", id="unknown_type"),
         pytest.param({"url": "http://a/mcp", "headers": {"X": 1}}, "'headers'", id="header_is_a_number"),
-        pytest.param({"url": "http://mcp.example.org/"}, "give 'type'", id="url_without_a_hint"),
+        pytest.param({"url": "http://mcp.example.org/"}, "set 'type'", id="url_without_a_hint"),
         pytest.param({"url": "ftp://a/mcp"}, "http://", id="url_of_another_scheme"),
         pytest.param({"url": "http://[a/mcp"}, "'url'", id="url_is_none"),
         pytest.param([], "dict", id="no_dict"),

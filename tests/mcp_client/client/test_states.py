@@ -56,7 +56,7 @@ async def test_a_client_may_be_closed_before_it_is_connected():
 
 async def test_using_a_client_in_the_wrong_state_is_a_runtime_error():
     client = MCPClient(servers.scripted())
-    with pytest.raises(RuntimeError, match="not entered"):
+    with pytest.raises(RuntimeError, match="is not connected"):
         await client.run("echo", {})
     async with client:
         with pytest.raises(RuntimeError, match="only once"):

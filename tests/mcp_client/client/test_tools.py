@@ -93,7 +93,7 @@ async def test_a_paginator_that_comes_back_to_a_page_lists_the_tools_up_to_there
         for _ in range(2):
             tools = await client.list_tools()
             assert len({tool.name for tool in tools}) == len(tools) > 0
-            assert tools.remarks == ["only the first tools may be known: the server keeps referring to the same ones"]
+            assert tools.remarks == ["the tool list may be incomplete: the server keeps returning the same page"]
 
 
 #: A server that can do what CAPABILITIES says, and answers a request for its tools with ANSWER, or not at all.
@@ -132,9 +132,9 @@ async def test_a_server_that_offers_no_tools_has_none():
     [
         pytest.param(REFUSED, "can't list its tools: no such method", id="error"),
         pytest.param(
-            {"result": {"tools": 3}}, "can't list its tools: the server's answer is not valid MCP", id="invalid"
+            {"result": {"tools": 3}}, "can't list its tools: the server's response is not valid MCP", id="invalid"
         ),
-        pytest.param(None, "no answer to tools/list within 1 s", id="silence"),
+        pytest.param(None, "no response to tools/list within 1 s", id="silence"),
     ],
 )
 async def test_a_server_that_does_not_list_its_tools_is_an_error(answer: dict[str, Any] | None, message: str):
@@ -158,10 +158,10 @@ async def test_malformed_tools_hide_no_others_and_are_named():
     assert [tool.name for tool in tools] == ["good", "null", "icon"]
     assert tools[0].input_schema == {"type": "object"}
     assert tools.remarks == [
-        "tool 'null': malformed, and ignored: inputSchema",
-        "tool 'icon': malformed, and ignored: icons",
+        "tool 'null': ignored malformed inputSchema",
+        "tool 'icon': ignored malformed icons",
         "tool number 4 is omitted: it has no name",
-        "only the first tools are known: the server's reference to its next ones is not text",
+        "the tool list is incomplete: the server's cursor for the next page is not a string",
         "tool 'good' is listed twice: the second definition is ignored",
     ]
 

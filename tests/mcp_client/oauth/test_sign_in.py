@@ -18,7 +18,7 @@ from tests.mcp_client.oauth.conftest import browse, sign_in
 from tests.mcp_client.oauth.guarded import Guarded, guarded
 from tests.servers import WAIT, http_page
 
-REGISTER_AGAIN = "HTTP 401: it asks for a sign-in, .* register it again"
+REGISTER_AGAIN = "HTTP 401: it requires a sign-in, .* register it again"
 
 
 async def greet(params: dict[str, Any], **options: Any) -> object:
@@ -110,7 +110,7 @@ async def test_an_authorization_server_that_is_down_costs_no_token(server: Guard
     await greet({"url": server.url}, sign_in=sign_in)
     server.expire()
     server.down = True
-    with pytest.raises(MCPServerError, match="can't be refreshed: the authorization server answered HTTP 500"):
+    with pytest.raises(MCPServerError, match="can't refresh its token: the authorization server returned HTTP 500"):
         await greet({"url": server.url})
 
     server.down = False
@@ -122,7 +122,7 @@ async def test_a_wider_scope_that_a_call_needs_is_asked_for_at_the_next_registra
     async with asyncio.timeout(WAIT), MCPClient({"url": server.url}, WAIT) as client:
         await client.list_tools()
         server.scopes = "read more"
-        with pytest.raises(MCPConnectionLost, match="HTTP 403: it asks for a sign-in"):
+        with pytest.raises(MCPConnectionLost, match="HTTP 403: it requires a sign-in"):
             await client.run("greet", {"name": "you"})
 
     server.scopes = "read"  # registering alone does not need it
@@ -153,7 +153,7 @@ async def test_a_sign_in_that_nobody_does_ends_and_its_port_is_closed(server: Gu
     async def look(url: str) -> None:
         shown.append(url)
 
-    with pytest.raises(MCPServerError, match=r"no sign-in within 0\.2 s$"):
+    with pytest.raises(MCPServerError, match=r"nobody signed in within 0\.2 s$"):
         await greet({"url": server.url}, sign_in=look)
     with pytest.raises(httpx2.ConnectError):
         await browse(callback_of(shown[0]))
@@ -199,7 +199,7 @@ async def test_a_server_with_an_authorization_header_gets_no_sign_in(server: Gua
 
 async def test_a_server_without_oauth_that_refuses_says_its_status():
     async with http_page(401) as url:
-        with pytest.raises(MCPServerError, match=r"asks for a sign-in \(HTTP 401\), which failed: Registration"):
+        with pytest.raises(MCPServerError, match=r"requires a sign-in \(HTTP 401\), and the sign-in failed: Reg"):
             await greet({"url": f"{url}/mcp"}, sign_in=sign_in)
 
 
@@ -224,7 +224,7 @@ async def test_a_damaged_file_means_no_tokens(server: Guarded, state: Path, capl
 
     with pytest.raises(MCPServerError, match=REGISTER_AGAIN):
         await greet({"url": server.url})
-    assert f"{file} with the sign-in to {server.url} can't be read: it is damaged" in caplog.text
+    assert f"can't read {file}, which stores the sign-in to {server.url}: the file is damaged" in caplog.text
     assert await greet({"url": server.url}, sign_in=sign_in) == "Hello, you!"
 
 
@@ -276,6 +276,6 @@ async def test_a_client_that_is_registered_beforehand_is_used_and_its_secret_is_
 
 async def test_a_secret_goes_to_its_own_authorization_server_only(server: Guarded):
     oauth = {"client_id": "me", "client_secret": "my secret", "issuer": "https://example.org"}
-    with pytest.raises(MCPServerError, match="it names another authorization server than 'issuer'"):
+    with pytest.raises(MCPServerError, match="its authorization server is not the 'issuer'"):
         await greet({"url": server.url, "oauth": oauth}, sign_in=sign_in)
     assert server.count("GET /authorize") == server.count("POST /token") == 0

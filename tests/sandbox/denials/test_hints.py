@@ -47,7 +47,7 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy)
         (
             way_in.WayIn.PLUGIN,
             "sandbox-config.json in the workspace, and reconnect ipybox with /mcp",
-            "the plugin's option allowed_domains (/plugin configure), which the next session uses",
+            "the plugin's option allowed_domains (with /plugin configure, for the next session)",
             "memory_limit",
         ),
         (

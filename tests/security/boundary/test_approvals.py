@@ -133,7 +133,7 @@ threading.Thread(target=later, daemon=True).start()
         await asyncio.to_thread((sandboxed.workspace / "go").write_text, "go")
         said = await asyncio.to_thread((sandboxed.workspace / "done").read_text)
 
-    assert "while no code was being executed" in said
+    assert "while no cell was running" in said
     assert not sandboxed.mark.exists()
     await sandboxed.works()
     table.append(Row(APPROVALS, "a call between cells", "runs if accepted in a cell", "refused"))

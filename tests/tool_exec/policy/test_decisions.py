@@ -68,6 +68,6 @@ def test_decision_names_its_rule_and_what_is_uncertain(workspace: Path):
     )
 
     assert policy.decide("fs", "write", {"path": "secrets/x"}).reason == "ipybox.yaml:3"
-    doubt = "ipybox.yaml:3, because nothing is certain about 'path'"
+    doubt = "ipybox.yaml:3, as it's unclear whether 'path' matches"
     assert policy.decide("fs", "write", {"path": 5}).reason == doubt
     assert policy.decide("fs", "write", {"path": "data/x"}).reason == "the default of ipybox.yaml"

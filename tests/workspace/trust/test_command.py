@@ -57,7 +57,7 @@ def test_only_a_person_who_says_yes_trusts(
     assert trust(workspace, yes=False) == (0 if trusted else 1)
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{file} opens more than your own settings do:"
+    assert lines[0] == f"{file} allows more than your own settings:"
     assert all(line.startswith("  ") for line in lines[1:-2])
     assert max(map(len, lines[1:-2])) in range(90, 101)
     assert lines[-2:] == [
@@ -88,7 +88,7 @@ def test_there_may_be_nothing_to_trust(workspace: Path, capsys: pytest.CaptureFi
     )
     missing = workspace / "missing.json"
     assert trust(workspace, missing) == 1
-    assert capsys.readouterr().out.startswith(f"{missing} can't be trusted: ")
+    assert capsys.readouterr().out.startswith(f"can't trust {missing}: ")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_file_that_is_wrong_can_not_be_trusted(
     assert trust(workspace) == 1
 
     told = capsys.readouterr().out
-    assert told.startswith(f"{workspace / name} can't be trusted: ")
+    assert told.startswith(f"can't trust {workspace / name}: ")
     assert problem in told
 
 
@@ -117,7 +117,7 @@ def test_the_worst_result_of_several_files_counts(workspace: Path, file: Path, c
     assert trust(workspace) == 1
     assert f"{file} is trusted until it changes" in capsys.readouterr().out
     assert trust(workspace, file) == 0
-    assert capsys.readouterr().out == f"{file} is trusted already\n"
+    assert capsys.readouterr().out == f"{file} is already trusted\n"
 
 
 def test_a_policy_shows_each_call_that_it_allows_and_needs_no_profile(
@@ -129,7 +129,7 @@ def test_a_policy_shows_each_call_that_it_allows_and_needs_no_profile(
     assert trust(workspace, profile="workspace") == 0
 
     assert capsys.readouterr().out.splitlines() == [
-        f"{policy} opens more than your own settings do:",
+        f"{policy} allows more than your own settings:",
         "  tool calls allowed without asking:",
         '  - ipybox.yaml:3: {"effect": "allow", "server": "files", "tool": "write"}',
         "  - every call that no rule matches",
@@ -151,7 +151,7 @@ def test_what_is_trusted_is_listed_with_its_hash_until_it_is_revoked(
     file.write_text("{}")
     capsys.readouterr()
 
-    changed = f"trusted with the SHA-256 hash {settings}; it has changed since, and is not trusted as it is"
+    changed = f"trusted with the SHA-256 hash {settings}; the file has changed since and is no longer trusted"
     assert trust_command.show(workspace) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"ipybox.yaml: trusted with the SHA-256 hash {policy}",
@@ -162,9 +162,9 @@ def test_what_is_trusted_is_listed_with_its_hash_until_it_is_revoked(
     assert trust_command.revoke(workspace, [workspace / "other"]) == 0
     assert capsys.readouterr().out == "nothing to revoke: none of these files is trusted\n"
     assert trust_command.show(workspace) == 0
-    assert capsys.readouterr().out.count("; it has changed since, and is not trusted as it is\n") == 2
+    assert capsys.readouterr().out.count("; the file has changed since and is no longer trusted\n") == 2
     assert trust_command.revoke(workspace, [file]) == 0
-    revoked = "is no longer trusted; a running ipybox uses it until it restarts, in Claude Code with /mcp\n"
+    revoked = "is no longer trusted; restart ipybox to apply this, in Claude Code with /mcp\n"
     assert capsys.readouterr().out == f"sandbox-config.json {revoked}"
     assert trust_command.revoke(workspace, []) == 0
     assert capsys.readouterr().out == f"ipybox.yaml {revoked}"

@@ -91,6 +91,6 @@ def test_a_policy_that_leads_out_of_the_workspace_is_refused(workspace: Path, tm
     (tmp_path / "mine.yaml").write_text("default: allow")
     (workspace / "ipybox.yaml").symlink_to(tmp_path / "mine.yaml")
 
-    with pytest.raises(PolicyError, match="leads out of the workspace"):
+    with pytest.raises(PolicyError, match="is a link out of the workspace"):
         ApprovalPolicy.load(workspace / "ipybox.yaml", workspace, TrustStore(workspace))
     assert ApprovalPolicy.load(tmp_path / "mine.yaml", workspace, TrustStore(workspace)).untrusted is None

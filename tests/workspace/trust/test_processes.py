@@ -69,9 +69,9 @@ def test_what_is_trusted_is_listed_and_revoked(workspace: Path, file: Path):
     assert "nothing is trusted in" in command(workspace, "trust", "--list").stdout
     assert command(workspace, "trust", "--yes", file.name).returncode == 0
     assert command(workspace, "trust", "--list").stdout.startswith("sandbox-config.json with the profile 'default': ")
-    assert "it has changed since" not in command(workspace, "trust", "--list").stdout
+    assert "the file has changed since" not in command(workspace, "trust", "--list").stdout
     file.write_text(f"{file.read_text()} ")
-    assert "it has changed since" in command(workspace, "trust", "--list").stdout
+    assert "the file has changed since" in command(workspace, "trust", "--list").stdout
     assert "is no longer trusted" in command(workspace, "trust", "--revoke", file.name).stdout
     assert "nothing is trusted in" in command(workspace, "trust", "--list").stdout
 
