@@ -139,7 +139,7 @@ async def test_a_kernel_that_can_not_be_replaced_yet_is_replaced_later(
     reason = "the kernel gateway ended at its start"
     if mode.sandbox:
         reason = f"the sandbox did not start, and nothing ran without it\n{reason}"
-    assert messages[1:] == [f"the kernel had died, and a new one can't be started: {reason}"] * 2
+    assert messages[1:] == [f"the kernel died and could not be restarted: {reason}"] * 2
 
     assert await executor.execute("print('fresh')") == CodeExecutionResult("fresh", [], notices=[STATE_LOST])
 

@@ -141,7 +141,7 @@ async def test_a_dead_kernel_is_reported_and_not_replaced(executor: CodeExecutor
         with pytest.raises(CodeExecutionError, match="its variables are lost"):
             await executor.get("kept")
 
-    assert "this is a new one" in (await executor.execute("1")).notices[0]
+    assert "The kernel died or was restarted" in (await executor.execute("1")).notices[0]
     with pytest.raises(VariableError, match="there is no variable kept"):
         await executor.get("kept")
 
