@@ -130,7 +130,7 @@ async def test_a_gateway_that_does_not_answer_does_not_hold_up_a_timeout(
     os.kill(gateway, signal.SIGSTOP)
     try:
         async with asyncio.timeout(WAIT):
-            with pytest.raises(ExecutionTimeoutError, match="gateway does not answer: unless it does soon, its kernel"):
+            with pytest.raises(ExecutionTimeoutError, match="gateway is not responding: if it stays silent"):
                 await execution
     finally:
         os.kill(gateway, signal.SIGCONT)
@@ -338,7 +338,7 @@ async def test_a_kernel_that_dies_at_its_start_is_an_error_at_once_and_costs_no_
     gateway = await process_of(family.executor, "gateway")
     family.die.touch()
     try:
-        with pytest.raises(GatewayError, match=r"^the kernel did not start: its process ended$"):
+        with pytest.raises(GatewayError, match=r"^the kernel did not start: its process exited$"):
             async with asyncio.timeout(WAIT):
                 await family.executor.reset()
         with pytest.raises(CodeExecutionError, match="could not be restarted: the kernel did not start: its pro"):

@@ -182,7 +182,7 @@ def test_the_oldest_is_dropped_beyond_the_limit():
     messages = [stream(f"{number:>999}\n") for number in range(1000)]
     shown = (collected(kept(*messages)).text() or "").splitlines()
 
-    assert shown[0].startswith("[output of earlier cells, after they had ended; the first ")
+    assert shown[0].startswith("[output from earlier cells, printed after they finished; the first ")
     assert shown[0].endswith(" were dropped]")
     assert shown[1:-1] == [f"{number:>999}" for number in range(1000 - len(shown) + 2, 1000)]
     assert late_output.MAX_LATE_BYTES - 10_000 < sum(map(len, shown)) < late_output.MAX_LATE_BYTES

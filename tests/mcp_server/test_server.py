@@ -468,7 +468,7 @@ async def test_files_go_to_code_and_come_back(tmp_path: Path, mode: Mode):
 
         refused = await call(client, "download_file", path="elsewhere")
         assert refused.is_error
-        assert text_of(refused) == f"elsewhere is outside of the allowed directories: {tmp_path}/in, {tmp_path}/out"
+        assert text_of(refused) == f"elsewhere is outside the allowed directories: {tmp_path}/in, {tmp_path}/out"
         wrong = await call(client, "upload_file", path="in/x", content="ä", encoding="base64")
         assert wrong.is_error
         assert text_of(wrong).startswith("the content is not base64: ")

@@ -203,7 +203,7 @@ async def test_secrets_and_links_stay_here_and_are_named_once(ends: Ends):
     (ends.here / "mcpparse").symlink_to("/etc")
     notices = await ends.push.send()
     assert all(notice.startswith("Not sent to the node, where code runs: ") for notice in notices)
-    for reason in ("gentools/.env (it may hold secrets)", "gentools/passwd (a link)", "mcpparse (a link)"):
+    for reason in ("gentools/.env (it may contain secrets)", "gentools/passwd (a link)", "mcpparse (a link)"):
         assert any(reason in notice for notice in notices)
     assert found(ends.there) == {"gentools/CLAUDE.md": "x"}
     assert await ends.push.send() == []
@@ -228,7 +228,7 @@ async def test_what_code_puts_in_place_of_a_directory_is_not_followed(ends: Ends
     put(ends.here, {"gentools/a.py": "x", "mcptools/b.py": "y"})
     (notice,) = await ends.push.send()
     assert "gentools (on the node: " in notice
-    assert "is not a directory, where one must be" in notice
+    assert "is not a directory" in notice
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert (ends.there / "mcptools/b.py").read_text() == "y"
     (ends.there / "gentools").unlink()
@@ -265,7 +265,7 @@ async def test_directory_with_too_many_files_is_named_and_deletes_nothing_there(
     monkeypatch.setattr(push, "MAX_ITEMS", 10)
     put(ends.here, {f"gentools/more-{n}.py": "x" for n in range(8)})
     (notice,) = await ends.push.send()
-    assert "at most 10 files and directories can be transferred together" in notice
+    assert "the limit per transfer is 10 files and directories" in notice
     assert len(found(ends.there)) == 8
 
 
@@ -311,7 +311,7 @@ async def test_files_and_directories_of_the_node_are_read(ends: Ends):
     assert (file.data, file.mime_type) == (b"1", "text/csv")
     directory = await ends.push.read("data")
     assert directory.mime_type == "application/x-tar"
-    assert directory.transferred.omitted == (".env (it may hold secrets)",)
+    assert directory.transferred.omitted == (".env (it may contain secrets)",)
     for path, error in [("missing", FileNotFoundError), ("../x", PermissionError), ("data/.env", PermissionError)]:
         with pytest.raises(error, match="on the node: "):
             await ends.push.read(path)

@@ -156,7 +156,7 @@ async def test_a_sandbox_that_a_busy_machine_starts_too_late_is_started_again(
     async with executor(workspace) as started:
         assert (await started.execute("print(6 * 7)")).text == "42"
 
-    assert caplog.messages.count("the sandbox did not start, the machine may be busy: starting it again") == 1
+    assert caplog.messages.count("the sandbox did not start (the machine may be busy): retrying") == 1
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "protected"])
@@ -173,7 +173,7 @@ async def test_a_sandbox_is_started_again_if_a_file_is_removed_before_it_is_moun
         assert (await started.execute("print(6 * 7)")).text == "42"
 
     cause = "a file that the sandbox hides or protects may just have been removed"
-    assert caplog.messages.count(f"the sandbox did not start, {cause}: starting it again") == 1
+    assert caplog.messages.count(f"the sandbox did not start ({cause}): retrying") == 1
 
 
 async def test_a_sandbox_that_always_starts_too_late_is_given_up(

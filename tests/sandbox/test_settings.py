@@ -188,9 +188,9 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
 
 
 def test_settings_without_a_sandbox_are_a_mistake():
-    with pytest.raises(ValueError, match="sandbox_config is given, but the sandbox is off: pass sandbox=True"):
+    with pytest.raises(ValueError, match="sandbox_config has no effect while the sandbox is off: pass sandbox=True"):
         CodeExecutor(sandbox_config="workspace")
-    with pytest.raises(ValueError, match="allowed_domains is given, but the sandbox is off: pass sandbox=True"):
+    with pytest.raises(ValueError, match="allowed_domains has no effect while the sandbox is off: pass sandbox=True"):
         CodeExecutor(allowed_domains=["example.org"])
 
 
