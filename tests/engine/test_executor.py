@@ -69,7 +69,7 @@ async def test_lost_node_ends_the_cell_and_the_next_one_runs_on_another(on_node:
         (node,) = nodes()
         os.kill(node, signal.SIGKILL)
         with pytest.raises(
-            CodeExecutionError, match=r"its node .* is lost: the engine's command was ended by signal 9"
+            CodeExecutionError, match=r"its node .* is lost: the engine's command was killed by signal 9"
         ):
             await running
     result = await on_node.execute("1 + 1")

@@ -233,7 +233,7 @@ async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
     async with client_of(workspace, "--approve", str(workspace / "ipybox.yaml"), user=user, era="legacy") as client:
         said = await run(client, CALL)
         assert said.startswith("hello\n")
-        assert "ipybox.yaml of the workspace is not trusted: it can only deny tool calls" in said
+        assert "The workspace's ipybox.yaml is not trusted: it can only deny tool calls" in said
         assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
     (form,) = user.forms
     assert hints(form).startswith("Asked because of ipybox.yaml:4, which is not trusted")

@@ -118,7 +118,7 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sandbox", "--sandbox-config", "none.json"], "don't exist: give a file, or one of the profiles"),
+        (["--sandbox", "--sandbox-config", "none.json"], "don't exist: pass a file, or one of the profiles"),
         (["--sandbox", "--sandbox-config", "typo.json"], "have an unknown key 'filesytem'"),
         (["--sandbox-config", "typo.json"], "is an option of the sandbox, which is off: add --sandbox"),
         (["--sandbox-profile", "workspace"], "is an option of the sandbox, which is off: add --sandbox"),
@@ -172,7 +172,7 @@ async def test_a_sandbox_is_started_again_if_a_file_is_removed_before_it_is_moun
     async with CodeExecutor(working_dir=workspace, sandbox=True, sandbox_config=settings) as started:
         assert (await started.execute("print(6 * 7)")).text == "42"
 
-    cause = "a file that the sandbox hides or protects may just have been removed"
+    cause = "a file that the sandbox hides or protects may have just been removed"
     assert caplog.messages.count(f"the sandbox did not start ({cause}): retrying") == 1
 
 

@@ -100,7 +100,7 @@ async def test_a_kernel_or_gateway_that_is_killed_between_executions_is_replaced
     [
         ("os._exit(7)", "its process exited with code 7"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "its process was killed by signal 11 (SIGSEGV)"),
-        ("signal.setitimer(signal.ITIMER_REAL, 0.001); threading.Event().wait()", "ended by signal 14 (SIGALRM)"),
+        ("signal.setitimer(signal.ITIMER_REAL, 0.001); threading.Event().wait()", "killed by signal 14 (SIGALRM)"),
     ],
     ids=["exit", "signal", "timer"],
 )
