@@ -30,13 +30,10 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.approval.approvals import Approvals
     from ipybox.tool_exec.approval.request import ApprovalCallback
 
-STATE_LOST = (
-    "The kernel had died or was restarted, and this is a new one: variables, imports and definitions of earlier cells "
-    "are lost."
-)
+STATE_LOST = "The kernel died or was restarted: variables, imports and definitions from earlier cells are lost."
 
 #: Why the state was lost, after `STATE_LOST`.
-NOT_USED = "The kernel was stopped because the session was not used for {seconds:g} s (session_idle_timeout)."
+NOT_USED = "The kernel was stopped because the session was idle for {seconds:g} s (session_idle_timeout)."
 
 CANCELLED = "the execution was cancelled"
 
@@ -69,7 +66,7 @@ class Cell:
         if not isinstance(code, str):
             raise TypeError(f"code must be a str, not {code!r}")
         if not callable(self.approver):
-            raise TypeError(f"approver must be a function that gets an ApprovalRequest, not {self.approver!r}")
+            raise TypeError(f"approver must be a function that accepts an ApprovalRequest, not {self.approver!r}")
 
 
 async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> "Inputs | None":
@@ -280,10 +277,10 @@ class CellRunner:
             raise
         except TimeoutError:
             waits_for = self._kernel.waits_for
-            suffix = f": it waits for {waits_for}" if waits_for else ""
+            suffix = f": it is waiting for {waits_for}" if waits_for else ""
             if deadline.reason is CANCELLED:
                 self._kernel.withdraw()  # but after a timeout, the next cell may still use the node
-            raise deadline.not_begun(f"it had not begun, as the kernel was not ready{suffix}") from None
+            raise deadline.not_begun(f"the cell never started because the kernel was not ready{suffix}") from None
         if deadline.reason is CANCELLED:
-            raise TimeoutError(f"{CANCELLED}: it had not begun")
+            raise TimeoutError(f"{CANCELLED} before the cell started")
         return client

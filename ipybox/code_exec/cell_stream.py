@@ -53,7 +53,7 @@ async def stream_cell(
         async with aclosing(events.produced_by(run())) as produced:
             async for event in produced:
                 if dropped := events.take_dropped():
-                    yield CodeExecutionChunk(f"\n[ipybox] {dropped:,} characters were dropped here.\n", notice=True)
+                    yield CodeExecutionChunk(f"\n[ipybox] {dropped:,} characters were omitted here.\n", notice=True)
                 if isinstance(event, CodeExecutionResult):
                     cell.reported.clear()
                 if isinstance(event, Stream | Display | Clear):

@@ -139,7 +139,9 @@ class ExecutorConfig:
         if self.require_shell_escape and not self.approve_shell_cmds:
             raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
         if self.engine is not None and self.kernel_gateway_port is not None:
-            raise ValueError("kernel_gateway_port can't be used with an engine: its gateway runs on another machine")
+            raise ValueError(
+                "kernel_gateway_port can't be used with an engine: the engine's gateway runs on another machine"
+            )
         # These depend on the current directory and on files, so they are read when the executor is created.
         _ = self.workspace, self.images, self.policy, self.functions
 

@@ -142,7 +142,7 @@ class CodeExecutor:
         kernel = getattr(self, "_kernel", None)  # missing if the constructor failed
         if kernel is not None and kernel.running:
             warnings.warn(
-                f"{self!r} was not stopped: use `async with`, or call stop()",
+                f"{self!r} was never stopped: use `async with`, or call stop()",
                 ResourceWarning,
                 stacklevel=1,
                 source=self,

@@ -37,8 +37,8 @@ def check_package(workspace: Path) -> None:
     place = workspace / MCPTOOLS / APP_SERVER
     if place.is_dir() and current_seal(place) and not is_of_functions(place):
         raise ValueError(
-            f"tools: an MCP server named {APP_SERVER!r} is registered in {place.parent}: functions have this name, so "
-            f"register the server under another one, and delete {place}"
+            f"tools: {place.parent} contains a registered MCP server named {APP_SERVER!r}, a name reserved for "
+            f"functions: register the server under another name and delete {place}"
         )
 
 

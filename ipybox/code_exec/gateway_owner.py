@@ -184,7 +184,7 @@ class GatewayOwner:
 
     def _check_wanted(self) -> None:
         if self._withdrawals:
-            raise GatewayError("no node of the engine is wanted any more")
+            raise GatewayError("the request for a node was cancelled")
 
     async def _stop(self) -> None:
         async with self._lock:

@@ -44,8 +44,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "a code executor needs an event loop of asyncio, which does not run here: use ipybox.Executor in a thread, "
-            "such as with trio.to_thread.run_sync()"
+            "CodeExecutor needs a running asyncio event loop: without asyncio, run ipybox.Executor in a thread, for "
+            "example with trio.to_thread.run_sync()"
         ) from None
 
 
@@ -114,8 +114,8 @@ class KernelLifecycle:
             raise RuntimeError(f"the code executor {self._state.value}")
         if _running_loop() is not self._loop:
             raise RuntimeError(
-                "the code executor belongs to the event loop in which it was started, and this is another one: call it "
-                "there with asyncio.run_coroutine_threadsafe(), or use ipybox.Executor, which works in any thread"
+                "the code executor was started in another event loop: call it there with "
+                "asyncio.run_coroutine_threadsafe(), or use ipybox.Executor, which works in any thread"
             )
 
     async def prepare(self) -> None:
@@ -191,7 +191,7 @@ class KernelLifecycle:
                 await self.client.recovered()
                 if self.client.alive and self.client.kernel_id == self.expected_kernel_id:
                     return self.client
-        raise CodeExecutionError("the kernel had died or was restarted: its variables are lost")
+        raise CodeExecutionError("the kernel died or was restarted: its variables are lost")
 
     async def _revive(self) -> None:
         async with self._lock:  # a reset in progress starts a kernel
@@ -201,11 +201,11 @@ class KernelLifecycle:
                 if self.client.alive:
                     return
                 self.exit = self.client.remote_kernel.channels.exit
-            logger.warning("the kernel has died: starting a new one")
+            logger.warning("the kernel died: starting a new one")
             try:
                 await self._renew_kernel()
             except (GatewayError, SandboxError, OSError) as exc:
-                raise CodeExecutionError(f"the kernel had died, and a new one can't be started: {exc}") from exc
+                raise CodeExecutionError(f"the kernel died and could not be restarted: {exc}") from exc
 
     async def _start(self) -> None:
         async with self._lock:
@@ -214,7 +214,7 @@ class KernelLifecycle:
             self._recorder.require()
             workspace = self._config.workspace
             if not workspace.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "the working directory is not there", str(workspace))
+                raise NotADirectoryError(errno.ENOTDIR, "no such working directory", str(workspace))
             self.expected_kernel_id = ""
             async with AsyncExitStack() as resources:
                 await resources.enter_async_context(self._runtime)
@@ -275,7 +275,7 @@ class KernelLifecycle:
             except GatewayError as exc:
                 if self.gateway.running and not client.gateway_lost:
                     raise
-                logger.warning("the kernel gateway has died, too: %s", exc)
+                logger.warning("the kernel gateway died as well: %s", exc)
             else:
                 return
         await self._disconnect()
@@ -286,7 +286,7 @@ class KernelLifecycle:
         if not await self._join_gateway():
             await self._gateways.replace(self.gateway)
             if not await self._join_gateway():
-                raise GatewayError("the kernel gateway ended while the kernel started")
+                raise GatewayError("the kernel gateway exited while the kernel was starting")
 
     async def _join_gateway(self) -> bool:
         """Creates a kernel in the current gateway; returns False if that gateway is lost."""

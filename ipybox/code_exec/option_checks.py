@@ -50,11 +50,11 @@ _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("sandbox", "spare_kernel"), _FLAG),
     **dict.fromkeys(("approve_shell_cmds", "require_shell_escape"), _FLAG),
     "log_level": _Kind((str,), f"one of {', '.join(_LEVELS)}", lambda level: level in _LEVELS),
-    "memory_limit": _Kind((int,), "an int: bytes, such as 2 << 30 for 2 GiB, or 0 for no limit"),
+    "memory_limit": _Kind((int,), "an int in bytes, such as 2 << 30 for 2 GiB, or 0 for no limit"),
     "cpu_seconds": _Kind((Real,), "a number of seconds, or None for no limit"),
     "process_limit": _Kind((int,), "an int, or None for no limit"),
-    "notebook_bytes": _Kind((int,), "an int: bytes, or 0 to keep nothing"),
-    "approver": _Kind((Callable,), "a function that gets an ApprovalRequest"),
+    "notebook_bytes": _Kind((int,), "an int in bytes, or 0 to keep nothing"),
+    "approver": _Kind((Callable,), "a function that accepts an ApprovalRequest"),
 }
 
 
@@ -72,10 +72,10 @@ def check_types(config: "ExecutorConfig") -> None:
     for name in ("kernel_env", "variables"):
         _check_variables(name, getattr(config, name))
     _check_list("tools", config.tools, "functions")
-    _check_list("preload", config.preload, "names of modules", "['pandas']")
+    _check_list("preload", config.preload, "module names", "['pandas']")
     for name in config.preload:
         if not all(part.isidentifier() for part in str(name).split(".")):
-            raise ValueError(f"preload: {name!r} is not the name of a module")
+            raise ValueError(f"preload: {name!r} is not a module name")
     if isinstance(config.allowed_domains, str):
         raise TypeError(f"allowed_domains must be a list of hosts, not a str: [{config.allowed_domains!r}]")
 
@@ -99,6 +99,6 @@ def _check_variables(name: str, value: object) -> None:
         if not isinstance(text, str):
             raise TypeError(f"{name}: the value of {variable} must be a str, not {type(text).__name__}")
         if not variable or not set("=\0").isdisjoint(variable):
-            raise ValueError(f"{name}: {variable!r} can't be the name of an environment variable")
+            raise ValueError(f"{name}: {variable!r} is not a valid environment variable name")
         if "\0" in text:
             raise ValueError(f"{name}: the value of {variable} contains a null character")

@@ -13,8 +13,8 @@ _Instance = TypeVar("_Instance")
 
 #: Parameters that only ipybox 0.9 has, and what to do instead. None is ignored.
 _RETIRED = {
-    "approve_tool_calls": "without a policy and an approver, `execute` accepts all tool calls; pass approver=... to "
-    "decide on each. For `stream`, pass approval_policy=ApprovalPolicy('default: allow')",
+    "approve_tool_calls": "without a policy and an approver, `execute` accepts all tool calls; pass approver=... "
+    "to decide on each call. For `stream`, pass approval_policy=ApprovalPolicy('default: allow')",
 }
 
 
@@ -48,11 +48,11 @@ def _check_call(function: str, options: inspect.Signature, given: int, names: It
     if given > len(by_position):
         raise TypeError(
             f"{function} accepts {len(by_position)} positional arguments, up to {by_position[-1]}, but got {given}: "
-            "pass the others by name, as in working_dir=..."
+            "pass the rest by name, as in working_dir=..."
         )
     for name in names:
         if name in _RETIRED:
-            raise TypeError(f"{function} has no parameter {name!r} anymore: {_RETIRED[name]}")
+            raise TypeError(f"{function} no longer has a parameter {name!r}: {_RETIRED[name]}")
         if name not in options.parameters:
             from difflib import get_close_matches
 

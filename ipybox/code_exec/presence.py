@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ipybox.kernel_mgr.attach.relay import KernelRelay
 
 CAME = "A person is connected to this kernel: variables may change between cells."
-LEFT = "The person who was connected to this kernel has left: variables may have changed."
+LEFT = "The person connected to this kernel has disconnected: variables may have changed."
 
 
 class Presence:

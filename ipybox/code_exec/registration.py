@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TASK_ONLY = "Can't be called: it runs only as a task of MCP, which ipybox doesn't support."
+_TASK_ONLY = "Can't be called: it runs only as an MCP task, and ipybox doesn't support tasks."
 #: Remarks on tools, and characters of each.
 _MAX_REMARKS = 20
 _MAX_REMARK = 500
@@ -101,7 +101,8 @@ async def generate_mcp_sources(
         name = package_name(server_name)
         if name == OWN_NAME:
             raise ValueError(
-                f"server name {server_name!r} is what approval policies call ipybox itself: use another one"
+                f"server name {server_name!r} is reserved: approval policies use it for ipybox itself. Choose another "
+                "name"
             )
         parse_params(server_params)
         if audit is not None:
@@ -109,8 +110,8 @@ async def generate_mcp_sources(
         place = Path(root_dir) / name
         if name == APP_SERVER and is_of_functions(place.parent.resolve() / name):
             raise ValueError(
-                f"server name {server_name!r} is that of the application's functions in {place.parent}: use another "
-                f"one, or delete {place} if the application has no functions any more"
+                f"server name {server_name!r} is taken by the application's functions in {place.parent}: choose "
+                f"another name, or delete {place} if the application no longer provides functions"
             )
         places = places or _default_places(place.parent, server_params)
         await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
@@ -176,7 +177,7 @@ def _advice(given: str, server_name: str, server_params: dict[str, Any], places:
     """Returns advice if the user may want to change the server's name, parameters or location."""
     advice = [secret.advice(server_name) for secret in literal_secrets(server_params)]
     if server_name != given:
-        advice.insert(0, f"{given!r} is not a Python name: the server is {server_name!r} in imports and calls")
+        advice.insert(0, f"{given!r} is not a Python name: import and call the server as {server_name!r}")
     server = parse_params(server_params)
     if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
         advice.append(warning)

@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 _STOPPED = "the executor was stopped"
 
-_FORKED = "the executor belongs to the process that started it, and this is a forked child: create an executor here"
+_FORKED = "the executor was started in the parent process and can't be used in a forked child: create another one here"
 
 _NOT_PLAIN = "the approver of an Executor is a plain function: use CodeExecutor for an async one"
 
@@ -211,7 +211,7 @@ class Executor:
     def _stop_at_exit(self) -> None:
         if self._portal is not None and not self._portal.forked:
             warnings.warn(
-                f"{self!r} was not stopped: use it in a `with` block, or call stop()",
+                f"{self!r} was never stopped: use it in a `with` block, or call stop()",
                 ResourceWarning,
                 stacklevel=1,
                 source=self,
@@ -371,7 +371,7 @@ def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCall
         TypeError: If it is no function, or an asynchronous one.
     """
     if not callable(approver):
-        raise TypeError(f"approver must be a function that gets an ApprovalRequest, not {approver!r}")
+        raise TypeError(f"approver must be a function that accepts an ApprovalRequest, not {approver!r}")
     if inspect.iscoroutinefunction(approver):
         raise TypeError(_NOT_PLAIN)
 

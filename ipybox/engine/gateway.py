@@ -47,9 +47,9 @@ START_TIMEOUT = 60.0
 
 #: The notice about a workspace that the node does not share.
 NOT_SHARED = (
-    "The workspace is not on the node {node}: code runs there in a directory of its own, and what it writes is lost "
-    "when the node ends. Generated packages, saved code actions and parsers, installed packages and uploads are sent "
-    "to the node. Use upload_file and download_file for other files."
+    "Node {node} can't access the workspace: code runs in a separate directory there, and its files are lost when the "
+    "node exits. Generated packages, saved code actions and parsers, installed packages and uploads are sent to the "
+    "node. Use upload_file and download_file for other files."
 )
 
 
@@ -130,7 +130,7 @@ class EngineGateway:
             SandboxError: If the sandbox can't start on the node. Nothing ran without it.
         """
         if self._link is not None:
-            raise RuntimeError("the engine's gateway was started before")
+            raise RuntimeError("the engine's gateway has already been started")
         began = time.monotonic()
         try:
             await self._start()
@@ -247,7 +247,7 @@ class EngineGateway:
 
         here, there, other = platform_name(), printable(node.platform), None
         if here != there:
-            other = f"it has {there}, and they are for {here}: install them there, in the environment of ipybox"
+            other = f"they are for {here}, and the node runs {there}: install them there, in ipybox's environment"
         self._push = Push(
             self._workspace,
             link.open_files,
@@ -270,8 +270,8 @@ class EngineGateway:
         if self._wait.withdrawn.is_set():
             raise GatewayError("the start of the node was cancelled")
         if link.closed.is_set():
-            raise GatewayError(f"the node ended at its start: {link.problem or await process.last_words()}")
-        raise GatewayError(f"the node did not start its gateway in {START_TIMEOUT:g} s{stderr_of(process)}")
+            raise GatewayError(f"the node exited during startup: {link.problem or await process.last_words()}")
+        raise GatewayError(f"the node did not start its gateway within {START_TIMEOUT:g} s{stderr_of(process)}")
 
     @contextlib.contextmanager
     def _proof(self) -> Generator[str]:

@@ -162,18 +162,19 @@ class NodeLink:
         end = self._noise.find(b"\n", start) if start >= 0 else -1
         if end < 0:
             if len(self._noise) > (MAX_NOISE if start < 0 else start + MAX_PREAMBLE):
-                self.fail("it printed something else than `python -m ipybox.node` does")
+                self.fail("its output does not come from `python -m ipybox.node`")
             return None
         line, rest = bytes(self._noise[start + len(PREAMBLE) : end]), bytes(self._noise[end + 1 :])
         try:
             node = Versions.model_validate_json(line)
         except ValidationError:
-            self.fail("its first line is not that of `python -m ipybox.node`")
+            self.fail("its first line does not come from `python -m ipybox.node`")
             return None
         here = version("ipybox")
         if (node.ipybox, node.protocol) != (here, PROTOCOL):
             self.fail(
-                f"the node has ipybox {printable(node.ipybox)}, and this is {here}: install the same version there"
+                f"the node runs ipybox {printable(node.ipybox)}, but this machine runs {here}: install the same "
+                "version on the node"
             )
             return None
         self._connection.start()
@@ -200,7 +201,7 @@ class NodeLink:
             self._connection.ping()
             await asyncio.sleep(PING_INTERVAL)
             if loop.time() - self._connection.last_received > NODE_LOST_AFTER:
-                self.fail(f"the node has not answered for {NODE_LOST_AFTER:g} s")
+                self.fail(f"the node has not responded for {NODE_LOST_AFTER:g} s")
                 return
 
     async def _offer_tools(self) -> None:

@@ -59,11 +59,11 @@ class NodeWait:
             raise GatewayError(f"{name} can't be used: {link.problem}{_printed(link)}{stderr_of(process)}")
         if link.closed.is_set():
             raise GatewayError(f"{name} provided no node: {await process.last_words()}{_printed(link)}{_hint(process)}")
-        waited = f": it waited for the scheduler: {self._state}" if self._state else ""
+        waited = f": it was waiting for the scheduler: {self._state}" if self._state else ""
         if self.withdrawn.is_set():
             raise GatewayError(f"the wait for a node of {name} was cancelled{waited}")
         raise GatewayError(
-            f"{name} provided no node in {self._timeout:g} s (queue_timeout){waited}"
+            f"{name} provided no node within {self._timeout:g} s (queue_timeout){waited}"
             f"{_printed(link)}{stderr_of(process)}"
         )
 
@@ -79,7 +79,7 @@ class NodeWait:
                 if not self._state:
                     self._on_queued(state)
                 self._state = state
-                logger.warning("%s waits for %s", self._name, self.waits_for)
+                logger.warning("%s is waiting for %s", self._name, self.waits_for)
 
 
 async def _first(timeout: float, *events: asyncio.Event) -> None:
@@ -103,5 +103,5 @@ def _printed(link: NodeLink) -> str:
 
 def _hint(process: EngineProcess) -> str:
     if any("No module named" in line for line in process.stderr.last):
-        return "\nInstall ipybox on the node, for the Python that the engine's command names."
+        return "\nInstall ipybox on the node, for the Python in the engine's command."
     return ""

@@ -61,7 +61,7 @@ class EngineProcess:
         program = which(self._command[0], path=self._path)
         if program is None:
             raise GatewayError(
-                f"the engine's command was not found: {self._command[0]}: install it, or correct the engine's command"
+                f"the engine's command was not found: {self._command[0]}: install it or correct the command"
             )
         stderr = await self.stderr.open()
         stdin, to_process = os.pipe()
@@ -139,4 +139,4 @@ class EngineProcess:
 def _fate(status: int | None) -> str:
     if status is None:
         return "closed its output"
-    return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"

@@ -126,9 +126,9 @@ class Push:
             answer, data = await self._ask(Read(path=path), Content)
         except InvalidMessageError as exc:
             self._violated(f"the node sent {exc}")
-            raise OSError(f"the file can't be read on the node: it sent {exc}") from None
+            raise OSError(f"can't read the file on the node: it sent {exc}") from None
         except (StreamClosedError, TimeoutError) as exc:
-            raise OSError("the file can't be read on the node: it does not answer") from exc
+            raise OSError("can't read the file on the node: it is not responding") from exc
         report = TransferReport(Path(path), 0, len(data), tuple(map(printable, answer.omitted)))
         return Download(data, TAR if answer.tar else mime_type(path), report, answer.executable)
 
@@ -165,7 +165,7 @@ class Push:
         except StreamClosedError:
             pass  # the node is lost, which its kernels report
         except TimeoutError:
-            return [f"{_NOT_SENT}: {root} (it did not answer in time)."]
+            return [f"{_NOT_SENT}: {root} (the node did not respond in time)."]
         except (OSError, ValueError) as exc:
             return [f"{_NOT_SENT}: {root} ({printable(str(exc))})."]
         return [f"{_NOT_SENT}: {omitted}." for omitted in transfer.omitted]
@@ -197,7 +197,7 @@ class Push:
                 return True
             if status.st_size > MAX_PUSHED:
                 size, limit = format_bytes(status.st_size), format_bytes(MAX_PUSHED)
-                transfer.omit(names, f"it has {size}, and a file may have {limit}")
+                transfer.omit(names, f"its size is {size}; the limit per file is {limit}")
                 return True
             path = "/".join(names)
             found[path] = _status(status)
@@ -237,7 +237,7 @@ class Push:
         if isinstance(answer, Failed):
             raise _ERRORS[answer.kind](f"on the node: {printable(answer.reason)}")
         if not isinstance(answer, kind):
-            raise InvalidMessageError("an answer of another kind")
+            raise InvalidMessageError("an unexpected response")
         return answer, data
 
 

@@ -65,11 +65,11 @@ def find_engine(engine: Sequence[str] | str, places: WritablePlaces) -> Engine:
         return Engine(name=f"the engine {os.path.basename(command[0])}", command=command)
     file = engines_file()
     if places.covers(file):
-        raise ValueError(f"{file} can't be used, because code can write it: set XDG_CONFIG_HOME to another directory")
+        raise ValueError(f"refusing to read {file} because code can write it: set XDG_CONFIG_HOME to another directory")
     engines = _read(file)
     if engine not in engines:
-        known = f": it has {', '.join(sorted(engines))}" if engines else ""
-        raise ValueError(f"there is no engine {engine!r} in {file}{known}")
+        known = f": it defines {', '.join(sorted(engines))}" if engines else ""
+        raise ValueError(f"engine {engine!r} is not defined in {file}{known}")
     return engines[engine]
 
 
@@ -87,7 +87,7 @@ def _read(file: Path) -> dict[str, Engine]:
             content: Any = yaml.safe_load(opened.read(MAX_BYTES))
         entries = TypeAdapter(dict[str, Entry]).validate_python(content or {})
     except FileNotFoundError:
-        raise ValueError(f"there are no engines, because {file} does not exist: see docs/engines.md") from None
+        raise ValueError(f"no engines are defined because {file} does not exist: see docs/engines.md") from None
     except OSError as exc:
         raise ValueError(f"{file} can't be read: {exc.strerror}") from exc
     except yaml.YAMLError as exc:

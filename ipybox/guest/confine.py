@@ -277,7 +277,9 @@ def _column() -> int:
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in MACHINES or sys.maxsize < 1 << 32:
         known = " and ".join(f"64-bit {name}" for name in MACHINES)
-        raise OSError(errno.ENOSYS, f"no system call filter for {sys.platform} on {machine}, only for Linux on {known}")
+        raise OSError(
+            errno.ENOSYS, f"the system call filter doesn't support {sys.platform} on {machine}, only Linux on {known}"
+        )
     return MACHINES[machine][0]
 
 

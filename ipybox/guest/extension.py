@@ -19,8 +19,8 @@ from ipybox.guest.streams import keep_order
 EXIT_GRACE = 1.0
 
 NO_INPUT = (
-    "input() is not available: this code runs without a user who could answer. "
-    "Put the value into the code, or ask for it before the cell runs."
+    "input() is not available because no user can answer it here. Put the value in the code, or ask for it before "
+    "running the cell."
 )
 
 

@@ -56,22 +56,22 @@ def _arguments() -> argparse.Namespace:
     """Returns the arguments with which `kernel_mgr.gateway_launch` starts this process."""
     parser = argparse.ArgumentParser(prog="ipybox.guest.gateway")
     parser.add_argument("--log-level", default="WARNING")
-    parser.add_argument("--tools", action="store_true", help="offer a tool server port to kernels")
+    parser.add_argument("--tools", action="store_true", help="give kernels a tool server port")
     parser.add_argument("--prespawn", action="store_true", help="start a kernel for the first request")
     parser.add_argument("--spare", action="store_true", help="keep a kernel ready for the next request")
-    parser.add_argument("--preload", nargs="*", default=[], help="modules that kernels have imported from their start")
+    parser.add_argument("--preload", nargs="*", default=[], help="modules to preload in every kernel")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
     parser.add_argument(
-        "--confine", action="store_true", help="give up capabilities and system calls that sandboxed code does not need"
+        "--confine", action="store_true", help="drop capabilities and system calls that sandboxed code does not need"
     )
     parser.add_argument(
         "--writable", nargs="*", default=[], help="with --confine: files and directories that stay writable"
     )
-    parser.add_argument("--landlock", action="store_true", help="with --confine: end if Landlock is missing")
-    parser.add_argument("--memory-limit", type=int, help="bytes of memory for each process of a kernel")
-    parser.add_argument("--process-limit", type=int, help="processes of all kernels")
+    parser.add_argument("--landlock", action="store_true", help="with --confine: exit if Landlock is missing")
+    parser.add_argument("--memory-limit", type=int, help="memory limit in bytes for each kernel process")
+    parser.add_argument("--process-limit", type=int, help="process limit for all kernels together")
     parser.add_argument("--space", help="any text: reserves space for the command lines of kernels")
-    parser.add_argument("--proxy", action="store_true", help="pass the proxies of the sandbox to kernels")
+    parser.add_argument("--proxy", action="store_true", help="pass the sandbox's proxies to kernels")
     return parser.parse_args()
 
 

@@ -24,11 +24,11 @@ def check_gui(gui: str) -> None:
     if not gui.startswith(TOOLKITS):
         return
     if sys.platform == "linux" and not os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
-        raise UsageError(f"the event loop of {gui} can't be used: no display found")
+        raise UsageError(f"can't use the {gui} event loop: no display found")
     try:
         if gui in MODULES:
             module = import_module(MODULES[gui])
             if gui == "tk":
                 module.Tk().destroy()  # fails if the display can't be reached
     except Exception as error:
-        raise UsageError(f"the event loop of {gui} can't be used: {error}") from error
+        raise UsageError(f"can't use the {gui} event loop: {error}") from error

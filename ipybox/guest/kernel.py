@@ -107,7 +107,7 @@ class PrivateIOPubThread(IOPubThread):
     def _instead(self, msg: list[bytes], size: int) -> list[bytes]:
         """Returns what is sent in place of a message that would end the connection to the kernel."""
         parent = msg[msg.index(DELIM) + 3]
-        text = f"what was displayed here was dropped: it has {size >> 20} MiB, more than one message can have\n"
+        text = f"a display of {size >> 20} MiB was discarded here: it exceeds the message size limit\n"
         message = self.kernel_session.msg("stream", {"name": "stderr", "text": text}, parent=unpack_json(parent))
         return self.kernel_session.serialize(message, ident=b"stream.stderr")
 
@@ -216,7 +216,7 @@ class GuestKernelApp(IPKernelApp):
             ValueError: If there is no key, so that the kernel would run code for anybody.
         """
         if not self.connection["key"]:
-            raise ValueError("the gateway has sent no key")
+            raise ValueError("the gateway sent no key")
         cast(Any, self).load_connection_info(self.connection)
 
     def write_connection_file(self, **kwargs: Any) -> None:
@@ -264,7 +264,7 @@ class GuestKernelApp(IPKernelApp):
                 # https://docs.python.org/3/library/asyncio-task.html#asyncio.Task
                 logger.debug("a task ended with an exception that asyncio lets through", exc_info=True)
             if os.getpid() != process:
-                print("a forked child was ended as it returned to the event loop of the kernel", file=sys.stderr)
+                print("a forked child was ended when it returned to the kernel's event loop", file=sys.stderr)
                 end_child(RuntimeError())
 
 

@@ -224,7 +224,7 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         try:
             self._pass_on(manager.remains or Remains([], {}))
         except Exception:  # whatever code has left: its end must be reported
-            logger.debug("the last output of a kernel can't be passed on", exc_info=True)
+            logger.debug("can't pass on a kernel's last output", exc_info=True)
         self._report("status", {"execution_state": "dead", EXIT: manager.exit})
 
     def _pass_on(self, remains: Remains) -> None:

@@ -87,7 +87,7 @@ def _enter_domain(abi: int, rights: int, paths: Sequence[str]) -> bool:
     if abi < ABI_REFER:
         return False
     if len(threads := os.listdir("/proc/self/task")) > 1:
-        raise OSError(errno.EBUSY, f"could not use Landlock: there are {len(threads)} threads, not one")
+        raise OSError(errno.EBUSY, f"can't use Landlock: the process has {len(threads)} threads instead of one")
 
     scopes = SCOPES if abi >= ABI_SCOPES else 0
     # Older versions take the longer structure if the unknown fields are zero.

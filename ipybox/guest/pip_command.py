@@ -53,7 +53,7 @@ def main(packages: Path, runner: str, arguments: list[str]) -> NoReturn:
             sys.exit(install(arguments[arguments.index(command) + 1 :]))
         if command == "uninstall":
             raise _UsageError(
-                f"packages are not removed one by one: install another version, or remove all by deleting {packages}"
+                f"single packages can't be removed: install another version, or delete {packages} to remove all of them"
             )
     except _UsageError as exc:
         print(f"ERROR: pip {command}: {exc}", file=sys.stderr)
@@ -72,9 +72,9 @@ def install(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     packages = list(_requested(given.packages, given.requirement))
     if not packages:
-        raise _UsageError("no package is named")
+        raise _UsageError("name at least one package")
     if given.upgrade:
-        note = "a package stays as long as it meets its specifier: name a version, such as 'numpy>=2', for a newer one"
+        note = "packages that meet the specifier are not upgraded: request a newer version, such as 'numpy>=2'"
         print(f"NOTE: pip install --upgrade: {note}", file=sys.stderr)
     host = _host()
     for package in packages:
@@ -82,7 +82,7 @@ def install(arguments: Sequence[str]) -> int:
             _, body = host.request("POST", INSTALL_PATH, json.dumps({"package_name": package}).encode())
             reply = json.loads(body)
         except (OSError, ValueError) as exc:
-            raise _UsageError(f"ipybox, which installs packages, does not answer: {exc}") from None
+            raise _UsageError(f"can't reach ipybox, which installs packages: {exc}") from None
         if "error" in reply:
             print(f"ERROR: {reply['error']}", file=sys.stderr)
             return 1

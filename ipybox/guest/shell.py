@@ -192,7 +192,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         except BaseException as error:
             self.input_transformers_cleanup.clear()
             cast(Any, self).input_transformers_post.clear()
-            self.report("The input transformers were removed, because they fail", error)
+            self.report("The input transformers were removed because they failed", error)
             return cast(Any, super()).transform_cell(raw_cell)
 
     def transform_ast(self, node: Any) -> Any:
@@ -203,7 +203,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             raise
         except BaseException as error:
             self.ast_transformers.clear()
-            self.report("The AST transformers were removed, because they fail", error)
+            self.report("The AST transformers were removed because they failed", error)
             return cast(Any, super()).transform_ast(node)
 
     def report(self, what: str, error: BaseException) -> None:

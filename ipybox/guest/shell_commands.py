@@ -41,7 +41,7 @@ from ipybox.support.errors import ShellCommandError
 Command = dict[str, str]
 
 ESCAPE_REQUIRED = (
-    "code may start programs by shell escapes only (require_shell_escape): use `!command`, `output = !command` or "
+    "code may start programs only with shell escapes (require_shell_escape): use `!command`, `output = !command` or "
     "`%%bash`"
 )
 

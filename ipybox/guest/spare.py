@@ -86,5 +86,5 @@ class Spare(Generic[K]):
         try:
             return await self._make()
         except Exception as error:  # whatever it is: without it, each kernel is started when it is needed
-            logger.warning("there is no spare kernel: %s", error)
+            logger.warning("no spare kernel is available: %s", error)
             return None

@@ -74,7 +74,7 @@ def flush(stream: Any, without_thread: Callable[[], None]) -> None:
     publisher.schedule(stream._flush)
     publisher.schedule(sent.release)
     if not sent.acquire(timeout=stream.flush_timeout):
-        print("the output was not sent in time", file=sys.__stderr__)
+        print("the kernel could not send its output in time", file=sys.__stderr__)
 
 
 def write_to_descriptor(fd: int, text: str) -> int:
@@ -105,7 +105,7 @@ class StandardStreams:
             if name in faults:
                 setattr(sys, name, own)
         for name, fault in faults.items():
-            self._own["stderr"].write(f"sys.{name} was reset: the code left it {fault}\n")
+            self._own["stderr"].write(f"sys.{name} was reset because the code left it {fault}\n")
 
 
 def _fault(stream: Any, own: Any) -> str | None:
@@ -120,7 +120,7 @@ def _fault(stream: Any, own: Any) -> str | None:
         stream.write("")
         stream.flush()
     except Exception as error:
-        return f"replaced by what can't be written and flushed ({type(error).__name__})"
+        return f"replaced by an object that can't be written to and flushed ({type(error).__name__})"
     return None
 
 

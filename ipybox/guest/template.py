@@ -82,7 +82,7 @@ def run_template(control: socket.socket) -> None:
         if not preload(modules, packages_dir(Path.cwd()), problems):
             start_again(control, environment, [module for module in modules if module not in problems], problems)
     if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that the environment of kernels brings in
-        sys.exit(f"kernels can't be forked off a process with {threads} threads")
+        sys.exit(f"can't fork kernels from a process with {threads} threads")
     gc.collect()
     gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
     channel, command = serve(control, problems)

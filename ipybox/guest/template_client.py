@@ -83,7 +83,7 @@ class ForkedProcess:
         """
         async with asyncio.timeout(FORK_TIMEOUT):
             if await asyncio.get_running_loop().sock_recv(self._channel, len(READY)) != READY:
-                raise EOFError("its process has ended")
+                raise EOFError("its process has exited")
 
     async def hand_over(self, handover: Handover) -> None:
         """Lets a spare kernel go on. If it has ended, the thread that waits for it notices."""
@@ -212,7 +212,9 @@ class KernelTemplate:
                     self._end()
                     self._given_up, self._works = not self._works, False
                     if self._given_up:
-                        logger.warning("there is no template, so that each kernel takes longer to start: %s", error)
+                        logger.warning(
+                            "kernels start more slowly because the template process is not available: %s", error
+                        )
             return None
 
     async def _until_ready(self, control: socket.socket) -> bool:
@@ -225,10 +227,12 @@ class KernelTemplate:
         try:
             async with asyncio.timeout(patience):
                 if await asyncio.get_running_loop().sock_recv(control, len(READY)) != READY:
-                    raise EOFError("its process has ended")
+                    raise EOFError("its process has exited")
         except TimeoutError:
             self.not_preloaded = dict.fromkeys(self._preload, IMPORTING)
-            logger.info("the template still imports its modules: until then, kernels are started as programs")
+            logger.info(
+                "the template is still importing its modules: until it is ready, kernels start as separate programs"
+            )
             return False
         self._ready, self.not_preloaded = True, {}
         return True
@@ -243,7 +247,7 @@ class KernelTemplate:
             async with asyncio.timeout(FORK_TIMEOUT):
                 message = await asyncio.get_running_loop().sock_recv(control, MAX_BYTES)
             if not message:
-                raise EOFError("its process has ended")
+                raise EOFError("its process has exited")
             answer: ForkAnswer = json.loads(message)
         except asyncio.CancelledError:
             ours.close()

@@ -52,7 +52,7 @@ def bounded(text: str) -> str:
     """Returns a text of an exception, without its middle if it is too long for a message."""
     if len(text) <= MAX_TEXT:
         return text
-    return f"{text[: MAX_TEXT // 2]}\n[{len(text) - MAX_TEXT:,} characters are not shown]\n{text[-MAX_TEXT // 2 :]}"
+    return f"{text[: MAX_TEXT // 2]}\n[{len(text) - MAX_TEXT:,} characters not shown]\n{text[-MAX_TEXT // 2 :]}"
 
 
 def user_traceback(error: BaseException) -> list[str]:
@@ -103,7 +103,7 @@ def shorten(error: BaseException) -> None:
         for number, link in enumerate(_chain(error)):
             if number == MAX_CHAIN and (link.__cause__ or link.__context__) is not None:
                 link.__cause__ = link.__context__ = None
-                link.add_note("[the exceptions that led to this one are not shown]")
+                link.add_note("[earlier exceptions in the chain are not shown]")
             _shorten_traceback(link.__traceback__)
 
 

@@ -32,7 +32,7 @@ def read_reply(shell: Any, name: str) -> tuple[dict[str, Any], list[bytes]]:
     """Returns content and buffers of the reply to a request to read a variable."""
     try:
         if name not in shell.user_ns:
-            raise VariableError(f"there is no variable {name} in the kernel")
+            raise VariableError(f"the kernel has no variable {name}")
         variable = encode(name, shell.user_ns[name])
     except VariableError as error:
         return error_content(error), []

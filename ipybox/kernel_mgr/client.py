@@ -36,7 +36,7 @@ __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
 
 logger = logging.getLogger(__name__)
 
-_SILENT = "the kernel gateway does not answer: unless it does soon, its kernel is lost"
+_SILENT = "the kernel gateway is not responding: if it stays silent, its kernel is lost"
 
 
 class KernelClient:
@@ -271,7 +271,7 @@ class KernelClient:
             async with deadline.limit():
                 await self.recovered()
         except TimeoutError:
-            raise deadline.not_begun("an earlier one that was given up is still running") from None
+            raise deadline.not_begun("an earlier cell that timed out or was cancelled is still running") from None
         sending = asyncio.create_task(self._send(execution, request, buffers))
         sending.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio may log it
         try:
@@ -331,7 +331,7 @@ class KernelClient:
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             logger.warning("can't interrupt the kernel: %s", exc)
             if self.gateway_lost:
-                return "the kernel gateway does not answer, its kernel is lost"
+                return "the kernel gateway is not responding, and its kernel is lost"
             return await self._restart()
         finally:
             self._channels.forget(execution.msg_id)
@@ -340,13 +340,13 @@ class KernelClient:
 
     async def _restart(self) -> str:
         """Replaces a kernel that can't be interrupted; returns the outcome."""
-        stubborn = "the kernel did not yield to an interrupt and"
+        stubborn = "the kernel ignored the interrupt and"
         try:
             await self._reset()
         except (RuntimeError, GatewayError) as exc:
             logger.warning("can't restart the kernel: %s", exc)
             return f"{stubborn} could not be restarted: {exc}"
-        return f"{stubborn} was restarted, its state is lost"
+        return f"{stubborn} was restarted: its state is lost"
 
     async def _connect(self) -> None:
         async with self._lifecycle:
@@ -357,7 +357,7 @@ class KernelClient:
                 await self._gateway.close()
                 if isinstance(exc, aiohttp.ClientError) and not isinstance(exc, aiohttp.ClientConnectionError):
                     url = self._gateway.endpoint.url
-                    raise GatewayError(f"{url} does not answer as a kernel gateway: {exc}") from exc
+                    raise GatewayError(f"{url} does not respond like a kernel gateway: {exc}") from exc
                 raise
 
     async def _disconnect(self) -> None:
@@ -376,4 +376,4 @@ class KernelClient:
                 await self._kernel.replace("the kernel was reset while the code ran")
             except (aiohttp.ClientError, OSError) as exc:
                 await self._gateway.probe()
-                raise GatewayError(f"the kernel gateway does not answer as it should: {exc}") from exc
+                raise GatewayError(f"unexpected response from the kernel gateway: {exc}") from exc

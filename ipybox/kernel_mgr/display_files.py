@@ -102,11 +102,11 @@ class DisplayFiles:
         notices: list[str] = []
         if self._omitted:
             notices.append(
-                f"HTML, SVG, LaTeX, JSON, GIF, WebP or PDF was not saved for {self._omitted} displays: of one cell "
-                f"there can be {MAX_FILES} such files with {MAX_FILE_CHARS >> 20} Mi characters together."
+                f"{self._omitted} displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: the limit per "
+                f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total."
             )
         if self._broken:
-            notices.append(f"Images that are not valid base64 were not saved: those of {self._broken} displays.")
+            notices.append(f"Images from {self._broken} displays were not saved because they are not valid base64.")
         return notices
 
     def save(self, directory: Path, *, untrusted_root: Path | None = None, base: Path | None = None) -> SavedFiles:

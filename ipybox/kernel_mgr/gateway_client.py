@@ -87,7 +87,7 @@ class GatewayClient:
                 content = await read_answer(response)
         except TimeoutError as exc:
             await self.probe()
-            raise GatewayError(f"{method} {path}: no answer within {timeout:g} s") from exc
+            raise GatewayError(f"{method} {path}: no response within {timeout:g} s") from exc
         except GatewayError:  # there is no connection
             await self.probe()
             raise
@@ -100,7 +100,7 @@ class GatewayClient:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise GatewayError(f"{method} {path}: the answer is not a JSON object")
+            raise GatewayError(f"{method} {path}: the response is not a JSON object")
         return cast(dict[str, Any], answer)
 
     async def websocket(

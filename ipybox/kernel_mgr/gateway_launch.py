@@ -46,9 +46,8 @@ SANDBOX_DIRECTORIES = {
 }
 
 NO_PROC = (
-    "Programs that look themselves up in /proc, such as psutil, ps and dask, fail in the sandbox here, because it runs "
-    "as root without Landlock (Linux 5.19 or later). joblib runs its jobs one by one. Run ipybox as an ordinary user "
-    "to avoid both."
+    "Here the sandbox runs as root without Landlock (Linux 5.19 or later). Programs that look themselves up in /proc, "
+    "such as psutil, ps and dask, fail, and joblib runs jobs one by one. Run ipybox as an ordinary user to avoid both."
 )
 
 

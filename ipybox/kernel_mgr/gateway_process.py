@@ -86,9 +86,11 @@ class GatewayProcess:
         if self.link.failure is not None:
             raise GatewayError(f"the kernel gateway can't be used: {self.link.failure}")
         if self.ended:
-            raise GatewayError(f"the kernel gateway ended at its start{await self._last_words()}")
+            raise GatewayError(f"the kernel gateway exited during startup{await self._last_words()}")
         if not self.link.ready.is_set():
-            raise GatewayError(f"the kernel gateway did not answer in {START_TIMEOUT:g} s{await self._last_words()}")
+            raise GatewayError(
+                f"the kernel gateway did not respond within {START_TIMEOUT:g} s{await self._last_words()}"
+            )
 
     async def wait(self) -> None:
         """Waits until the process ends."""

@@ -40,8 +40,8 @@ def describe_exit(exit_status: object) -> str:
     if status >= 0:
         return f": its process exited with code {status}"
     name = next((f" ({each.name})" for each in signal.Signals if each == -status), "")
-    reason = ", as the system ran out of memory (OOM killer)" if oom is True and -status == signal.SIGKILL else ""
-    return f": its process was ended by signal {-status}{name}{reason}"
+    reason = " because the system ran out of memory (OOM killer)" if oom is True and -status == signal.SIGKILL else ""
+    return f": its process was killed by signal {-status}{name}{reason}"
 
 
 class MessageListener(Protocol):
@@ -184,8 +184,8 @@ class KernelChannels:
             error = frame.data
             if isinstance(error, aiohttp.WebSocketError) and error.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
                 self.death = (
-                    f"the kernel sent a message of more than {format_bytes(MAX_MESSAGE_BYTES)}, which ends the "
-                    "connection to it: print less in one call, or write it to a file"
+                    f"the kernel sent a message larger than {format_bytes(MAX_MESSAGE_BYTES)}, so ipybox closed the "
+                    "connection: print less in one call, or write to a file"
                 )
             return False
         if frame.type is not aiohttp.WSMsgType.BINARY:
@@ -195,7 +195,7 @@ class KernelChannels:
         except ValueError as exc:
             logger.log(
                 logging.DEBUG if self._misunderstood else logging.WARNING,
-                "ignored an invalid message of the kernel gateway: %s",
+                "ignored an invalid message from the kernel gateway: %s",
                 printable(str(exc)),
             )
             self._misunderstood = True

@@ -15,8 +15,8 @@ MAX_LATE_BYTES = 1 << 18
 
 TYPES = ("stream", "display_data")
 
-LATE = "[output of earlier cells, after they had ended{}]\n"
-END = "[end of the output of earlier cells]\n"
+LATE = "[output from earlier cells, printed after they finished{}]\n"
+END = "[end of output from earlier cells]\n"
 
 
 class LateOutput:

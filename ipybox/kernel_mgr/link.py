@@ -106,12 +106,12 @@ class Link:
             GatewayError: If the gateway has ended or does not read from the link.
         """
         if self.closed.is_set():
-            raise GatewayError("the kernel gateway has ended")
+            raise GatewayError("the kernel gateway has exited")
         try:
             with self._using:
                 socket.send_fds(self._host_end, [CONNECTION], [connection.fileno()])
         except OSError as exc:
-            raise GatewayError(f"the kernel gateway takes no connections: {exc}") from exc
+            raise GatewayError(f"the kernel gateway accepts no connections: {exc}") from exc
 
     def close(self) -> None:
         """Closes the link, which ends the gateway. Closing twice does nothing."""
@@ -161,7 +161,7 @@ class Link:
         received = _listening_socket(fd) if wanted else None
         if received is None:
             if not self._refused:
-                logger.warning("closed an unexpected descriptor from the gateway, and will close others")
+                logger.warning("closed an unexpected file descriptor from the gateway (and will close any others)")
                 self._refused = True
             os.close(fd)
             return
@@ -169,7 +169,7 @@ class Link:
             self._acceptor = Acceptor(received, partial(self._pass_on, loop), name="ipybox-accept")
         except OSError as exc:
             received.close()
-            self.failure = f"code could not call tools: {exc}"
+            self.failure = f"kernels can't reach the tool server: {exc}"
             loop.call_soon_threadsafe(self.close)
             return
         if self._stopped.is_set():  # `close` ran before the acceptor existed

@@ -111,7 +111,7 @@ def decode(data: bytes) -> Message:
     if offsets != sorted(offsets) or offsets[-1] > len(data):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offsets")
     if offsets[3] - offsets[0] > MAX_HEADER_BYTES:
-        raise ValueError(f"a message whose headers are larger than {MAX_HEADER_BYTES >> 10} KiB")
+        raise ValueError(f"message headers larger than {MAX_HEADER_BYTES >> 10} KiB")
     channel, header, parent_header, _, content = (data[a:b] for a, b in pairwise(offsets[:6]))
     buffers = tuple(words[a:b] for a, b in pairwise(offsets[5:]))
     return Message(channel.decode(), _decode_object(header), _decode_object(parent_header), content, buffers)

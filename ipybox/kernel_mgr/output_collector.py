@@ -169,8 +169,8 @@ class OutputCollector:
         if not self._left_out:
             return []
         return [
-            f"{format_bytes(self._left_out)} of output were left out: of one cell there can be "
-            f"{format_bytes(MAX_OUTPUT_BYTES)}, and {MAX_VALUES:,} values in one display."
+            f"{format_bytes(self._left_out)} of output were discarded: the limit is {format_bytes(MAX_OUTPUT_BYTES)} "
+            f"per cell and {MAX_VALUES:,} values per display."
         ]
 
     def _shown(self) -> Iterator[StreamRun | Display]:

@@ -5,13 +5,13 @@ from typing import cast
 
 from ipybox.guest.protocol import FAILS, IMPORTING, NOT_PRELOADED, OPENS_DESCRIPTORS, STARTS_THREADS
 
-_LATER = "each kernel imports it when code does"
+_LATER = "each kernel imports it on first use"
 
 _REASONS = {
     FAILS: f"it can't be imported: {_LATER}",
     STARTS_THREADS: f"its import starts threads: {_LATER}",
-    OPENS_DESCRIPTORS: f"its import opens descriptors: {_LATER}",
-    IMPORTING: "its import had not ended when this kernel started: this kernel imports it when code does",
+    OPENS_DESCRIPTORS: f"its import opens file descriptors: {_LATER}",
+    IMPORTING: "its import had not finished when this kernel started: this kernel imports it on first use",
 }
 
 

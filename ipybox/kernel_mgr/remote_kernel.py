@@ -47,7 +47,9 @@ class RemoteKernel:
         init_timeout: float,
     ):
         self.channels = KernelChannels(relayed=endpoint.relayed)
-        self.gateway = GatewayClient(endpoint, on_lost=lambda: self.channels.fail("the kernel gateway does not answer"))
+        self.gateway = GatewayClient(
+            endpoint, on_lost=lambda: self.channels.fail("the kernel gateway is not responding")
+        )
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
         #: The gateway's description of the kernel.
@@ -109,7 +111,7 @@ class RemoteKernel:
         try:
             await self._end_left()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
-            logger.warning("a kernel may still run: %s", exc)
+            logger.warning("a kernel may still be running: %s", exc)
 
     async def replace(self, reason: str) -> None:
         """Ends the kernel and creates another one; requests that wait for the old one fail with `reason`.
@@ -126,7 +128,7 @@ class RemoteKernel:
             await self.create()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             # The old kernel may have used up what the new one needs, such as processes.
-            logger.debug("can't start a kernel while another one ends: %s", exc)
+            logger.debug("can't start a kernel while another one is shutting down: %s", exc)
             await self._ending
             self._check_gateway()
             await self.create()
@@ -136,7 +138,7 @@ class RemoteKernel:
 
     def _check_gateway(self) -> None:
         if self.gateway.lost:
-            raise GatewayError("the kernel gateway does not answer")
+            raise GatewayError("the kernel gateway is not responding")
 
     async def _leave(self, reason: str) -> None:
         """Closes the channels of the kernel, if there is one, and notes that it must be ended."""
@@ -165,7 +167,7 @@ class RemoteKernel:
                     await self.gateway.probe()
                     if self.gateway.lost:
                         return
-                    logger.warning("trying again to end a kernel: %s", exc)
+                    logger.warning("retrying to shut down a kernel: %s", exc)
                     await self.gateway.call("DELETE", path, may_be_absent=True)
                 self._to_delete.pop(0)
 
@@ -175,7 +177,7 @@ class RemoteKernel:
         self.description = await self.gateway.call("POST", "/api/kernels", self._specification)
         kernel_id = self.description.get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
-            raise GatewayError("POST /api/kernels: the answer contains no valid kernel id")
+            raise GatewayError("POST /api/kernels: the response contains no valid kernel id")
         return kernel_id
 
     async def _join(self, jupyter_session: str) -> None:
@@ -200,9 +202,9 @@ class RemoteKernel:
 
     def _start_problem(self, exc: Exception) -> str:
         if isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.GONE:
-            return "its process ended"
+            return "its process exited"
         if isinstance(exc, TimeoutError):
-            return f"it did not answer within {self._init_timeout:g} s"
+            return f"it did not respond within {self._init_timeout:g} s"
         return str(exc) or type(exc).__name__
 
 

@@ -99,7 +99,7 @@ class KernelGateway:
     ):
         for name, value in {"sandbox_config": sandbox_config, "allowed_domains": allowed_domains or None}.items():
             if value is not None and not sandbox:
-                raise ValueError(f"{name} is given, but the sandbox is off: pass sandbox=True")
+                raise ValueError(f"{name} has no effect while the sandbox is off: pass sandbox=True")
         #: The sandbox settings; None without a sandbox.
         self.sandbox_settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
         self.host = host
@@ -263,7 +263,7 @@ class KernelGateway:
             lines.append(f"A limit was exceeded: {exceeded}.")
         if self._limits.memory is not None and "MemoryError" in text:
             limit = format_bytes(self._limits.memory)
-            lines.append(f"A process of the kernel may use {limit} of memory: {name_of('memory_limit')} sets that.")
+            lines.append(f"Each process may use at most {limit} of memory ({name_of('memory_limit')}).")
         if self._policy is not None:
             from ipybox.sandbox.denials import explain_denials
 
@@ -321,7 +321,7 @@ class KernelGateway:
                 cause = transient.transient_cause(str(exc))
                 if cause is None or starts == transient.SANDBOX_STARTS:
                     raise await self._explain(exc, self.sandbox_settings.weaker_nested_sandbox) from None
-            logger.warning("the sandbox did not start, %s: starting it again", cause)
+            logger.warning("the sandbox did not start (%s): retrying", cause)
             starts += 1
             await self._end_process(timeout=0)
             await self._spawn()

@@ -63,7 +63,9 @@ def value_in(reply: Message, name: str) -> Any:
     """
     encoding = reply.content.get(ENCODING)
     if not isinstance(encoding, str) or len(reply.buffers) != 1:
-        raise VariableError(f"the kernel did not answer with the variable {name}: code may have replaced parts of it")
+        raise VariableError(
+            f"the kernel did not return the variable {name}: code may have replaced parts of the kernel"
+        )
     (data,) = reply.buffers
     return decode(EncodedVariable(name, encoding, bytes(data)), any_table=True)
 
@@ -72,7 +74,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
     size = 0
     for name, value in environment.items():
         if not _possible(name) or not name or "=" in name:
-            raise ValueError(f"{name!r} can't be the name of an environment variable")
+            raise ValueError(f"{name!r} is not a valid environment variable name")
         if not _possible(value):
             raise ValueError(f"the environment variable {name} must be a str without null characters, not {value!r}")
         size += len(name) + len(value)

@@ -112,14 +112,14 @@ class CellApprover:
         self._calls[request.server_name, request.tool_name] += 1
         if self._ask is None:
             notice = "" if self._policy.untrusted is None else f". {self._policy.untrusted}"
-            reason = f"this client can't ask its user (it has no elicitation of forms){_TELL}{rules_option()}{notice}"
+            reason = f"this client can't ask its user (it has no form elicitation){_TELL}{rules_option()}{notice}"
             await request.reject(reason, by="nobody")
             return
         try:
             async with self._client.turn:  # a form does not expire before the user sees it
                 await self._decide(request, self._ask)
         except TimeoutError:
-            await request.reject("the question to the user has expired without an answer", by="nobody")
+            await request.reject("the user didn't answer the question before it expired", by="nobody")
         except (MCPError, ValidationError) as exc:
             await request.reject(f"the client failed to ask its user: {printable(str(exc))}", by="nobody")
 
@@ -130,7 +130,7 @@ class CellApprover:
             await request.accept(by="rule", because=f"allowed by {decision.reason}")
             return
         if (tool, decision.reason) in self._allowed:
-            await request.accept(by="user", because="its tool is allowed for the rest of the cell")
+            await request.accept(by="user", because="the tool is allowed for the rest of the cell")
             return
         approver = self._approver
         question = Question(
@@ -152,9 +152,9 @@ class CellApprover:
             await request.accept(by="user")
 
     async def _settle_by_client(self, request: ApprovalRequest, answer: ElicitResult, *, accepted: bool) -> None:
-        at_once = f"by itself, within {READING_TIME:g} s"
+        at_once = f"on its own, within {READING_TIME:g} s"
         if accepted:
-            self._tell(f"\nThe client accepted the call of {request.server_name}.{request.tool_name} {at_once}.\n")
+            self._tell(f"\nThe client accepted the call to {request.server_name}.{request.tool_name} {at_once}.\n")
             await request.accept(by="client", because=f"the client accepted it {at_once}")
             return
         answered = "dismissed the question" if answer.action == "cancel" else "declined it"
@@ -216,7 +216,7 @@ def _kept(text: str | None) -> Generator[Path | None]:
     try:
         scratch = ScratchDirectory()
     except (OSError, SandboxError) as exc:
-        logger.warning("the arguments of a call can't be kept: %s", exc)
+        logger.warning("can't save a call's arguments: %s", exc)
         yield None
         return
     with scratch:
@@ -230,4 +230,4 @@ _DECLINED = "the user declined it"
 _DISMISSED = "the question was dismissed without an answer"
 
 #: What follows the reason if no person could be asked, for the agent: before the name of the user's option.
-_TELL = ", so no person was asked. Tell the user, who alone sets what needs approval: with "
+_TELL = ", so no person was asked. Tell the user: only they can change what needs approval, with "

@@ -74,7 +74,7 @@ class AttachSocket:
             self._path = socket_path(self._workspace, os.getpid())
             self._listener = bind_private(self._path)
         except OSError as exc:
-            logger.info("`ipybox attach` can't be used: %s", exc)
+            logger.info("`ipybox attach` is not available: %s", exc)
             return
         self._tasks.start(self._accept(self._listener))
 
@@ -108,7 +108,7 @@ class AttachSocket:
         """Lets clients use a session until the command, or the kernel, has ended."""
         running = self._sessions.running
         if name not in running:
-            raise ValueError(f"no session named {name!r} runs; running sessions: {', '.join(running) or 'none'}")
+            raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
             await _send(writer, url=relay.url, token=relay.token)
             command, kernel = asyncio.create_task(reader.read(1)), asyncio.create_task(relay.ended.wait())

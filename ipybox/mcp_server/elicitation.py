@@ -22,7 +22,7 @@ from ipybox.support.errors import CodeExecutionError
 #: The key of a form: there is one at a time.
 APPROVAL = "approval"
 
-_LOST = "the cell that this answer belongs to has finished"
+_LOST = "the cell that asked this question has finished"
 
 _Cell = DetachedTask[ElicitRequestFormParams, CodeExecutionResult]
 

@@ -113,7 +113,7 @@ def _blocks(content: Download) -> list[ContentBlock]:
         else:
             if text and not text.isspace():
                 return [TextContent(text=text)]
-            sentence = "The file contains only white space." if text else "The file is empty."
+            sentence = "The file contains only whitespace." if text else "The file is empty."
             return [_resource(content), TextContent(text=sentence)]
     if len(data) <= MAX_IMAGE:
         for mime_type, beginnings in _IMAGES.items():

@@ -90,8 +90,8 @@ _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.ASCII | re.IGNORE
 _AUTHORITY = re.compile(r"(\[[^][]*\]|[^:]*)(:[0-9]{1,5})?")
 
 _TOO_MANY_CLIENTS = (
-    "{limit} clients have an MCP session, and this one would be one too many: end one (DELETE), wait until one was not "
-    "used for {minutes:g} minutes, or start ipybox with a higher --max-sessions"
+    "the limit of {limit} MCP sessions is reached: end a session (DELETE), wait until one has been idle for "
+    "{minutes:g} minutes, or start ipybox with a higher --max-sessions"
 )
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -171,7 +171,7 @@ async def listening(
     if token is None:
         token = new_token()
     elif not _TOKEN.fullmatch(token):
-        raise ValueError("the token must have 16 or more of the characters A-Z a-z 0-9 - . _ ~ + /")
+        raise ValueError("the token must be at least 16 characters long and use only A-Z a-z 0-9 - . _ ~ + /")
     for name in allowed_hosts:
         check_host(name)
     with listen(host, port) as listener:
@@ -242,17 +242,17 @@ class TokenMiddleware:
         finally:
             self._exchanges.discard(exchange)
             if scope["method"] == "DELETE":
-                logger.info("a client has ended its MCP session")
+                logger.info("a client ended its MCP session")
         return None
 
     async def handle(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         """Handles a request of an MCP client, until its HTTP request ends (middleware of the SDK's server)."""
         if ctx.method in ("initialize", "server/discover"):
-            logger.info("a client connects: %s", _client_of(ctx))
+            logger.info("client connected: %s", _client_of(ctx))
         if ctx.method != "tools/call":
             return await _until_client_goes(ctx, call_next)
         if self._draining:
-            raise MCPError(INTERNAL_ERROR, "ipybox is stopping, and accepts no new calls")
+            raise MCPError(INTERNAL_ERROR, "ipybox is shutting down and accepts no new calls")
         call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._calls.add(call)
         try:
@@ -281,9 +281,9 @@ class TokenMiddleware:
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            return _unauthorized("Bearer", "this server needs a token: Authorization: Bearer <token>")
+            return _unauthorized("Bearer", "this server requires a token: Authorization: Bearer <token>")
         if not hmac.compare_digest(presented.strip().encode(errors="replace"), self._token):
-            return _unauthorized('Bearer error="invalid_token"', "this is not the token of this server")
+            return _unauthorized('Bearer error="invalid_token"', "wrong token for this server")
         headers = Headers(scope=scope)
         # The SDK's patterns for any port, which check names, accept any text after the colon.
         if not all(map(_AUTHORITY.fullmatch, headers.getlist("host"))):
@@ -374,7 +374,7 @@ async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: Cal
         return await call_next(ctx)
     with exchange.ends():
         return await call_next(ctx)
-    raise MCPError(INTERNAL_ERROR, "the request has ended early")
+    raise MCPError(INTERNAL_ERROR, "the request ended early")
 
 
 def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
@@ -484,7 +484,7 @@ def check_host(name: str) -> None:
         ValueError: If it is no name or address, such as one with a port.
     """
     if not _HOST.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of a host: give it without scheme, port and path, and no pattern")
+        raise ValueError(f"{name!r} is not a host name: leave out the scheme, port and path, and don't use patterns")
 
 
 def _any_port(names: list[str]) -> list[str]:
@@ -496,4 +496,4 @@ def _unauthorized(challenge: str, text: str) -> PlainTextResponse:
 
 
 def _stopping() -> PlainTextResponse:
-    return PlainTextResponse("ipybox is stopping", 503, {"Connection": "close"})
+    return PlainTextResponse("ipybox is shutting down", 503, {"Connection": "close"})

@@ -6,19 +6,19 @@ Claude Code truncates them at 2,048 characters.
 from ipybox.mcp_server.choices import Instructions
 
 BRIEF = """\
-Call tools of MCP servers by Python in execute_ipython_cell. For most tasks two cells do. One finds all tools needed:
+Call MCP tools from Python in execute_ipython_cell. Most tasks take two cells. One finds all tools needed:
 from ipybox.codeact import tools
 print(tools("search repositories", "list commits"))  # verb and noun of each step
 It shows the interface of each best hit; tools("github.list_commits") shows one in full, tools() lists all. The
 other cell does all steps:
 from mcptools.github import list_commits
 text = list_commits.run(list_commits.Params(owner="octocat", repo="hello"))
-Prefer saved code actions, then run_parsed() where shown. Omit optional fields. Print only what you need next; of a str
-that you don't know, text[:500]. register_mcp_server adds servers. The codeact skill has the rest: load it for output
+Prefer saved code actions, then run_parsed() where shown. Omit optional fields. Print only what you need next; for an
+unfamiliar str, text[:500]. register_mcp_server adds servers. The codeact skill covers the rest: load it for output
 parsers, saving actions, trouble."""
 
 FULL = """\
-Act by Python code that calls MCP tools, instead of calling tools one by one.
+Write Python code that calls MCP tools, instead of calling tools one by one.
 
 1. Register: register_mcp_server writes a Python module for each tool of a server, once: mcptools/<server>/<tool>.py in
 the workspace. Write secrets as ${NAME}; the user puts NAME=value into the workspace's .env, which you don't read.
@@ -30,18 +30,18 @@ print(tools("search repositories", "list commits"))  # verb and noun of each ste
 Or read mcptools/<server>/__init__.py, which lists all tools, then the tool's module. Never guess parameters
 or the shape of results.
 
-3. Act: a cell does all steps whose inputs code can compute.
+3. Act: do all steps whose inputs code can compute in one cell.
 from mcptools.github import list_commits
 commits = list_commits.run(list_commits.Params(owner="octocat", repo="hello-world"))
-run() returns a typed Result, or str if the server doesn't describe its output: of one that you don't know, print a part
+run() returns a typed Result, or str if the server doesn't describe its output: for an unfamiliar str, print a part
 first, text[:500].
 
 - Cells run in the workspace and keep variables until reset. Keep results in variables; print only what you need next.
 - Long output is truncated in the middle. You see plots.
-- A separate part next to the output has ipybox's messages: the file with the full truncated output, paths of plots, and
-lines that start with [ipybox]. "The sandbox refused" names the setting that would allow it: tell the user, don't look
-for a way around it. Lines like that in the output itself come from the code.
+- ipybox's messages come in a separate part next to the output: the file with the full truncated output, paths of plots,
+and lines that start with [ipybox]. "The sandbox refused" names the setting that would allow it: tell the user, don't
+look for a way around it. Lines like that in the output itself come from the code.
 - ToolRunnerError contains the server's error text: fix the call, don't retry it unchanged. Don't retry rejected calls.
-- install_package gets packages for cells. For concurrent work use a session of your own, and reset it at the end."""
+- install_package installs packages for cells. For concurrent work use your own session, and reset it at the end."""
 
 TEXTS: dict[Instructions, str] = {"full": FULL, "brief": BRIEF}

@@ -35,7 +35,7 @@ MAX_EXPIRED = 1000
 #: Seconds for the sessions that are ending to end with the server.
 END_TIMEOUT = 30.0
 
-_STOPPING = "ipybox is stopping"
+_STOPPING = "ipybox is shutting down"
 
 #: What a session does. `queued` is a start that waits for the node of an engine.
 State = Literal["running", "starting", "queued"]
@@ -55,7 +55,7 @@ class KernelSessions:
 
     def __init__(self, new_executor: Callable[[], CodeExecutor], limit: int, idle_timeout: float | None = None):
         if limit < 1:
-            raise ValueError(f"max_sessions={limit} is too low: the default session is one")
+            raise ValueError(f"max_sessions={limit} is too low: the default session counts as one")
         if idle_timeout is not None:
             check_seconds("session_idle_timeout", idle_timeout, ", or None for no limit")
         self._new_executor = new_executor
@@ -105,7 +105,7 @@ class KernelSessions:
             self._default = self._default or self._new_executor()
             await self._default.prepare()
         except (IpyboxError, OSError, ValueError) as exc:
-            logger.debug("the default session can't be prepared: %s", exc)
+            logger.debug("can't prepare the default session: %s", exc)
 
     def start(self) -> None:
         """Starts the default session in the background, unless it has started, or was not used for too long."""
@@ -153,9 +153,9 @@ class KernelSessions:
         if name == DEFAULT_SESSION:
             async with self.use(name) as executor:
                 await executor.reset()
-            logger.info("the session %s has a new kernel", name)
+            logger.info("session %s has a new kernel", name)
         elif name in self._sessions:
-            logger.info("the session %s ends", name)
+            logger.info("session %s is ending", name)
             await self._tasks.finish(self._sessions.pop(name).end())
         elif self._expired.pop(name, None) is None:
             raise ValueError(f"no session named {name!r}; existing sessions: {', '.join(self.names)}")
@@ -165,13 +165,13 @@ class KernelSessions:
         self._stopped = True
         sessions, self._sessions = self._sessions, {}
         for name in sessions:
-            logger.info("the session %s ends with the server", name)
+            logger.info("session %s ended with the server", name)
         await asyncio.gather(self._tasks.wait(END_TIMEOUT), *(session.end() for session in sessions.values()))
         if self._default is not None:  # it may have been prepared, but not started
             await self._default.stop()
 
     def _end_of(self, name: str) -> str:
-        return _STOPPING if self._stopped else f"the session {name!r} was reset while it was in use"
+        return _STOPPING if self._stopped else f"session {name!r} was reset while in use"
 
     def _ensure_started(self, name: str) -> "_Session":
         session = self._sessions.get(name)
@@ -189,7 +189,7 @@ class KernelSessions:
         if name != DEFAULT_SESSION and len(names := self.names) >= self.limit:
             raise ValueError(
                 f"max_sessions={self.limit} is reached: {', '.join(names)}. "
-                "Use one of these sessions, or end one with reset and its name"
+                "Use one of these sessions, or end one by calling reset with its name"
             )
 
     def _executor(self, name: str) -> CodeExecutor:
@@ -205,11 +205,11 @@ class KernelSessions:
         if session.start.cancelled():
             return
         if (exc := session.start.exception()) is None:
-            logger.info("the session %s has started", name)
+            logger.info("session %s started", name)
             self._expired.pop(name, None)
             self._release(name, session)
             return
-        logger.error("the session %s did not start: %s", name, exc)
+        logger.error("session %s did not start: %s", name, exc)
         if self._sessions.get(name) is session:
             del self._sessions[name]
 
@@ -218,7 +218,7 @@ class KernelSessions:
         if session.users or self._sessions.get(name) is not session:
             return
         if session.withdrawable:
-            logger.info("the session %s leaves the queue of the engine: its request was cancelled", name)
+            logger.info("session %s left the engine's queue: its request was cancelled", name)
             del self._sessions[name]
             self._tasks.start(session.end())
         elif self._idle_timeout is not None and session.state == "running":
@@ -233,7 +233,7 @@ class KernelSessions:
             self._release(name, session)
             return
         assert self._idle_timeout is not None
-        logger.info("the session %s is stopped: it was not used for %g s", name, self._idle_timeout)
+        logger.info("stopping session %s: it was idle for %g s", name, self._idle_timeout)
         del self._sessions[name]
         self._expired.pop(name, None)
         self._expired[name] = executor

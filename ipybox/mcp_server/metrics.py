@@ -37,12 +37,10 @@ class ServerMetrics(SessionObserver):
 
     def __init__(self, sessions: KernelSessions, here: str):
         self._registry = registry = CollectorRegistry()
-        self._cells = Histogram(
-            "ipybox_cell_duration_seconds", "Time from start to end of cells.", ["outcome"], buckets=CALL_BUCKETS
-        )
+        self._cells = Histogram("ipybox_cell_duration_seconds", "Duration of cells.", ["outcome"], buckets=CALL_BUCKETS)
         self._calls = Histogram(
             "ipybox_tool_call_duration_seconds",
-            "Time from request to end of tool calls, including their approval.",
+            "Duration of tool calls, including approval.",
             ["outcome"],
             buckets=CALL_BUCKETS,
         )
@@ -52,19 +50,17 @@ class ServerMetrics(SessionObserver):
             ["accepted", "by"],
             buckets=WAIT_BUCKETS,
         )
-        self._denials = Counter("ipybox_denials", "Denials without an approval request.", ["by"])
-        self._deaths = Counter(
-            "ipybox_kernel_deaths", "Kernels that were replaced because they had died or did not stop."
-        )
-        self._idle = Counter("ipybox_idle_sessions_stopped", "Sessions that were stopped by session_idle_timeout.")
-        self._jobs = Counter("ipybox_jobs", "Events of the jobs of an engine.", ["action"])
+        self._denials = Counter("ipybox_denials", "Calls denied without an approval request.", ["by"])
+        self._deaths = Counter("ipybox_kernel_deaths", "Kernels replaced because they died or did not stop.")
+        self._idle = Counter("ipybox_idle_sessions_stopped", "Sessions stopped by session_idle_timeout.")
+        self._jobs = Counter("ipybox_jobs", "Engine job events.", ["action"])
         self._waits = Histogram(
             "ipybox_job_start_duration_seconds",
-            "Time from the start of an engine's command until its node ran, or failed to.",
+            "Time from starting an engine's command until its node ran or failed.",
             ["result"],
             buckets=WAIT_BUCKETS,
         )
-        limit = Gauge("ipybox_sessions_limit", "Number of sessions that can exist (max_sessions).")
+        limit = Gauge("ipybox_sessions_limit", "Maximum number of sessions (max_sessions).")
         limit.set(sessions.limit)
         own = (self._cells, self._calls, self._decisions, self._denials, self._deaths, self._idle, self._jobs)
         for collector in (*own, self._waits, limit, _SessionCollector(sessions, here)):
@@ -121,14 +117,12 @@ class _SessionCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Returns the gauges."""
         states = GaugeMetricFamily(
-            "ipybox_sessions", "Sessions that run, start, or wait for the node of an engine.", labels=["state"]
+            "ipybox_sessions", "Sessions that are running, starting, or waiting for an engine's node.", labels=["state"]
         )
         counts = self._sessions.states
         for state in get_args(State):
             states.add_metric([state], counts[state])
-        kernels = GaugeMetricFamily(
-            "ipybox_kernels", "Kernels of sessions, by the machines that run them.", labels=["node"]
-        )
+        kernels = GaugeMetricFamily("ipybox_kernels", "Session kernels by machine.", labels=["node"])
         for node, count in self._sessions.nodes.items():
             kernels.add_metric([self._here if node is None else node], count)
         return [states, kernels]

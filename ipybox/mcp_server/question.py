@@ -99,14 +99,14 @@ class Question:
             end = (datetime.now() + timedelta(seconds=self.seconds)).astimezone()
             hints.append(f"Expires at {end:%H:%M:%S %Z}, after {self.seconds:.0f} s")
         if self.calls > 1:
-            hints.append(f"{self.calls:,} calls of this tool in this cell so far")
+            hints.append(f"{self.calls:,} calls to this tool in this cell so far")
         if self.before is not None:
             hints.append(self.before)
         if self.policy.file is not None or self.policy.untrusted is not None:
             hints.append(f"Asked because of {printable(self.decision.reason)}")
         if has_choice and self.decision.can_be_remembered:
             kept = "for this session" if self.policy.file is None else f"in {printable(self.policy.file.name)}"
-            hints.append(f"What is always allowed is kept {kept}")
+            hints.append(f"'Always' answers are remembered {kept}")
         return hints
 
 

@@ -111,7 +111,7 @@ async def _wait(
     """Waits for the end, or as long as a request can; returns a form for the user, if there is one.
 
     Raises:
-        MCPServerError: If the user does not want to sign in.
+        MCPServerError: If the user declined to sign in.
     """
     shown = task.form
     form = shown or await task.next_form()
@@ -147,7 +147,7 @@ def _sign_in_message(url: str) -> str:
 
 def _require_accepted(answer: object) -> None:
     if isinstance(answer, ElicitResult) and answer.action != "accept":
-        raise MCPServerError("the user does not want to sign in")
+        raise MCPServerError("the user declined to sign in")
 
 
 def _shows_urls(context: Context[Any, Any]) -> bool:

@@ -79,7 +79,8 @@ class MCPServer:
         config = config or ExecutorConfig()
         if config.approval_policy is not None or config.approver is not None or config.audit is not None:
             raise ValueError(
-                "approval_policy, approver and audit of the config are not used: give approve and audit instead"
+                "the config's approval_policy, approver and audit are ignored: pass approve and audit to the server "
+                "instead"
             )
         self._services = WorkspaceServices(
             config,

@@ -75,7 +75,7 @@ class ShownCall:
         Args:
             file: The file with the whole call, if there is one.
         """
-        notice = _wrapped("Shortened" if file is None else f"Shortened. All of it: {_place(file)}", LINES_OF_MORE - 1)
+        notice = _wrapped("Shortened" if file is None else f"Shortened. Full text: {_place(file)}", LINES_OF_MORE - 1)
         left = LINES_OF_MORE - len(notice)
         # Less the bracket and a column for each line, whose last one a wide character may leave empty.
         room = left * (COLUMNS - len(BAR) - 1) - _columns(self._head) - 1
@@ -105,7 +105,7 @@ class ShownCall:
             lines = [f"  {BAR}{printable(line)}" for line in _lines(_cut(command, MAX_COMMAND) if limited else command)]
             if limited and (missing := len(lines) - MAX_COMMAND_LINES) > 0:
                 half = MAX_COMMAND_LINES // 2
-                lines[half:-half] = [f"  [... {missing} lines are not shown ...]"]
+                lines[half:-half] = [f"  [... {missing} lines not shown ...]"]
         for name, value in [*self._arguments.items()][: MAX_ARGUMENTS if limited else None]:
             if not limited and isinstance(value, str) and "\n" in value:
                 text = printable(self._redactor.known_tokens(value), lines=True)
@@ -116,7 +116,7 @@ class ShownCall:
             else:
                 lines.append(f"  {printable(name)}: {self._text(_dumped(value))}")
         if limited and (missing := len(self._arguments) - MAX_ARGUMENTS) > 0:
-            lines.append(f"  [... {missing} more arguments are not shown ...]")
+            lines.append(f"  [... {missing} more arguments not shown ...]")
         return lines
 
     def _text(self, text: str) -> str:
@@ -125,7 +125,7 @@ class ShownCall:
 
 def name_of(call: ToolCall) -> str:
     """Returns the name of a tool in sentences."""
-    return f"{printable(_cut(call.tool))} of the MCP server {printable(_cut(call.server))}"
+    return f"{printable(_cut(call.tool))} on MCP server {printable(_cut(call.server))}"
 
 
 def _short_name(name: str) -> str:
@@ -157,7 +157,7 @@ def _cut(text: str, most: int = MAX_ARGUMENT) -> str:
     if missing <= 0:
         return text
     half = most // 2
-    return f"{text[:half]} [... {missing:,} characters are not shown ...] {text[-half:]}"
+    return f"{text[:half]} [... {missing:,} characters not shown ...] {text[-half:]}"
 
 
 def _fit(lines: Sequence[str]) -> bool:

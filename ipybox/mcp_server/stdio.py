@@ -110,7 +110,7 @@ class LineReader:
         self._received += more.partition(b"\n")[2]
 
     def _too_long(self) -> InvalidMessageError:
-        return InvalidMessageError(INVALID_REQUEST, f"the message has more than {self._limit:,} bytes")
+        return InvalidMessageError(INVALID_REQUEST, f"the message is larger than {self._limit:,} bytes")
 
 
 def parse_line(line: bytes) -> JSONRPCMessage | None:
@@ -122,7 +122,7 @@ def parse_line(line: bytes) -> JSONRPCMessage | None:
     if line.isspace():
         return None
     if exceeds_value_limit(line):
-        raise InvalidMessageError(INVALID_REQUEST, f"the message has more than {MAX_VALUES:,} values")
+        raise InvalidMessageError(INVALID_REQUEST, f"the message contains more than {MAX_VALUES:,} values")
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
@@ -138,14 +138,12 @@ def _not_a_message(line: bytes) -> None:
     except ValueError as exc:
         raise InvalidMessageError(PARSE_ERROR, f"the message is not JSON: {exc}", _id_in(line)) from None
     if (request_id := _request_id(value)) is not None:
-        raise InvalidMessageError(
-            INVALID_REQUEST, "this is not a request of JSON-RPC 2.0 with an object as params", request_id
-        )
+        raise InvalidMessageError(INVALID_REQUEST, "not a JSON-RPC 2.0 request with an object as params", request_id)
     match value:
         case {"result": _} | {"error": _}:
             return
         case _:
-            raise InvalidMessageError(INVALID_REQUEST, "this is not a message of JSON-RPC 2.0")
+            raise InvalidMessageError(INVALID_REQUEST, "not a JSON-RPC 2.0 message")
 
 
 def _id_in(line: bytes) -> RequestId | None:

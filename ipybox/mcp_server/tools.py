@@ -120,7 +120,7 @@ class ToolHandlers:
         code: Annotated[str, Field(description="Python code to execute")],
         timeout: Annotated[float, Field(description="Maximum execution time in seconds", gt=0)] = 120,
         max_output_chars: Annotated[int, Field(description="Longer output is truncated; a file keeps it", ge=0)] = 5000,
-        session: Annotated[str, Field(description="Each name is a kernel; they run in parallel")] = DEFAULT_SESSION,
+        session: Annotated[str, Field(description="One kernel per name; kernels run in parallel")] = DEFAULT_SESSION,
         *,
         context: mcpserver.Context[Any, Any],
     ) -> Annotated[CallToolResult, CellResult] | InputRequiredResult:

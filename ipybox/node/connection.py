@@ -208,7 +208,7 @@ class Connection:
         if data := self._h2.data_to_send():
             self._pipes.write(data)
         if self._pipes.buffered > MAX_WRITE_BUFFER:
-            self._violated("it does not read")
+            self._violated("it is not reading")
 
     def _receive(self, data: bytes) -> None:
         self.last_received = asyncio.get_running_loop().time()

@@ -115,7 +115,7 @@ async def receive(stream: Stream, messages: TypeAdapter[Any], limit: int) -> tup
     while (end := buffer.find(b"\n", searched)) < 0:
         searched = len(buffer)
         if searched > MAX_LINE:
-            raise InvalidMessageError(f"a message about files has more than {MAX_LINE} bytes")
+            raise InvalidMessageError(f"a message about files larger than {MAX_LINE} bytes")
         buffer += await _more(stream)
     try:
         message = messages.validate_json(bytes(buffer[:end]))

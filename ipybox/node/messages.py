@@ -54,7 +54,7 @@ class MessageStream(Generic[Received]):
             for line in lines:
                 yield self._parsed(bytes(line))
             if len(rest) > MAX_MESSAGE_BYTES:
-                raise InvalidMessageError(f"a control message has more than {MAX_MESSAGE_BYTES} bytes")
+                raise InvalidMessageError(f"a control message larger than {MAX_MESSAGE_BYTES} bytes")
             buffer = rest
 
     def _parsed(self, line: bytes) -> Received:

@@ -82,7 +82,7 @@ def denied_host(line: str, context: str, policy: SandboxPolicy) -> Iterator[tupl
     source, now = policy.settings.source, enumeration(policy.settings.allowed_domains)
     if host is None:
         if not unsure:
-            because = f"only hosts in network.allowedDomains of {source} can be reached (now: {now})"
+            because = f"code can reach only hosts in network.allowedDomains of {source} (now: {now})"
             remedy = f"To open a host, list it in {setting('allowed_domains')}{_or_file(policy)}."
             yield ANY_HOST, f"The sandbox refused the network: {because}. {remedy}"
         return
@@ -95,11 +95,11 @@ def denied_host(line: str, context: str, policy: SandboxPolicy) -> Iterator[tupl
         remedy = f" To open it, list it in {setting('allowed_domains')}{_or_file(policy)}."
     elif not rule.allowed:
         pattern = "" if rule.entry == host else f" ({shortened(rule.entry)})"
-        because = f"network.deniedDomains of {source} names {host}{pattern}"
+        because = f"network.deniedDomains of {source} lists {host}{pattern}"
     elif by_proxy:
-        because = f"{shortened(rule.entry)} in network.allowedDomains is not for this port or address of {host}"
+        because = f"{shortened(rule.entry)} in network.allowedDomains doesn't cover this port or address of {host}"
     elif direct and not unsure:
-        because = f"{host} is reached only through the proxy that HTTP_PROXY names, which this program did not use"
+        because = f"{host} can be reached only through the proxy in HTTP_PROXY, which this program did not use"
     else:
         return
     if (rule is None or not rule.allowed) and policy.untrusted is not None and policy.settings.untrusted is not None:
@@ -123,8 +123,8 @@ def refused_loopback(line: str, context: str, policy: SandboxPolicy) -> Iterator
     if _LOOPBACK.search(line) or (_LOOPBACK.search(traceback) and _find_host(line, context) is None):
         yield (
             "localhost",
-            "Nothing listens on this port of the sandbox, whose localhost is its own: code can't connect to programs "
-            "of this machine outside of the sandbox. To let it reach one over HTTP, list localhost:PORT in "
+            "Nothing listens on this port: the sandbox has its own localhost, and code can't connect to programs "
+            "outside it. To allow HTTP connections to such a program, list localhost:PORT in "
             f"{setting('allowed_domains')}{_or_file(policy)}.",
         )
 

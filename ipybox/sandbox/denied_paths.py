@@ -105,7 +105,7 @@ def _explain(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
     path, entry, source, place = shortened(path), shortened(rule.entry), policy.settings.source, policy.settings.place
     if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.INTERNAL):
         operation = "write"
-    names = f"it is below {entry}, which {{}} of {source} names" if rule.below else f"{{}} of {source} names it"
+    names = f"it is below {entry}, which {{}} of {source} lists" if rule.below else f"{{}} of {source} lists it"
     if not rule.below and entry != path:
         names += f" ({entry})"
     match rule.reason:
@@ -114,8 +114,8 @@ def _explain(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
             remedy = f"To open it, list it in filesystem.allowRead of {place}, and {restart()}."
         case Reason.SECRET:
             it = f"it is below {entry}, which" if rule.below else "it"
-            because = f"{it} is hidden because of credentials that were found in the workspace at the start"
-            remedy = f"To open it, move them elsewhere, and {restart()}."
+            because = f"{it} is hidden because ipybox found credentials in the workspace at startup"
+            remedy = f"To open it, move the credentials elsewhere and {restart()}."
         case Reason.DENY_WRITE:
             because = names.format("filesystem.denyWrite")
             remedy = f"To open it, remove that entry from {place}, and {restart()}."
@@ -123,19 +123,19 @@ def _explain(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
             now = enumeration(
                 f"the workspace {policy.workspace}" if it == "." else it for it in policy.settings.allow_write
             )
-            because = f"only what filesystem.allowWrite of {source} names can be written (now: {now})"
-            remedy = f"To open it, list it, together with what is open now, in {place}, and {restart()}."
+            because = f"code can write only what filesystem.allowWrite of {source} lists (now: {now})"
+            remedy = f"To open it, add it to the current entries in {place}, and {restart()}."
         case Reason.PROTECTED:
             it = "it" if entry == path else entry
-            because = f"{it} is not writable, because programs outside the sandbox read or execute what it holds"
+            because = f"{it} is not writable because programs outside the sandbox read or execute its contents"
             opened = os.path.relpath(rule.place, policy.workspace)
             openable = (
-                f"To open it, list {shortened(opened)}, together with what is open now, in filesystem.allowWrite of "
-                f"{place}, and {restart()}."
+                f"To open it, add {shortened(opened)} to the current entries in filesystem.allowWrite of {place}, and "
+                f"{restart()}."
             )
             remedy = openable if rule.entry in OPENABLE else "No setting opens it."
         case Reason.INTERNAL:
-            because = f"it is below {entry}, which is ipybox's own" if rule.below else "it is ipybox's own"
+            because = f"it is below {entry}, which belongs to ipybox" if rule.below else "it belongs to ipybox"
             remedy = "No setting opens it."
     if opens and policy.settings.untrusted is not None:
         remedy = policy.settings.untrusted.remedy

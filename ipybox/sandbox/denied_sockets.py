@@ -4,8 +4,7 @@ import re
 from typing import Final
 
 NO_SOCKET: Final = (
-    "The sandbox refused a socket: there are neither Unix sockets nor raw ones in it, only TCP and UDP. "
-    "No setting opens them."
+    "The sandbox refused a socket: it allows only TCP and UDP, no Unix or raw sockets. No setting opens them."
 )
 _SOCKET_CODE: Final = (
     "socket.socket(",

@@ -128,7 +128,7 @@ def _git_dir(directory: str) -> str | None:
         match = _WORKTREE.search(os.fsencode(_text(os.path.join(git_dir, "config"))))
         answers = match is not None and _same(os.path.join(git_dir, os.fsdecode(match[1])), directory)
     if not answers or not _is_repository(shared):
-        raise ExcludeError(f"{dot_git} names a directory that does not name it")
+        raise ExcludeError(f"{dot_git} points to a directory that doesn't point back")
     return shared
 
 
@@ -145,7 +145,7 @@ def _listed(content: bytes, *, key: str, names: Collection[str], known: Collecti
 def _with_block(content: bytes, key: str, names: Collection[str], prefix: str) -> bytes:
     place = b"/" if prefix == "." else b"/" + _SPECIAL.sub(rb"\\\1", os.fsencode(prefix)) + b"/"
     if b"\n" in place:
-        raise ExcludeError("the workspace's path has a line break")
+        raise ExcludeError("the workspace's path contains a line break")
     begin, end = _marks(key)
     lines = [
         begin + b"; they are removed when it ends",

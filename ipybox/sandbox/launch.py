@@ -112,7 +112,7 @@ class Sandbox:
             SandboxError: If the settings open a directory that must stay closed, or srt's requirements are missing.
         """
         if _WILDCARD.search(str(self.workspace)):
-            raise SandboxError(f"the sandbox can't name {self.workspace}, as srt takes it for a pattern: rename it")
+            raise SandboxError(f"srt would read the path {self.workspace} as a pattern: rename it")
         try:
             make_ipybox_dir(self.workspace)
         except OSError as exc:
@@ -147,8 +147,8 @@ class Sandbox:
         if not shown or (obstacle := git_exclude.obstacle(str(self.workspace))) is None:
             return []
         return [
-            f"git shows empty files that keep names taken while the sandbox runs ({', '.join(shown)}), because they "
-            f"can't be listed in the repository's info/exclude: {printable(obstacle)}. Name them in .gitignore."
+            f"While the sandbox runs, git shows empty placeholder files ({', '.join(shown)}) because ipybox can't list "
+            f"them in the repository's info/exclude: {printable(obstacle)}. Add them to .gitignore."
         ]
 
     def _has(self, name: str) -> bool:
@@ -293,8 +293,8 @@ def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Pa
             covers = wildcard is not None and key == "allowRead" and directory.is_relative_to(path)
             if covers or path.is_relative_to(directory):
                 raise SandboxError(
-                    f"{settings.source}: 'filesystem.{key}' can't open {entry!r}: {directory} holds keys and tokens "
-                    "of ipybox and Jupyter. Name other directories, without wildcards"
+                    f"{settings.source}: 'filesystem.{key}' can't open {entry!r}: {directory} contains keys and tokens "
+                    "of ipybox and Jupyter. Use other directories, without wildcards"
                 )
 
 

@@ -24,14 +24,14 @@ def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: 
         return [Finding(what, "work")]
     found = wanted.failure.removeprefix("exits with 1: ")
     if not weaker_nested and probe(_unshare(bwrap, weaker=True), path=path).failure is None:
-        problem = f"a sandbox can't have a /proc of its own here, as in an unprivileged container ({found})"
+        problem = f"the sandbox can't mount its own /proc here, as in an unprivileged container ({found})"
         remedy = (
             'set "enableWeakerNestedSandbox": true in the sandbox config, which lets code see processes outside, '
             f"start the container with unmasked system paths, or {DOCKER_MODE}"
         )
         return [Finding(what, found, problem, remedy)]
     reasons = _namespace_reasons(root) or [
-        (f"this user can't make namespaces ({found})", f"permit unprivileged user namespaces, or {DOCKER_MODE}")
+        (f"this user can't create namespaces ({found})", f"permit unprivileged user namespaces, or {DOCKER_MODE}")
     ]
     return [Finding(what, found, problem, remedy) for problem, remedy in reasons]
 
@@ -62,10 +62,10 @@ def _namespace_reasons(root: Path) -> list[tuple[str, str]]:
         remedy = f"run `sysctl -w {name}={better}` as root, and put `{name} = {better}` in /etc/sysctl.d to keep it"
         if "apparmor" in name:
             remedy += "; or give bwrap an AppArmor profile that grants userns"
-        reasons.append((f"{name} is {value}: this machine forbids user namespaces to ordinary users", remedy))
+        reasons.append((f"{name} is {value}: this machine doesn't let ordinary users create user namespaces", remedy))
     if _in_container(root):
         seccomp = _status(root).get("Seccomp") == "2"
-        problem = "this is a container that " + ("filters system calls" if seccomp else "may not make namespaces")
+        problem = "this is a container that " + ("filters system calls" if seccomp else "may not create namespaces")
         remedy = (
             "start it with a seccomp profile that permits clone, unshare, mount, umount2 and pivot_root, and with "
             f"unmasked system paths (or enableWeakerNestedSandbox), or {DOCKER_MODE}"

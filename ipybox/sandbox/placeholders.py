@@ -172,7 +172,7 @@ def _locked(lock: int) -> Generator[None]:
     try:
         yield
     except git_exclude.ExcludeError as exc:
-        print(f"git shows placeholders of the sandbox: {exc}", file=sys.stderr)
+        print(f"git shows the sandbox's placeholder files: {exc}", file=sys.stderr)
     finally:
         fcntl.flock(lock, fcntl.LOCK_UN)
 

@@ -130,7 +130,7 @@ def _srt(path: str | None) -> Finding:
         version = parse_version(outcome.output)
         version = None if version == UNVERSIONED_SRT else version
     if version is None:
-        return Finding("srt", srt, "srt does not report its version, like releases that are too old", UPDATE_SRT)
+        return Finding("srt", srt, "srt does not report its version, so it is probably too old", UPDATE_SRT)
     if version < MINIMUM_SRT:
         return Finding("srt", srt, f"srt {version_text(version)} is older than {version_text(MINIMUM_SRT)}", UPDATE_SRT)
     return Finding("srt", f"{version_text(version)} ({srt})")
@@ -156,6 +156,6 @@ def _processor(package: tuple[Path, str] | None) -> Finding:
         return Finding("processor", machine, f"srt can't block unix sockets on {machine}", DOCKER_MODE)
     seccomp = package and package[0] / "vendor" / "seccomp" / SECCOMP_FILTERS[machine] / "apply-seccomp"
     if seccomp is not None and not os.access(seccomp, os.X_OK):
-        problem = f"srt is not complete: {seccomp}, which blocks unix sockets, is missing or not executable"
+        problem = f"srt is incomplete: {seccomp}, which blocks unix sockets, is missing or not executable"
         return Finding("processor", machine, problem, REINSTALL_SRT)
     return Finding("processor", machine)

@@ -89,7 +89,7 @@ def absence(name: str) -> str:
 def as_broken(finding: Finding, name: str, outcome: ProbeResult, remedy: Remedy) -> Finding:
     """Returns the finding for a program that failed; one that did not answer in time may work on an idle machine."""
     if outcome.timed_out:
-        problem, remedy = f"{name} {outcome.failure}, the machine may be busy", f"try again; if it stays so, {remedy}"
+        problem, remedy = f"{name} {outcome.failure}, the machine may be busy", f"try again; if that fails, {remedy}"
     else:
         problem = f"{name} is broken, it {outcome.failure}"
     return replace(finding, problem=problem, remedy=remedy)

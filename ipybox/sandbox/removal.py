@@ -54,13 +54,13 @@ def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
     ]
     tokens = Path(jupyter_runtime_dir()).glob("ipybox-*.json")
     found = [
-        RemovablePlace(workspace / STATE_DIR, "packages, outputs and audit log of the workspace", "workspace"),
+        RemovablePlace(workspace / STATE_DIR, "the workspace's packages, outputs and audit log", "workspace"),
         *(RemovablePlace(workspace / name, "saved by code and people", "workspace") for name in saved),
-        *(RemovablePlace(path, "what a session needs while it runs", "running") for path in _scratch()),
-        *(RemovablePlace(path, "token of a port", "state") for path in sorted(tokens)),
-        RemovablePlace(data_dir() / "environments" / "ipybox", "command of the plugins", "state"),
+        *(RemovablePlace(path, "files of running sessions", "running") for path in _scratch()),
+        *(RemovablePlace(path, "port token", "state") for path in sorted(tokens)),
+        RemovablePlace(data_dir() / "environments" / "ipybox", "the plugins' command", "state"),
         RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations of all workspaces", "state"),
-        *(RemovablePlace(path, "environment of the plugins", "environment") for path in environments if path.is_dir()),
+        *(RemovablePlace(path, "the plugins' environment", "environment") for path in environments if path.is_dir()),
     ]
     return [place for place in found if os.path.lexists(place.path)]
 

@@ -103,7 +103,7 @@ class UntrustedSettings:
     def notice(self) -> str:
         """A sentence for the session."""
         return (
-            f"{self.name} of the workspace is not trusted: it can only restrict the sandbox. To see and allow what it "
+            f"The workspace's {self.name} is not trusted: it can only restrict the sandbox. To see and allow what it "
             f"opens, run `{self.command}` in a terminal, then {restart()}."
         )
 
@@ -111,7 +111,7 @@ class UntrustedSettings:
     def remedy(self) -> str:
         """A sentence for a denial that the file would lift."""
         return (
-            f"{self.name} of the workspace would open it, but is not trusted: run `{self.command}` in a terminal, then "
+            f"The workspace's {self.name} would open it, but is not trusted: run `{self.command}` in a terminal, then "
             f"{restart()}."
         )
 
@@ -196,7 +196,7 @@ def unreadable(path: Path, error: OSError) -> SandboxError:
     """Returns the error for a file that can't be read."""
     if isinstance(error, FileNotFoundError):
         profiles = " or ".join(repr(name) for name in PROFILES)
-        return SandboxError(f"the sandbox settings {path} don't exist: give a file, or one of the profiles {profiles}")
+        return SandboxError(f"the sandbox settings {path} don't exist: pass a file, or one of the profiles {profiles}")
     return SandboxError(f"the sandbox settings {path} can't be read: {error.strerror or error}")
 
 
@@ -204,7 +204,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
     return content
 
 
@@ -215,8 +215,8 @@ def _take(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: P
         known = keys.get(key)
         if known is None:
             raise SandboxError(
-                f"the sandbox settings {path} have an unknown key {name!r}; known here: {_list(keys)}: correct or "
-                "remove it, also if srt itself accepts it"
+                f"the sandbox settings {path} contain an unknown key {name!r} (known: {_list(keys)}): correct or "
+                "remove it, even if srt accepts it"
             )
         if isinstance(known, Mapping):
             if not isinstance(value, dict):

@@ -27,5 +27,5 @@ def transient_cause(output: str) -> str | None:
     if _TOO_LATE in output:
         return BUSY
     if _REMOVED.search(output):
-        return "a file that the sandbox hides or protects may just have been removed"
+        return "a file that the sandbox hides or protects may have just been removed"
     return None

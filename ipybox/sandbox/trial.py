@@ -34,12 +34,12 @@ def try_sandbox() -> list[Finding]:
     if cause is not None:
         problem, remedy = f"srt {outcome.failure}, {cause}", "try again"
     elif outcome.failure:
-        problem, remedy = f"srt can't start a sandbox, it {outcome.failure}", "see what else is wrong here"
+        problem, remedy = f"srt can't start a sandbox: it {outcome.failure}", "fix the other findings first"
     elif escaped or not ran:
-        problem = "srt lets code write outside of the workspace" if escaped else "srt does not run the command"
+        problem = "srt lets code write outside the workspace" if escaped else "srt does not run the command"
         remedy = f"put the srt of npm's @anthropic-ai/sandbox-runtime on PATH instead of {srt}"
     else:
-        return [Finding("sandbox", "starts, and holds")]
+        return [Finding("sandbox", "starts and confines code")]
     return [Finding("sandbox", str(srt), problem, remedy)]
 
 

@@ -76,12 +76,12 @@ def read_env_file(workspace: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as exc:
-        logger.warning("%s is not read: %s", workspace / NAME, exc.strerror or exc)
+        logger.warning("ignoring %s: %s", workspace / NAME, exc.strerror or exc)
         return {}
     values, omitted = _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
     if omitted:
         logger.warning(
-            "%s: %d values are omitted, as all have more than %d bytes", workspace / NAME, omitted, MAX_BYTES
+            "%s: %d values are omitted because together they exceed %d bytes", workspace / NAME, omitted, MAX_BYTES
         )
     return values
 

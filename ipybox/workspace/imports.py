@@ -91,7 +91,7 @@ class _LastFinder(MetaPathFinder):
 def _refusal(name: str, directory: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(
         f"ipybox does not import {name!r} from {directory}: code in the kernel can write there. Import it before the "
-        "sandbox starts, or have code run in another directory (working_dir, --workspace)",
+        "sandbox starts, or run code in another directory (working_dir, --workspace)",
         name=name,
     )
 

@@ -124,8 +124,8 @@ def _search(root: str, patterns: list[str], writable: Collection[str]) -> ScanRe
                 pending.append((path, is_closed))
     if links:
         found.notices.append(
-            f"Code in the sandbox can replace {_listed(links)}: what a link leads to can be protected, the link itself "
-            "can't. Put files in the place of links."
+            f"Code in the sandbox can replace {_listed(links)}: the sandbox can protect a link's target, but not the "
+            "link itself. Replace the links with files."
         )
     return found
 
@@ -142,9 +142,9 @@ def _hide_config(found: ScanResult, config: str) -> None:
     found.hidden.add(config)
     found.replaced.add(config)
     found.notices.append(
-        f"The sandbox hides {printable(config)}, as it holds credentials: git fails in that repository for code in the "
-        "sandbox. Move them into a credential helper of your own configuration, or list the file in "
-        f"filesystem.allowRead of {sandbox_file()}."
+        f"The sandbox hides {printable(config)} because it contains credentials, so git fails in that repository for "
+        "code in the sandbox. Move the credentials to a credential helper in your own configuration, or list the file "
+        f"in filesystem.allowRead of {sandbox_file()}."
     )
 
 
@@ -158,16 +158,18 @@ def _replace_what_has_no_name(found: ScanResult, root: str, opened: Collection[s
             directory = os.path.dirname(directory)
         if not _can_stand_in(directory, root, opened):
             raise SandboxError(
-                f"the sandbox can't protect {printable(os.fsencode(path).decode(errors='replace'))}: its name is not "
-                "UTF-8: rename it"
+                f"the sandbox can't protect {printable(os.fsencode(path).decode(errors='replace'))} because its name "
+                "is not UTF-8: rename it"
             )
-        _replace(found, directory, "the name of something in it is not UTF-8")
+        _replace(found, directory, "a name in it is not UTF-8")
     patterns = {path for path in found.read_only if re.search(r"[*?[\]]", path)}
     found.read_only -= patterns
     if exposed := patterns - found.hidden:
         found.hidden |= exposed
         found.replaced |= exposed
-        found.notices.append(f"The sandbox hides {_listed(exposed)}, as a path with wildcards can't be made read-only.")
+        found.notices.append(
+            f"The sandbox hides {_listed(exposed)} because paths with wildcards can't be made read-only."
+        )
 
 
 def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[str]) -> None:
@@ -176,7 +178,7 @@ def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[s
         candidates = {place: count for place, count in below.items() if _can_stand_in(place, root, opened)}
         if not candidates:
             raise SandboxError(
-                f"the sandbox can't start: {root} holds more than {MAX_MOUNTS} files that must be hidden or "
+                f"the sandbox can't start: {root} contains more than {MAX_MOUNTS} files that must be hidden or "
                 f"protected, such as {printable(min(found.hidden | found.read_only))}: remove them, or choose a "
                 "smaller workspace"
             )
@@ -192,7 +194,7 @@ def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[s
                 if excess <= 0:
                     break
         for place in chosen:
-            _replace(found, place, "it holds more files that must be hidden or protected than a sandbox can hide")
+            _replace(found, place, "it contains more files to hide or protect than the sandbox supports")
 
 
 def _mount_points(found: ScanResult, root: str) -> set[str]:
@@ -210,8 +212,8 @@ def _replace(found: ScanResult, directory: str, because: str) -> None:
     found.read_only -= read_only
     (found.hidden if hidden else found.read_only).add(directory)
     found.replaced.add(directory)
-    verb = "hides" if hidden else "lets code write nothing in"
-    found.notices.append(f"The sandbox {verb} {printable(directory)}, as {because}.")
+    verb = "hides" if hidden else "write-protects"
+    found.notices.append(f"The sandbox {verb} {printable(directory)} because {because}.")
 
 
 def _can_stand_in(directory: str, root: str, opened: Collection[str]) -> bool:
@@ -245,7 +247,7 @@ def _entries(directory: str, found: ScanResult) -> list[os.DirEntry[str]]:
     except PermissionError:  # code may have removed the permission, to restore it in the next sandbox
         found.hidden.add(directory)
         found.replaced.add(directory)
-        found.notices.append(f"The sandbox hides {printable(directory)}, as it can't be searched for secrets.")
+        found.notices.append(f"The sandbox hides {printable(directory)} because it can't be searched for secrets.")
     except OSError:  # gone, or too deep to be reached by its path
         pass
     return []

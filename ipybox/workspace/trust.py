@@ -83,7 +83,9 @@ class TrustStore:
             OSError: If it can't be written.
         """
         if self._directory is None:
-            raise PermissionError(f"the state directory {state_dir()} lies in the workspace, which may change it")
+            raise PermissionError(
+                f"the state directory {state_dir()} is inside the workspace, where code may change it"
+            )
         agreement = self._agreement(file, data, profile)
         make_directory(self._directory)
         replace_private(self._directory / _name(agreement), json.dumps(asdict(agreement), indent=1))
@@ -153,7 +155,7 @@ def read_untrusted(file: Path, workspace: Path) -> bytes:
 def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) -> str:
     """Returns a sentence on a policy of the workspace that is not trusted."""
     return (
-        f"{file.name} of the workspace is not trusted: it can only deny tool calls, and ipybox asks about all others. "
+        f"The workspace's {file.name} is not trusted: it can only deny tool calls, and ipybox asks about all others. "
         f"To see and allow what it allows, run `{store.command(program=program)}` in a terminal, then {restart()}."
     )
 

@@ -128,7 +128,7 @@ class Relay:
         data = os.read(0, 1 << 16)
         for line in self._client.feed(data):
             if line is None:
-                self._error(None, INVALID_REQUEST, f"the message has more than {MAX_LINE:,} bytes")
+                self._error(None, INVALID_REQUEST, f"the message is larger than {MAX_LINE:,} bytes")
             elif line.strip():
                 self._take(line)
         return bool(data)
@@ -142,7 +142,7 @@ class Relay:
         message = members(value)
         number, method = message.get("id"), message.get("method")
         if not (isinstance(method, str) or "result" in message or "error" in message):
-            self._error(None, INVALID_REQUEST, "this is not a message of JSON-RPC 2.0")
+            self._error(None, INVALID_REQUEST, "not a JSON-RPC 2.0 message")
         elif "id" in message and (isinstance(number, bool) or not isinstance(number, (str, int))):
             self._error(None, INVALID_REQUEST, "the id is neither a string nor an integer")
         elif method == "initialize" and number is not None:

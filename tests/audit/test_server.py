@@ -50,7 +50,7 @@ async def test_what_the_tools_of_the_server_do_is_recorded(tmp_path: Path, mode:
     assert "command not found" in failed["error"]
     done, failed = events(tmp_path, "package_install")
     assert (done["package_name"], done["outcome"]) == ("packaging", "ok")
-    assert done["message"].endswith("is installed already")
+    assert done["message"].endswith("is already installed")
     assert (failed["package_name"], failed["outcome"]) == ("--help", "error")
     assert events(tmp_path, "decision")[0]["by"] == "auto"
     assert events(tmp_path, "cell")[0]["code"].startswith("x = '${KERNEL_ENV_API_KEY}', 8080\n")

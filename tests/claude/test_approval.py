@@ -123,7 +123,7 @@ def test_last_argument_of_a_call_is_visible_in_a_terminal_of_80_columns(home: Ho
                 timeout=SESSION_TIMEOUT,
             )
             if "Shortened." in shown:
-                (path,) = re.findall(r"All of it: (.*?) *\n *(?:\| (\S+) *\n)?", "\n".join(screen.screen.display))
+                (path,) = re.findall(r"Full text: (.*?) *\n *(?:\| (\S+) *\n)?", "\n".join(screen.screen.display))
                 file = Path("".join(path).replace("~", str(home.path)))
                 kept = file.read_text()
                 assert [name for name, value in sent.items() if str(value) not in kept] == [], kept
@@ -179,7 +179,7 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
 def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspace: Path):
     def has_failed(request: Request) -> list[Block]:
         (result,) = request.results
-        assert "scripted.echo was rejected: the client dismissed the question by itself" in result.text
+        assert "scripted.echo was rejected: the client dismissed the question on its own" in result.text
         assert "`--approve FILE`" in result.text
         return [text("Nobody there.")]
 

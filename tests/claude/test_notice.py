@@ -21,10 +21,10 @@ def test_a_session_is_told_of_files_that_are_not_trusted(plugin: Plugin):
 
     output = plugin.notice("sandbox", CLAUDE_PLUGIN_OPTION_APPROVE="ipybox.yaml")
     told = output["hookSpecificOutput"]["additionalContext"]
-    assert "Tell the user: sandbox-config.json of the workspace is not trusted" in told
-    assert "Tell the user: ipybox.yaml of the workspace is not trusted" in told
+    assert "Tell the user: The workspace's sandbox-config.json is not trusted" in told
+    assert "Tell the user: The workspace's ipybox.yaml is not trusted" in told
     assert f"{plugin.data}/environments/" in told
-    assert "\nipybox.yaml of the workspace is not trusted" in output["systemMessage"]
+    assert "\nThe workspace's ipybox.yaml is not trusted" in output["systemMessage"]
     assert output["systemMessage"].count("in a terminal, then reconnect ipybox with /mcp.") == 2
     assert "Tell the user" not in output["systemMessage"]
     told = plugin.notice("docker", CLAUDE_PLUGIN_OPTION_APPROVE="ipybox.yaml")["systemMessage"]
@@ -59,7 +59,7 @@ def test_programs_that_hang_are_not_waited_for(plugin: Plugin):
     with no_process_left():
         said = plugin.notice("docker")["systemMessage"] + str(plugin.notice("sandbox"))
 
-    assert "sandbox-config.json of the workspace is not trusted" in said
+    assert "The workspace's sandbox-config.json is not trusted" in said
     assert "rg" not in said.split()
     assert "does not end" not in said
 

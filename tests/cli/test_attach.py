@@ -58,7 +58,7 @@ async def test_a_client_uses_the_session_of_a_server(tmp_path: Path, mode: Mode)
     async with client_of(tmp_path, *mode.options, JUPYTER_RUNTIME_DIR=os.environ["JUPYTER_RUNTIME_DIR"]) as agent:
         await output(agent, "x = 41", session="work")
         async with attached(tmp_path, "other") as command:
-            await command.until("no session named 'other' runs; running sessions: .*work")
+            await command.until("no session named 'other' is running; running sessions: .*work")
             assert await command.process.wait() == 1
         async with attached(tmp_path, "work", "--server", "1") as command:
             await command.until(r"and process id 1 is running in .*: choose one of \d+ with --server\n")

@@ -83,7 +83,7 @@ def test_an_srt_that_isolates_nothing_is_seen(sandbox: Path):
     copy = package(sandbox, '{"version": "0.0.78"}')
     replace(copy / "dist", "cli.js", 'case $1 in --version) echo 0.0.78 ;; *) shift 2; exec "$@" ;; esac')
     (line,) = map(str, try_sandbox())
-    assert line.startswith("srt lets code write outside of the workspace: put the srt of npm's ")
+    assert line.startswith("srt lets code write outside the workspace: put the srt of npm's ")
 
 
 def test_an_srt_that_does_nothing_is_seen(sandbox: Path):
@@ -97,7 +97,7 @@ def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
     copy = package(sandbox, '{"version": "0.0.78"}')
     replace(copy / "dist", "cli.js", "case $1 in --version) echo 0.0.78 ;; *) echo Error: no >&2; exit 1 ;; esac")
     (line,) = map(str, try_sandbox())
-    assert line.startswith("srt can't start a sandbox, it exits with 1: Error: no: ")
+    assert line.startswith("srt can't start a sandbox: it exits with 1: Error: no: ")
 
 
 def test_an_srt_that_starts_too_late_is_not_called_broken(sandbox: Path):
@@ -222,11 +222,11 @@ def test_settings_that_the_sandbox_would_refuse_are_told(sandbox: Path, tmp_path
     config = tmp_path / "sandbox-config.json"
     config.write_text('{"netwrok": {}}')
     known = "'enableWeakerNestedSandbox', 'filesystem', 'network'"
-    remedy = "correct or remove it, also if srt itself accepts it"
+    remedy = "correct or remove it, even if srt accepts it"
 
     wrong, todo = notice("sandbox", tmp_path)
 
-    assert wrong == f"the sandbox settings {config} have an unknown key 'netwrok'; known here: {known}: {remedy}."
+    assert wrong == f"the sandbox settings {config} contain an unknown key 'netwrok' (known: {known}): {remedy}."
     assert todo == f"correct {config}"
 
 
@@ -238,9 +238,9 @@ def test_files_that_are_not_trusted_are_told_until_they_are(sandbox: Path, tmp_p
 
     about_settings, about_policy = session_notice("sandbox", "codeact-x", workspace)
     assert about_settings.model == f"Tell the user: {about_settings.person}"
-    assert about_settings.person.startswith("sandbox-config.json of the workspace is not trusted: ")
+    assert about_settings.person.startswith("The workspace's sandbox-config.json is not trusted: ")
     assert f"`/env/bin/ipybox trust --workspace={tmp_path} --sandbox-profile=workspace`" in about_settings.person
-    assert about_policy.person.startswith("ipybox.yaml of the workspace is not trusted: ")
+    assert about_policy.person.startswith("The workspace's ipybox.yaml is not trusted: ")
     assert f"`/env/bin/ipybox trust --workspace={tmp_path}`" in about_policy.person
 
     TrustStore(tmp_path).trust(settings, settings.read_bytes(), "workspace")

@@ -56,7 +56,7 @@ def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest
 def test_a_kernel_runs_in_the_sandbox_of_the_doctor(sandbox: Path, capsys: pytest.CaptureFixture[str]):
     assert asked(sandbox=True) == 0
     output = capsys.readouterr().out
-    assert re.search(r"^ok +sandbox +sandbox +starts, and holds$", output, re.MULTILINE)
+    assert re.search(r"^ok +sandbox +sandbox +starts and confines code$", output, re.MULTILINE)
     assert "sandbox mode: works: a kernel ran a cell, confined by the sandbox\n" in output
 
 

@@ -50,14 +50,14 @@ def test_code_executor_accepts_the_fields_of_its_configuration():
 def test_a_working_directory_by_position_is_refused(of: type, tmp_path: Path):
     message = (
         rf"^{of.__name__}\(\) accepts 5 positional arguments, up to kernel_env, but got 6: "
-        r"pass the others by name, as in working_dir=\.\.\.$"
+        r"pass the rest by name, as in working_dir=\.\.\.$"
     )
     with pytest.raises(TypeError, match=message):
         of("localhost", None, "localhost", None, None, tmp_path)
 
 
 def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
-    message = r"^CodeExecutor\(\) has no parameter 'approve_tool_calls' anymore: .*ApprovalPolicy\('default: allow'\)"
+    message = r"^CodeExecutor\(\) no longer has a parameter 'approve_tool_calls': .*ApprovalPolicy\('default: allow'\)"
     with pytest.raises(TypeError, match=message):
         CodeExecutor(approve_tool_calls=True)  # pyright: ignore[reportCallIssue]
     assert "approve_tool_calls" not in parameters(CodeExecutor)
@@ -66,17 +66,17 @@ def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sanbox": True}, r"^CodeExecutor\(\) has no parameter 'sanbox': did you mean 'sandbox'\?$"),
-        ({"zzz": True}, r"^CodeExecutor\(\) has no parameter 'zzz'$"),
+        ({"sanbox": True}, r"Executor\(\) has no parameter 'sanbox': did you mean 'sandbox'\?$"),
+        ({"zzz": True}, r"Executor\(\) has no parameter 'zzz'$"),
         (
             {"approval_policy": {"default": "ask"}},
             r"^approval_policy must be an ApprovalPolicy or the path of a file, not ",
         ),
-        ({"approver": "x"}, "approver must be a function that gets an ApprovalRequest, not 'x'"),
+        ({"approver": "x"}, "approver must be a function that accepts an ApprovalRequest, not 'x'"),
         ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method: tools=\[print\]"),
         ({"tools": "print"}, "tools must be a list of functions, not str"),
-        ({"preload": "pandas"}, r"^preload must be a list of names of modules, not str: preload=\['pandas'\]$"),
-        ({"notebook_bytes": 1.5}, r"^notebook_bytes must be an int: bytes, or 0 to keep nothing, not 1\.5$"),
+        ({"preload": "pandas"}, r"^preload must be a list of module names, not str: preload=\['pandas'\]$"),
+        ({"notebook_bytes": 1.5}, r"^notebook_bytes must be an int in bytes, or 0 to keep nothing, not 1\.5$"),
         ({"kernel_init_timeout": "5"}, r"^kernel_init_timeout='5' must be a number: give seconds$"),
         ({"approval_timeout": "5"}, r"^approval_timeout='5' must be a number: give seconds, or None for no limit$"),
     ],
@@ -88,7 +88,7 @@ def test_an_option_of_the_wrong_type_is_an_error_that_says_what_is_expected(opti
 
 
 def test_only_names_of_modules_are_preloaded():
-    with pytest.raises(ValueError, match=r"^preload: 'os; import sys' is not the name of a module$"):
+    with pytest.raises(ValueError, match=r"^preload: 'os; import sys' is not a module name$"):
         CodeExecutor(preload=["os.path", "os; import sys"])
 
 

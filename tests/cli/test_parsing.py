@@ -147,7 +147,7 @@ def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hi
         ("--transport http --allowed-host a/b", "--allowed-host: ", "See `ipybox serve --help`"),
         ("clean .git", "clean can't remove '.git'", "It removes only mcptools, "),
         ("trust --json", "--json needs --list", "Add --list"),
-        ("--engine none", "there are no engines, because ", "See `ipybox serve --help`"),
+        ("--engine none", "no engines are defined because ", "See `ipybox serve --help`"),
     ],
 )
 def test_after_a_mistake_the_exit_status_is_2(arguments: str, message: str, hint: str, tmp_path: Path):

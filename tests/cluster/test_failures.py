@@ -76,7 +76,7 @@ async def test_node_without_a_network_is_lost_and_the_next_cell_runs_on_another(
         await asyncio.to_thread(on_head, "ip", "link", "set", f"v{node}", "down")
         try:
             async with asyncio.timeout(NODE_LOST_AFTER + 15):
-                with pytest.raises(CodeExecutionError, match="is lost: the node has not answered for 10 s"):
+                with pytest.raises(CodeExecutionError, match="is lost: the node has not responded for 10 s"):
                     await running
             other = (await executor.execute(WHERE, timeout=120)).text
             assert other in NODES - {node}
@@ -145,7 +145,7 @@ async def test_job_that_waits_says_why(tmp_path: Path):
         await until_printed("RUNNING", "squeue", "--noheader", "--format=%T")
         executor = CodeExecutor(working_dir=tmp_path, engine=srun(), queue_timeout=6)
         with pytest.raises(
-            GatewayError, match=r"no node in 6 s .*: it waited for the scheduler: job \d+, PENDING \(\w+\)"
+            GatewayError, match=r"no node within 6 s .*: it was waiting for the scheduler: job \d+, PENDING \(\w+\)"
         ):
             await executor.start()
     finally:
@@ -172,7 +172,7 @@ async def test_code_is_sent_to_a_node_without_the_workspace_and_files_are_downlo
     (workspace / "gentools" / "given.py").write_text("x = 1")
     async with CodeExecutor(working_dir=workspace, engine=srun()) as executor:
         result = await executor.execute("open('saved.py', 'w').write(open('gentools/given.py').read())")
-        assert result.notices[0].startswith("The workspace is not on the node node")
+        assert result.notices[0].startswith("Node node")
         await executor.download_file("saved.py", tmp_path / "saved.py")
         assert (tmp_path / "saved.py").read_text() == "x = 1"
     await queue_is_empty()

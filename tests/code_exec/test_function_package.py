@@ -71,7 +71,7 @@ async def test_functions_and_a_registered_server_of_their_name_are_a_conflict(tm
     await generate_mcp_sources("app", servers.scripted(), tmp_path / "mcptools")
 
     conflict = (
-        r"^tools: an MCP server named 'app' is registered in .*: functions have this name, so register the server"
+        r"^tools: .* contains a registered MCP server named 'app', a name reserved for functions: register the server"
     )
     with pytest.raises(ValueError, match=conflict):
         CodeExecutor(tools=[double], working_dir=tmp_path)
@@ -84,7 +84,7 @@ async def test_functions_and_a_registered_server_of_their_name_are_a_conflict(tm
 async def test_a_server_can_not_be_registered_under_the_name_of_functions(tmp_path: Path):
     write_package(FunctionTools([double]), tmp_path)
 
-    conflict = r"^server name 'app' is that of the application's functions in .*: use another one, or delete"
+    conflict = r"^server name 'app' is taken by the application's functions in .*: choose another name, or delete"
     with pytest.raises(ValueError, match=conflict):
         await generate_mcp_sources("app", servers.scripted(), tmp_path / "mcptools")
     assert "double" in modules(tmp_path)

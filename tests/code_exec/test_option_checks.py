@@ -11,12 +11,12 @@ from ipybox import CodeExecutor, Executor
 from tests.servers import WAIT
 
 TYPES: list[tuple[str, object, str]] = [
-    ("memory_limit", "1G", "must be an int: bytes, such as 2 << 30 for 2 GiB, or 0 for no limit, not '1G'"),
-    ("memory_limit", 1.5e9, "must be an int: bytes"),
-    ("memory_limit", True, "must be an int: bytes"),
+    ("memory_limit", "1G", "must be an int in bytes, such as 2 << 30 for 2 GiB, or 0 for no limit, not '1G'"),
+    ("memory_limit", 1.5e9, "must be an int in bytes"),
+    ("memory_limit", True, "must be an int in bytes"),
     ("process_limit", "5", "must be an int, or None for no limit, not '5'"),
     ("cpu_seconds", "5", "must be a number of seconds"),
-    ("notebook_bytes", "x", "must be an int: bytes, or 0 to keep nothing"),
+    ("notebook_bytes", "x", "must be an int in bytes, or 0 to keep nothing"),
     ("kernel_env", {"A": 1}, "the value of A must be a str, not int"),
     ("kernel_env", {"A": None}, "the value of A must be a str, not NoneType"),
     ("kernel_env", {1: "a"}, "1 must be a str"),
@@ -30,9 +30,9 @@ TYPES: list[tuple[str, object, str]] = [
     ("sandbox", "yes", "must be True or False, not 'yes'"),
     ("approve_shell_cmds", 1, "must be True or False, not 1"),
     ("connect_timeout", "x", "must be a number: give seconds"),
-    ("approver", 3, "must be a function that gets an ApprovalRequest, not 3"),
+    ("approver", 3, "must be a function that accepts an ApprovalRequest, not 3"),
     ("tools", {"a": print}, "must be a list of functions, not dict"),
-    ("preload", "numpy", "must be a list of names of modules, not str"),
+    ("preload", "numpy", "must be a list of module names, not str"),
     ("allowed_domains", "example.org", r"must be a list of hosts, not a str: \['example.org'\]"),
 ]
 VALUES: list[tuple[str, object, str]] = [
@@ -40,8 +40,8 @@ VALUES: list[tuple[str, object, str]] = [
     ("kernel_gateway_port", -1, "must be a port from 0 to 65535, not -1"),
     ("log_level", "debug", "must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL, not 'debug'"),
     ("connect_timeout", 0, "must be positive: give seconds"),
-    ("kernel_env", {"A=B": "secret"}, "'A=B' can't be the name of an environment variable"),
-    ("kernel_env", {"": "secret"}, "'' can't be the name of an environment variable"),
+    ("kernel_env", {"A=B": "secret"}, "'A=B' is not a valid environment variable name"),
+    ("kernel_env", {"": "secret"}, "'' is not a valid environment variable name"),
     ("kernel_env", {"A": "secret\0"}, "the value of A contains a null character"),
 ]
 
@@ -77,7 +77,7 @@ async def test_a_wrong_argument_is_an_error_before_the_code_runs(tmp_path: Path)
                 await executor.execute(**arguments)
             with pytest.raises(TypeError, match=said):
                 await anext(executor.stream(**arguments))
-        with pytest.raises(TypeError, match="approver must be a function that gets an ApprovalRequest, not 3"):
+        with pytest.raises(TypeError, match="approver must be a function that accepts an ApprovalRequest, not 3"):
             await executor.execute("1", approver=3)  # pyright: ignore[reportArgumentType] - that is tested
         left = executor.stream("1")
         assert (await executor.execute("'ran' in globals()")).text == "False"
@@ -92,7 +92,7 @@ def test_a_wrong_argument_of_the_plain_executor_is_the_same_error(tmp_path: Path
         for arguments, said in ARGUMENTS:
             with pytest.raises(TypeError, match=said):
                 executor.run(**arguments)
-        with pytest.raises(TypeError, match="approver must be a function that gets an ApprovalRequest, not 3"):
+        with pytest.raises(TypeError, match="approver must be a function that accepts an ApprovalRequest, not 3"):
             executor.run("1", approver=3)  # pyright: ignore[reportArgumentType] - that is tested
 
 
@@ -104,7 +104,7 @@ for use in (executor.start, executor.__aenter__, executor.prepare, executor.stop
     try:
         work.send(None)
     except RuntimeError as exc:
-        assert "needs an event loop of asyncio, which does not run here: use ipybox.Executor" in str(exc), exc
+        assert "needs a running asyncio event loop: without asyncio, run ipybox.Executor" in str(exc), exc
     else:
         raise AssertionError(use)
 try:

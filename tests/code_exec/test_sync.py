@@ -293,7 +293,7 @@ IN_A_CHILD = {
     "exit": "executor.__exit__(None, None, None); sys.exit(0)",
     "own": "with Executor() as own: print(own.run('1 + 1').text, flush=True)\n    sys.exit(0)",
 }
-FORKED = "RuntimeError: the executor belongs to the process that started it, and this is a forked child: create an "
+FORKED = "RuntimeError: the executor was started in the parent process and can't be used in a forked child: create "
 
 
 @pytest.mark.kernel
@@ -321,7 +321,7 @@ executor.stop()
     refused = [name for name, work in IN_A_CHILD.items() if "sys.exit" not in work]
     expected: list[str] = []
     for name in IN_A_CHILD:
-        expected += [f"{FORKED}executor here"] if name in refused else ["2"] if name == "own" else []
+        expected += [f"{FORKED}another one here"] if name in refused else ["2"] if name == "own" else []
         expected.append(f"{name} {5 if name in refused else 0} 1")
     assert lines == expected
 

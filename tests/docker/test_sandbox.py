@@ -39,7 +39,7 @@ async def test_session_of_an_agent(workspace: Path, image: str):
         assert await output(client, NOW) == "'UTC'"
         assert text_of(await call(client, "install_package", package_name="cowsay==6.1")) == "Installed cowsay-6.1"
         assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
-        assert "cowsay 6.1 is installed already" in await output(client, "!pip install cowsay")
+        assert "cowsay 6.1 is already installed" in await output(client, "!pip install cowsay")
         plot = await output(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()")
         assert plot.startswith("Images:\n- /app/workspace/images/")
 

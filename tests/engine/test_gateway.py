@@ -21,16 +21,22 @@ def preamble(**versions: object) -> str:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("echo no such partition >&2; exit 3", "provided no node: .* ended with status 3:\nno such partition$"),
-        ("echo Welcome; exit 0", "provided no node: .* ended with status 0\nit printed: Welcome$"),
-        ("echo No module named ipybox >&2; exit 1", "Install ipybox on the node, for the Python that .* names.$"),
-        (f"echo '{preamble(ipybox='0.1')}'; cat", "ipybox 0.1, and this is .*: install the same version there$"),
-        (f"echo '{preamble(protocol=99)}'; cat", "install the same version there"),
-        ("echo 'ipybox-node {}'; cat", "its first line is not that of `python -m ipybox.node`"),
-        ("yes; cat", "it printed something else than `python -m ipybox.node` does"),
+        ("echo no such partition >&2; exit 3", "provided no node: .* exited with status 3:\nno such partition$"),
+        ("echo Welcome; exit 0", "provided no node: .* exited with status 0\nit printed: Welcome$"),
+        (
+            "echo No module named ipybox >&2; exit 1",
+            "Install ipybox on the node, for the Python in the engine's command.$",
+        ),
+        (
+            f"echo '{preamble(ipybox='0.1')}'; cat",
+            "ipybox 0.1, but this machine runs .*: install the same version on the node$",
+        ),
+        (f"echo '{preamble(protocol=99)}'; cat", "install the same version on the node"),
+        ("echo 'ipybox-node {}'; cat", "its first line does not come from `python -m ipybox.node`"),
+        ("yes; cat", "its output does not come from `python -m ipybox.node`"),
         (f"echo '{preamble()}'; cat /dev/zero", "the node sent invalid HTTP/2"),
-        (f"echo '{preamble()}'; echo gone >&2; exit 4", "ended with status 4:\ngone$"),
-        ("echo waiting for resources >&2; cat", "no node in 1 s \\(queue_timeout\\)\nwaiting for resources$"),
+        (f"echo '{preamble()}'; echo gone >&2; exit 4", "exited with status 4:\ngone$"),
+        ("echo waiting for resources >&2; cat", "no node within 1 s \\(queue_timeout\\)\nwaiting for resources$"),
     ],
     ids=["ends", "prints", "no-ipybox", "version", "protocol", "first-line", "noise", "wire", "ends-late", "queue"],
 )

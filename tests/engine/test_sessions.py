@@ -135,7 +135,7 @@ async def test_cell_that_waits_for_another_node_ends_when_it_is_told_to(
                 with pytest.raises(asyncio.CancelledError):
                     await cell
             else:
-                with pytest.raises(TimeoutError, match="it waits for a node of the engine sh"):
+                with pytest.raises(TimeoutError, match="it is waiting for a node of the engine sh"):
                     await cell
                 assert psutil.pid_exists(job), "the next cell may use the node"
                 await executor.stop()

@@ -27,7 +27,7 @@ def places(tmp_path: Path) -> WritablePlaces:
 def test_engine_is_found_by_its_name(configuration: Path, places: WritablePlaces):
     configuration.write_text("slurm: {command: [srun, -n1], env: [SLURM_X]}\nssh: {command: [ssh, node1]}\n")
     assert find_engine("slurm", places) == Engine(name="the engine 'slurm'", command=["srun", "-n1"], env=["SLURM_X"])
-    with pytest.raises(ValueError, match=r"there is no engine 'gpu' in .*engines.yaml: it has slurm, ssh"):
+    with pytest.raises(ValueError, match=r"engine 'gpu' is not defined in .*engines.yaml: it defines slurm, ssh"):
         find_engine("gpu", places)
 
 
@@ -50,7 +50,7 @@ def test_wrong_file_is_an_error_that_says_where(
 
 
 def test_missing_file_is_an_error(configuration: Path, places: WritablePlaces):
-    with pytest.raises(ValueError, match=r"there are no engines, because .*engines.yaml does not exist"):
+    with pytest.raises(ValueError, match=r"no engines are defined because .*engines.yaml does not exist"):
         find_engine("slurm", places)
 
 
@@ -71,4 +71,4 @@ def test_command_line_with_an_unknown_engine_says_so_and_serves_nothing(configur
     command = [sys.executable, "-m", "ipybox", f"--workspace={places.workspace}", "--engine=gpu"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"ipybox: there is no engine 'gpu' in {configuration}: it has slurm")
+    assert done.stderr.startswith(f"ipybox: engine 'gpu' is not defined in {configuration}: it defines slurm")

@@ -26,8 +26,7 @@ LOST = (
     "its state is lost",
     "is lost",
     "could not be restarted",
-    "the kernel had died",
-    "the kernel gateway does not answer",
+    "the kernel gateway is not responding",
     "the kernel was reset while the code ran",
     "the connection to the kernel was closed while the code ran",
 )

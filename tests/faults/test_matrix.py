@@ -24,8 +24,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DONE = "done"
 DIED = "CodeExecutionError: the kernel died"
-KILLED = f"{DIED}: its process was ended by signal 9 (SIGKILL)"
-NOT_STARTED = "GatewayError: the kernel did not start: its process ended"
+KILLED = f"{DIED}: its process was killed by signal 9 (SIGKILL)"
+NOT_STARTED = "GatewayError: the kernel did not start: its process exited"
 SERVER_LOST = "MCP server 'scripted': lost the connection to "
 
 #: What comes of the work of each moment when its kernel is killed, or the gateway.
@@ -181,7 +181,7 @@ async def test_a_kernel_that_stays_stopped_is_replaced_at_the_time_limit(family:
     execution = await begun(family.executor, "print('begun', flush=True)\nwhile True: pass", timeout=1)
     os.kill(kernel, signal.SIGSTOP)
 
-    with pytest.raises(ExecutionTimeoutError, match="did not yield to an interrupt and was restarted, its state is"):
+    with pytest.raises(ExecutionTimeoutError, match="ignored the interrupt and was restarted: its state is lost"):
         async with asyncio.timeout(WAIT):
             await execution
     assert not servers.is_alive(kernel)

@@ -123,7 +123,7 @@ async def test_a_disk_that_takes_nothing_costs_what_can_not_be_written_and_no_st
     assert reason in notice
     assert said["written"].startswith("OSError: [Errno ")
     assert reason in said["written"]
-    assert said["output"].startswith("[ipybox] The full output can't be kept: ")
+    assert said["output"].startswith("[ipybox] The full output can't be saved: ")
     assert reason in said["output"]
     assert said["audit"].startswith("can't write the audit log: ") == (fault == "read_only")
     assert said["kept"] == ["'kept'", "'kept'"]

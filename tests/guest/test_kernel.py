@@ -224,7 +224,7 @@ async def test_the_pager_is_output(executor: CodeExecutor):
 async def test_asking_for_input_fails_at_once_and_says_why(executor: CodeExecutor, call: str):
     error = await failure(executor, f"print('before')\n{call}")
 
-    assert "input() is not available: this code runs without a user who could answer." in str(error)
+    assert "input() is not available because no user can answer it here." in str(error)
     assert error.text is not None
     assert error.text.startswith("before")
     assert await text(executor, "1") == "1"

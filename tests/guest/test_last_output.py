@@ -15,12 +15,12 @@ from tests.code_exec.cells import text
 from tests.servers import WAIT
 
 CODE_7 = "the kernel died: its process exited with code 7"
-KILLED = ": its process was ended by signal 9 (SIGKILL)"
+KILLED = ": its process was killed by signal 9 (SIGKILL)"
 CRASH = "import ctypes; ctypes.string_at(0)"
 
 
 def by_signal(number: int, name: str) -> str:
-    return f"the kernel died: its process was ended by signal {number} ({name})"
+    return f"the kernel died: its process was killed by signal {number} ({name})"
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -99,10 +99,10 @@ async def test_what_a_dying_kernel_has_left_is_no_output_of_the_next_one(executo
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"status": -9, "oom": True}, f"{KILLED}, as the system ran out of memory (OOM killer)"),
-        ({"status": -15, "oom": True}, ": its process was ended by signal 15 (SIGTERM)"),
+        ({"status": -9, "oom": True}, f"{KILLED} because the system ran out of memory (OOM killer)"),
+        ({"status": -15, "oom": True}, ": its process was killed by signal 15 (SIGTERM)"),
         ({"status": -9, "oom": "yes"}, KILLED),
-        ({"status": -40, "oom": False}, ": its process was ended by signal 40"),
+        ({"status": -40, "oom": False}, ": its process was killed by signal 40"),
         ({"status": 0}, ": its process exited with code 0"),
         ({"status": True}, ""),
         ({"status": 10**30}, ""),

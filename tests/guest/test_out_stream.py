@@ -63,5 +63,5 @@ async def test_a_display_that_is_too_large_is_dropped_and_the_cell_says_so(execu
         executor, f"print(1); display({{'text/plain': 'x' * {MAX_MESSAGE_BYTES}}}, raw=True); print(2)"
     )
 
-    dropped = "what was displayed here was dropped: it has 256 MiB, more than one message can have"
+    dropped = "a display of 256 MiB was discarded here: it exceeds the message size limit"
     assert printed == f"1\n{dropped}\n2"

@@ -33,10 +33,10 @@ print(quiet.imported_by not in (os.getpid(), os.getppid()))
 
 
 NOTICES = [
-    "threads is not preloaded, because its import starts threads: each kernel imports it when code does.",
-    "descriptors is not preloaded, because its import opens descriptors: each kernel imports it when code does.",
-    "fails is not preloaded, because it can't be imported: each kernel imports it when code does.",
-    "absent is not preloaded, because it can't be imported: each kernel imports it when code does.",
+    "threads is not preloaded, because its import starts threads: each kernel imports it on first use.",
+    "descriptors is not preloaded, because its import opens file descriptors: each kernel imports it on first use.",
+    "fails is not preloaded, because it can't be imported: each kernel imports it on first use.",
+    "absent is not preloaded, because it can't be imported: each kernel imports it on first use.",
 ]
 
 
@@ -71,12 +71,12 @@ async def test_an_import_that_takes_long_delays_forks_and_does_not_end_them(
     (tmp_path / "slow.py").write_text(f"with open({str(fifo.path)!r}) as file: file.readline()")
     options: dict[str, Any] = {"working_dir": tmp_path, "kernel_env": {"PYTHONPATH": str(tmp_path)}}
     found = "import sys; 'slow' in sys.modules"
-    notice = "slow is not preloaded, because its import had not ended when this kernel started: this kernel imports it "
+    notice = "slow is not preloaded, because its import had not finished when this kernel started: this kernel imports "
     async with CodeExecutor(**options, sandbox=mode.sandbox, preload=["slow"]) as executor:
         async with executor.sibling() as sibling:
             for kernel in (executor, sibling):
                 result = await kernel.execute(found)
-                assert (result.text, result.notices) == ("False", [f"{notice}when code does."])
+                assert (result.text, result.notices) == ("False", [f"{notice}it on first use."])
         fifo.send("go")
         async with asyncio.timeout(WAIT):
             while (await executor.execute(found)).text != "True":

@@ -39,12 +39,12 @@ async def failure(executor: CodeExecutor, code: str) -> str:
         pytest.param("sys.{} = None", "set to None", id="None"),
         pytest.param(
             "class Writer:\n    def write(self, text): return len(text)\nsys.{} = Writer()",
-            "replaced by what can't be written and flushed (AttributeError)",
+            "replaced by an object that can't be written to and flushed (AttributeError)",
             id="without_flush",
         ),
         pytest.param(
             "class Silent:\n    def flush(self): pass\nsys.{} = Silent()",
-            "replaced by what can't be written and flushed (AttributeError)",
+            "replaced by an object that can't be written to and flushed (AttributeError)",
             id="without_write",
         ),
     ],
@@ -52,7 +52,7 @@ async def failure(executor: CodeExecutor, code: str) -> str:
 async def test_a_stream_that_code_leaves_unusable_is_reset_and_later_output_is_not_lost(
     executor: CodeExecutor, name: str, code: str, fault: str
 ):
-    reset = f"sys.{name} was reset: the code left it {fault}"
+    reset = f"sys.{name} was reset because the code left it {fault}"
 
     assert await text(executor, "import sys\n" + code.format(name)) == reset
     assert await text(executor, f"print('next', file=sys.{name}); 1 + 1") == "next\n2"
@@ -61,8 +61,8 @@ async def test_a_stream_that_code_leaves_unusable_is_reset_and_later_output_is_n
 async def test_a_stream_that_code_leaves_unusable_keeps_neither_value_nor_display_nor_error(executor: CodeExecutor):
     closed = "import sys\nwith open('log.txt', 'w') as sys.stdout: print('x')\n"
 
-    assert await text(executor, f"{closed}1 + 1") == "sys.stdout was reset: the code left it closed\n2"
-    assert await text(executor, f"{closed}display(3)") == "sys.stdout was reset: the code left it closed\n3"
+    assert await text(executor, f"{closed}1 + 1") == "sys.stdout was reset because the code left it closed\n2"
+    assert await text(executor, f"{closed}display(3)") == "sys.stdout was reset because the code left it closed\n3"
     assert "ZeroDivisionError: division by zero" in await failure(executor, f"{closed}1 / 0")
 
 
@@ -390,7 +390,7 @@ async def test_the_text_of_an_error_that_is_too_long_for_a_message_is_shown_with
 
     assert error.value.value is not None
     for shown in (str(error.value), error.value.value):
-        assert re.search(r"\n\[1,611,\d+ characters are not shown\]\n", shown)
+        assert re.search(r"\n\[1,611,\d+ characters not shown\]\n", shown)
     assert 1 << 23 < len(error.value.value) < len(str(error.value)) < (1 << 23) + 5000
     assert await text(executor, "keep") == "1"
 
@@ -422,7 +422,7 @@ async def test_a_gui_that_can_not_run_fails_with_its_cell(executor: CodeExecutor
         await executor.execute("os.environ['DISPLAY'] = ':4711'")
 
     error = await failure(executor, f"%gui {gui}")
-    assert error.startswith(f"UsageError: the event loop of {gui} can't be used: ")
+    assert error.startswith(f"UsageError: can't use the {gui} event loop: ")
     assert await text(executor, "import asyncio; await asyncio.sleep(0.1); print('next')") == "next"
     await executor.execute("os.environ.pop('DISPLAY', None);")
 

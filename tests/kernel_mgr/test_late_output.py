@@ -134,7 +134,7 @@ async def test_it_outlives_the_kernel_but_no_reset(executor: CodeExecutor, later
     assert await text(executor, "1") == "1"
 
     await executor.execute(LATER + THREAD.format(work="print('last words'); tell(); os._exit(7)"))
-    with pytest.raises(CodeExecutionError, match=r"exited with code 7|the kernel had died"):
+    with pytest.raises(CodeExecutionError, match=r"exited with code 7|the kernel died or was restarted"):
         await later.go(executor)
     assert await text(executor, "1") == f"{START}last words\n{END}1"
 
@@ -182,7 +182,7 @@ def test_the_oldest_is_dropped_beyond_the_limit():
     messages = [stream(f"{number:>999}\n") for number in range(1000)]
     shown = (collected(kept(*messages)).text() or "").splitlines()
 
-    assert shown[0].startswith("[output of earlier cells, after they had ended; the first ")
+    assert shown[0].startswith("[output from earlier cells, printed after they finished; the first ")
     assert shown[0].endswith(" were dropped]")
     assert shown[1:-1] == [f"{number:>999}" for number in range(1000 - len(shown) + 2, 1000)]
     assert late_output.MAX_LATE_BYTES - 10_000 < sum(map(len, shown)) < late_output.MAX_LATE_BYTES

@@ -81,7 +81,7 @@ def test_an_id_that_is_no_string_is_none(msg_id: object):
 
 
 PROTOCOL = "not a message of the Jupyter WebSocket protocol v1"
-LARGE = "a message whose headers are larger than 64 KiB"
+LARGE = "message headers larger than 64 KiB"
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_text_beyond_the_bound_is_left_out_and_a_notice_says_so(left_out: Messag
     size = len(left_out.raw_content)
     assert outputs.text() == "x" * 500
     (notice,) = outputs.notices()
-    assert notice.startswith(f"{size} bytes of output were left out: of one cell there can be 1000 bytes")
+    assert notice.startswith(f"{size} bytes of output were discarded: the limit is 1000 bytes per cell")
     outputs.add(message("clear_output"))
     assert outputs.shown(stream("z" * 900)) == "z" * 900
     assert (outputs.text(), outputs.notices()) == ("z" * 900, [])
@@ -260,7 +260,7 @@ def test_values_without_end_are_left_out_and_commas_in_text_are_no_values():
 
     assert outputs.text() == "a,[{" * 1_000_000
     (notice,) = outputs.notices()
-    assert notice.endswith("3,000,000 values in one display.")
+    assert notice.endswith("3,000,000 values per display.")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_pictures_that_are_no_base64_are_reported(tmp_path: Path):
     files = DisplayFiles(collected(*broken, display(png()), display({"image/png": "A", **png()})).displays())
 
     assert len(files.save(tmp_path).images) == 2
-    assert files.notices() == ["Images that are not valid base64 were not saved: those of 3 displays."]
+    assert files.notices() == ["Images from 3 displays were not saved because they are not valid base64."]
 
 
 def test_pictures_are_saved_in_order_as_new_files(tmp_path: Path):
@@ -401,7 +401,7 @@ def test_too_many_or_too_large_files_are_left_out_and_it_is_said(tmp_path: Path,
     assert [path.read_text() for path in outputs.save(tmp_path).files] == ["x" * 90, *["z"] * 10]
     assert (outputs.text() or "").splitlines() == ["text"] * 32
     (notice,) = DisplayFiles(outputs.displays()).notices()
-    assert notice.startswith("HTML, SVG, LaTeX, JSON, GIF, WebP or PDF was not saved for 21 displays: ")
+    assert notice.startswith("21 displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: ")
 
 
 def test_an_update_replaces_files_too(tmp_path: Path):

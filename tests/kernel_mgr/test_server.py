@@ -192,7 +192,7 @@ async def test_a_kernel_that_does_not_answer_in_time_is_an_error_and_does_not_st
 ):
     before = kernels()
     late = KernelClient(images_dir=tmp_path, endpoint=gateway.endpoint, kernel_init_timeout=0.01)
-    with pytest.raises(GatewayError, match=r"^the kernel did not start: it did not answer within 0\.01 s$"):
+    with pytest.raises(GatewayError, match=r"^the kernel did not start: it did not respond within 0\.01 s$"):
         await late.connect()
     assert await servers.until_dead(kernels() - before, WAIT) == set()
     assert (await client.execute("1")).text == "1"
@@ -401,7 +401,7 @@ async def test_a_gateway_that_ends_at_its_start_is_an_error_with_its_last_words(
     with monkeypatch.context() as patch:
         patch.setattr("sys.executable", str(script))
         error = SandboxError if mode.sandbox else GatewayError
-        with pytest.raises(error, match="the kernel gateway ended at its start:\nno module named nothing"):
+        with pytest.raises(error, match="the kernel gateway exited during startup:\nno module named nothing"):
             await KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox).start()
 
 

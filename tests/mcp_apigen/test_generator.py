@@ -293,5 +293,5 @@ def test_nobody_sees_half_a_package(tmp_path: Path) -> None:
 
 
 async def test_a_server_can_not_have_the_name_that_policies_give_ipybox(tmp_path: Path):
-    with pytest.raises(ValueError, match="server name 'ipybox' is what approval policies call ipybox itself"):
+    with pytest.raises(ValueError, match="server name 'ipybox' is reserved: approval policies use it"):
         await generate_mcp_sources("ipybox", {"command": "python"}, tmp_path)

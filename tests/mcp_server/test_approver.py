@@ -132,7 +132,7 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
 
         assert {form.message for form in user.forms} == {'Code calls scripted.echo\n| text: "hello"'}
         assert [choices(form) for form in user.forms] == [list(CHOICES)] * 6
-        assert {hints(form) for form in user.forms} == {"What is always allowed is kept for this session"}
+        assert {hints(form) for form in user.forms} == {"'Always' answers are remembered for this session"}
 
         # Answers that hold for more than one call; calls at once are asked about one by one.
         user.answers += [accept(), accept(TOOL), decline, accept(SERVER)]
@@ -175,7 +175,7 @@ async def test_loop_is_one_question_for_who_wants_it_so(workspace: Path, era: Er
         assert "rejected: the user declined it" in await run(client, LOOP)
 
         assert await run(client, LOOP) == "30"
-        assert hints(user.forms[-1]).startswith("2 calls of this tool in this cell so far. What is always")
+        assert hints(user.forms[-1]).startswith("2 calls to this tool in this cell so far. 'Always' answers")
 
         assert await run(client, CALL) == "hello"
         assert await run(client, LOOP) == "30"
@@ -212,7 +212,7 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
             '  - server: "scripted"  # remembered from an answer\n    tool: "echo"\n    effect: "allow"\n'
         )
         assert file.read_text() == learned
-        kept = "What is always allowed is kept in ipybox.yaml"
+        kept = "'Always' answers are remembered in ipybox.yaml"
         assert hints(user.forms[0]) == f"Asked because of the default of ipybox.yaml. {kept}"
         assert await run(client, CALL.replace("hello", "more")) == "more"
         assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
@@ -231,7 +231,7 @@ async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
     async with client_of(workspace, "--approve", str(workspace / "ipybox.yaml"), user=user, era="legacy") as client:
         said = await run(client, CALL)
         assert said.startswith("hello\n")
-        assert "ipybox.yaml of the workspace is not trusted: it can only deny tool calls" in said
+        assert "The workspace's ipybox.yaml is not trusted: it can only deny tool calls" in said
         assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
     (form,) = user.forms
     assert hints(form).startswith("Asked because of ipybox.yaml:4, which is not trusted")
@@ -240,7 +240,7 @@ async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
 async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Path):
     async with client_of(workspace, "--approve", "ask", user=None, era="auto") as client:
         said = await run(client, CALL)
-    assert "rejected: this client can't ask its user (it has no elicitation of forms), so no person was asked" in said
+    assert "rejected: this client can't ask its user (it has no form elicitation), so no person was asked" in said
 
 
 async def test_time_of_a_cell_goes_on_while_its_user_is_asked(workspace: Path, era: Era):
@@ -349,7 +349,7 @@ async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
         for each in (approver.cell(silent, tell=told.append), approver.cell(accepting), approver.cell(accepting)):
             await each.decide(ApprovalRequest("fs", "write", {}, respond))
 
-    assert decided == [Rejection("the question to the user has expired without an answer"), True, True]
+    assert decided == [Rejection("the user didn't answer the question before it expired"), True, True]
     assert told == ["\nThe question about the tool write of the MCP server fs has expired.\n"]
     before = "The question about the tool write of the MCP server fs was withdrawn before it was answered"
     assert [before in str(form.requested_schema) for form in forms] == [False, True, False]
@@ -386,7 +386,7 @@ async def test_question_does_not_expire_before_its_user_can_see_it():
     answered.set()
     async with asyncio.timeout(WAIT):
         await asyncio.gather(first, second, third)
-    expired = Rejection("the question to the user has expired without an answer")
+    expired = Rejection("the user didn't answer the question before it expired")
     assert decided == [True, expired, expired]
 
 
@@ -452,7 +452,7 @@ async def test_answer_of_the_client_itself_holds_for_one_call_and_it_is_offered_
         decisions.append((decision.accepted, decision.by))
     assert decisions == [(True, "client"), (True, "client"), (True, "user"), (True, "rule")]
     assert [len(choices(form)) for form in forms] == [4, 1, 1]
-    assert len([line for line in told if "The client accepted the call of fs.write by itself" in line]) == 2
+    assert len([line for line in told if "The client accepted the call to fs.write on its own" in line]) == 2
 
 
 async def test_long_call_is_in_a_file_of_its_user_while_it_is_asked_about(
@@ -467,7 +467,7 @@ async def test_long_call_is_in_a_file_of_its_user_while_it_is_asked_about(
 
     async def reading(form: ElicitRequestFormParams) -> ElicitResult:
         notice = form.message.partition("\nCode calls")[0].replace("\n| ", "")
-        file = Path(notice.removeprefix("Shortened. All of it: "))
+        file = Path(notice.removeprefix("Shortened. Full text: "))
         kept.append((file, file.stat().st_mode & 0o777, file.read_text()))
         return accept()
 

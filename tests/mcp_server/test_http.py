@@ -91,7 +91,7 @@ async def test_session_of_an_agent(tmp_path: Path, mode: Mode, era: Era):
             assert [tool.name for tool in (await client.list_tools()).tools][-1] == "reset"
             assert await run(client, "x = 1; x + 1") == "2"
             assert "ZeroDivisionError" in await run(client, "1 / 0")
-            with pytest.raises(MCPError, match="not the address of an output"):
+            with pytest.raises(MCPError, match="not an output address"):
                 await client.read_resource("file:///etc/passwd")
         async with client_of(server, era) as client:
             assert await run(client, "x") == "1", "kernels stay for the next client"
@@ -349,7 +349,7 @@ async def test_requests_under_way_are_told_that_the_server_stops():
         await begun.wait()
         gate.close()
         for answer in (await hanging, await http.post("/mcp")):
-            assert (answer.status_code, answer.text) == (503, "ipybox is stopping")
+            assert (answer.status_code, answer.text) == (503, "ipybox is shutting down")
 
 
 def test_claude_code_connects(server: Server, tmp_path: Path):
@@ -379,8 +379,8 @@ def test_number_of_clients_is_bounded(tmp_path: Path):
         answers = [http.post(server.url, json=initialize()) for _ in range(MAX_CLIENTS + 1)]
         assert [answer.status_code for answer in answers] == [200] * MAX_CLIENTS + [503]
         assert answers[-1].json()["error"]["message"] == (
-            "64 clients have an MCP session, and this one would be one too many: end one (DELETE), wait until one was "
-            "not used for 30 minutes, or start ipybox with a higher --max-sessions"
+            "the limit of 64 MCP sessions is reached: end a session (DELETE), wait until one has been idle for 30 "
+            "minutes, or start ipybox with a higher --max-sessions"
         )
 
         headers = {"Mcp-Session-Id": answers[0].headers["Mcp-Session-Id"]}
@@ -420,16 +420,16 @@ async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_ref
             await fifo.until("begun")
             server.process.terminate()
             await until_stopping(server)
-            with pytest.raises(MCPError, match="ipybox is stopping, and accepts no new calls"):
+            with pytest.raises(MCPError, match="ipybox is shutting down and accepts no new calls"):
                 await run(other, "2")
             await asyncio.to_thread(go.write_text, "done\n")
             assert (await cell).strip() == "done"
         assert await asyncio.to_thread(server.process.wait, WAIT) == 143
         assert server.process.stderr is not None
         log = server.process.stderr.read()
-    assert "a client connects: worker 1, from 127.0.0.1" in log
+    assert "client connected: worker 1, from 127.0.0.1" in log
     assert "the session default has started" in log
-    assert "the session default ends with the server" in log
+    assert "session default ended with the server" in log
 
 
 async def test_calls_that_do_not_end_are_told_why(tmp_path: Path, fifo: Fifo):
@@ -550,8 +550,8 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
         (["--transport=http", "--allowed-host=https://x"], None, "ipybox: --allowed-host: 'https://x' is not the name"),
         (["--transport=http", "--allowed-host=x:443"], None, "ipybox: --allowed-host: 'x:443' is not the name of a"),
         (["--transport=http", "--allowed-host=*.x"], None, "ipybox: --allowed-host: '*.x' is not the name of a host"),
-        (["--transport=http", "--port=0"], "", "ipybox: IPYBOX_TOKEN: the token must have 16 or more of"),
-        (["--transport=http", "--port=0"], "with space in it", "ipybox: IPYBOX_TOKEN: the token must have"),
+        (["--transport=http", "--port=0"], "", "ipybox: IPYBOX_TOKEN: the token must be at least 16 characters"),
+        (["--transport=http", "--port=0"], "with space in it", "ipybox: IPYBOX_TOKEN: the token must be"),
         (["--transport=http", "--port=99999"], None, "ipybox: --port: '99999' is not a port: give a number"),
     ],
     ids=["without_transport", "scheme", "port", "pattern", "empty_token", "bad_token", "bad_port"],

@@ -60,7 +60,8 @@ async def test_sessions_work_at_once_with_variables_of_their_own(tmp_path: Path,
         one_more = await call(client, "execute_ipython_cell", code="1", session="c")
         assert one_more.is_error
         assert text_of(one_more) == (
-            "max_sessions=3 is reached: default, a, b. Use one of these sessions, or end one with reset and its name"
+            "max_sessions=3 is reached: default, a, b. Use one of these sessions, or end one by calling reset "
+            "with its name"
         )
         assert text_of(await call(client, "reset", session="a")) == ("The session a has ended. Other sessions: b")
         assert await output(client, "print(globals().get('me'))", session="b") == "b"
@@ -82,7 +83,7 @@ async def test_a_session_ends_while_its_cells_run_and_wait_and_one_that_is_none_
         for task in (running, waiting):
             result = await task
             assert result.is_error
-            assert text_of(result) == "the session 'a' was reset while it was in use"
+            assert text_of(result) == "the session 'a' was reset while in use"
 
         unknown = await call(client, "reset", session="a")
         assert unknown.is_error
@@ -103,7 +104,7 @@ async def test_no_session_starts_after_the_stop_and_a_failed_one_takes_no_place(
     assert sessions.names == ["default"]
     await sessions.stop()
     sessions.start()
-    with pytest.raises(CodeExecutionError, match="ipybox is stopping"):
+    with pytest.raises(CodeExecutionError, match="ipybox is shutting down"):
         async with sessions.use("default"):
             pass
     with pytest.raises(ValueError, match="max_sessions=0 is too low"):

@@ -105,7 +105,7 @@ def test_options_of_the_config_that_are_not_used_are_refused(tmp_path: Path):
     ]
     (tmp_path / "ipybox.yaml").write_text("default: ask")
     for unused in cases:
-        with pytest.raises(ValueError, match="of the config are not used: give approve and audit instead"):
+        with pytest.raises(ValueError, match="are ignored: pass approve and audit to the server instead"):
             MCPServer(ExecutorConfig(working_dir=tmp_path, **unused))
 
 
@@ -200,7 +200,7 @@ async def test_resource_that_is_none_says_so(tmp_path: Path):
     (tmp_path / ".env").write_text("A=secret")
     async with client_of(tmp_path) as client:
         for uri in ("ipybox://outputs/1a1ff75c7b7", "ipybox://outputs/../../.env", "file:///etc/passwd"):
-            with pytest.raises(MCPError, match=r"not found|is not the address of an output"):
+            with pytest.raises(MCPError, match=r"not found|is not an output address"):
                 await client.read_resource(uri)
 
 
@@ -452,7 +452,7 @@ async def test_files_go_to_code_and_come_back(tmp_path: Path, mode: Mode):
             assert text_of(await call(client, "download_file", path="in/data.json")) == content
         assert text_of(done) == f"Replaced {path}: 3 bytes."
 
-        for content, sentence in (("", "The file is empty."), (" \n", "The file contains only white space.")):
+        for content, sentence in (("", "The file is empty."), (" \n", "The file contains only whitespace.")):
             await call(client, "upload_file", path="in/blank.txt", content=content)
             blank = await call(client, "download_file", path="in/blank.txt")
             assert resource_of(blank) == (f"file://{tmp_path}/in/blank.txt", "text/plain", content.encode())
@@ -468,7 +468,7 @@ async def test_files_go_to_code_and_come_back(tmp_path: Path, mode: Mode):
 
         refused = await call(client, "download_file", path="elsewhere")
         assert refused.is_error
-        assert text_of(refused) == f"elsewhere is outside of the allowed directories: {tmp_path}/in, {tmp_path}/out"
+        assert text_of(refused) == f"elsewhere is outside the allowed directories: {tmp_path}/in, {tmp_path}/out"
         wrong = await call(client, "upload_file", path="in/x", content="ä", encoding="base64")
         assert wrong.is_error
         assert text_of(wrong).startswith("the content is not base64: ")

@@ -105,7 +105,7 @@ def test_call_that_is_too_long_says_so_first_and_shows_a_piece_of_each_argument(
     notice, *lines = call.shortened(FILE)[:LINES_OF_MORE]
 
     assert call.brief() is None
-    assert notice == "Shortened. All of it: ~/.local/state/ipybox-scratch/0123abcd/call.txt"
+    assert notice == "Shortened. Full text: ~/.local/state/ipybox-scratch/0123abcd/call.txt"
     assert len(notice) <= COLUMNS
     assert all(len(line) + line.count("漢") <= COLUMNS for line in lines)
     text = joined(lines)
@@ -121,7 +121,7 @@ def test_call_that_is_too_long_says_so_first_and_shows_a_piece_of_each_argument(
 def test_call_is_shown_next_to_a_long_path_and_without_a_file(place: Path | None):
     lines = shown({"a": "x" * 5000, "last": "END"}).shortened(place)
     notice = 1 if place is None else 2
-    assert joined(lines[:notice]) == ("Shortened" if place is None else f"Shortened. All of it: {place}")
+    assert joined(lines[:notice]) == ("Shortened" if place is None else f"Shortened. Full text: {place}")
     assert joined(lines[notice:LINES_OF_MORE]).endswith('last="END")')
 
 
@@ -136,13 +136,13 @@ def test_whole_call_is_kept_line_by_line():
 def test_other_clients_show_more_of_a_long_call_and_say_what_is_missing():
     arguments = {f"argument{number}": number for number in range(25)}
     lines = shown({"long": "a" * 1000 + "the end", **arguments}).shortened(None)[LINES_OF_MORE:]
-    assert lines[0] == f'  long: "{"a" * 299} [... 409 characters are not shown ...] {"a" * 292}the end"'
+    assert lines[0] == f'  long: "{"a" * 299} [... 409 characters not shown ...] {"a" * 292}the end"'
     assert len(lines) == 21
-    assert lines[-1] == "  [... 6 more arguments are not shown ...]"
+    assert lines[-1] == "  [... 6 more arguments not shown ...]"
 
     lines = shown({"cmd": "\n".join(map(str, range(1000)))}, "ipybox", "shell").shortened(None)[LINES_OF_MORE:]
     assert lines[0] == "  | 0"
-    assert lines[30] == "  [... 940 lines are not shown ...]"
+    assert lines[30] == "  [... 940 lines not shown ...]"
     assert lines[-1] == "  | 999"
 
 
@@ -166,5 +166,5 @@ def test_form_is_never_empty_and_has_no_default():
         assert len(field["enum"]) == choices
         assert "default" not in field
         assert field["description"].startswith("Expires at ")
-        assert "3 calls of this tool in this cell" in field["description"]
+        assert "3 calls to this tool in this cell" in field["description"]
         assert all(len(choice) <= 45 for choice in field["enum"])

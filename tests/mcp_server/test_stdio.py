@@ -78,7 +78,7 @@ async def test_line_that_is_too_long_is_skipped(size: int) -> None:
     lines = LineReader(read, 8)
     assert await lines.next_line() == b"12345678\n"
     for following in (b"\n", b"2\n", b""):
-        with pytest.raises(InvalidMessageError, match="the message has more than 8 bytes"):
+        with pytest.raises(InvalidMessageError, match="the message is larger than 8 bytes"):
             await lines.next_line()
         assert await lines.next_line() == following
 

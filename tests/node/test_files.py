@@ -203,7 +203,7 @@ async def test_secrets_and_links_stay_here_and_are_named_once(ends: Ends):
     (ends.here / "mcpparse").symlink_to("/etc")
     notices = await ends.push.send()
     assert all(notice.startswith("Not sent to the node, where code runs: ") for notice in notices)
-    for reason in ("gentools/.env (it may hold secrets)", "gentools/passwd (a link)", "mcpparse (a link)"):
+    for reason in ("gentools/.env (it may contain secrets)", "gentools/passwd (a link)", "mcpparse (a link)"):
         assert any(reason in notice for notice in notices)
     assert found(ends.there) == {"gentools/CLAUDE.md": "x"}
     assert await ends.push.send() == []
@@ -228,7 +228,7 @@ async def test_what_code_puts_in_place_of_a_directory_is_not_followed(ends: Ends
     put(ends.here, {"gentools/a.py": "x", "mcptools/b.py": "y"})
     (notice,) = await ends.push.send()
     assert "gentools (on the node: " in notice
-    assert "is not a directory, where one must be" in notice
+    assert "is not a directory" in notice
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert (ends.there / "mcptools/b.py").read_text() == "y"
     (ends.there / "gentools").unlink()
@@ -252,7 +252,9 @@ async def test_deletion_follows_no_link_of_code(ends: Ends, tmp_path: Path):
 async def test_file_that_is_too_large_is_named_and_the_others_arrive(ends: Ends, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(push, "MAX_PUSHED", 100)
     put(ends.here, {"mcptools/a.py": "x" * 100, "gentools/big": "x" * 101, "gentools/small": "x"})
-    expected = "Not sent to the node, where code runs: gentools/big (it has 101 bytes, and a file may have 100 bytes)."
+    expected = (
+        "Not sent to the node, where code runs: gentools/big (its size is 101 bytes; the limit per file is 100 bytes)."
+    )
     assert await ends.push.send() == [expected]
     assert sorted(found(ends.there)) == ["gentools/small", "mcptools/a.py"]
 
@@ -265,7 +267,7 @@ async def test_directory_with_too_many_files_is_named_and_deletes_nothing_there(
     monkeypatch.setattr(push, "MAX_ITEMS", 10)
     put(ends.here, {f"gentools/more-{n}.py": "x" for n in range(8)})
     (notice,) = await ends.push.send()
-    assert "at most 10 files and directories can be transferred together" in notice
+    assert "the limit per transfer is 10 files and directories" in notice
     assert len(found(ends.there)) == 8
 
 
@@ -311,7 +313,7 @@ async def test_files_and_directories_of_the_node_are_read(ends: Ends):
     assert (file.data, file.mime_type) == (b"1", "text/csv")
     directory = await ends.push.read("data")
     assert directory.mime_type == "application/x-tar"
-    assert directory.transferred.omitted == (".env (it may hold secrets)",)
+    assert directory.transferred.omitted == (".env (it may contain secrets)",)
     for path, error in [("missing", FileNotFoundError), ("../x", PermissionError), ("data/.env", PermissionError)]:
         with pytest.raises(error, match="on the node: "):
             await ends.push.read(path)
@@ -319,7 +321,7 @@ async def test_files_and_directories_of_the_node_are_read(ends: Ends):
 
 
 HOSTILE: dict[str, tuple[Answer | bytes, str]] = {
-    "endless": (b"x" * (file_messages.MAX_LINE + (1 << 20)), "a message about files has more than"),
+    "endless": (b"x" * (file_messages.MAX_LINE + (1 << 20)), "a message about files larger than"),
     "no-json": (b"junk\n", "an invalid message about files"),
     "unknown": (b'{"type": "stored", "then": 1}\n', "an invalid message about files"),
     "huge": (b'{"type": "content", "tar": true, "size": 99999999999}\n', "files of 99999999999 bytes"),
@@ -333,7 +335,7 @@ async def test_invalid_answer_cuts_the_node_off(ends: Ends, answer: bytes, viola
     put(ends.here, {"gentools/a.py": "x"})
     ends.be_hostile(answer)
     if reads:
-        with pytest.raises(OSError, match=r"^the file can't be read on the node: it sent "):
+        with pytest.raises(OSError, match=r"^can't read the file on the node: it sent "):
             await ends.push.read("x")
     else:
         assert await ends.push.send() == []
@@ -347,15 +349,15 @@ async def test_answer_of_another_kind_cuts_the_node_off(ends: Ends):
     ends.be_hostile(Content(tar=True), b"x")
     await ends.push.send()
     ends.be_hostile(Stored())
-    with pytest.raises(OSError, match="an answer of another kind"):
+    with pytest.raises(OSError, match="an unexpected response"):
         await ends.push.read("x")
-    assert ends.violations == ["the node sent an answer of another kind"] * 2
+    assert ends.violations == ["the node sent an unexpected response"] * 2
 
 
 @pytest.mark.parametrize("answer", [b"", b'{"type": "con', b'{"type": "content", "tar": false, "size": 10}\nshort'])
 async def test_answer_that_breaks_off_is_not_a_file(ends: Ends, answer: bytes):
     ends.be_hostile(answer)
-    with pytest.raises(OSError, match="it does not answer"):
+    with pytest.raises(OSError, match="it is not responding"):
         await ends.push.read("x")
 
 
@@ -367,8 +369,10 @@ async def test_node_that_does_not_answer_holds_nothing_up_for_ever(ends: Ends, m
 
     monkeypatch.setattr(ends, "_serve", lambda stream: silent(None, stream))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     monkeypatch.setattr(push, "ANSWER_TIMEOUT", -(file_messages.MAX_ANSWER / push.SLOWEST) + 0.2)
-    assert await ends.push.send() == ["Not sent to the node, where code runs: gentools (it did not answer in time)."]
-    with pytest.raises(OSError, match="it does not answer"):
+    assert await ends.push.send() == [
+        "Not sent to the node, where code runs: gentools (the node did not respond in time)."
+    ]
+    with pytest.raises(OSError, match="it is not responding"):
         await ends.push.read("x")
 
 

@@ -118,7 +118,7 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sandbox", "--sandbox-config", "none.json"], "don't exist: give a file, or one of the profiles"),
+        (["--sandbox", "--sandbox-config", "none.json"], "don't exist: pass a file, or one of the profiles"),
         (["--sandbox", "--sandbox-config", "typo.json"], "have an unknown key 'filesytem'"),
         (["--sandbox-config", "typo.json"], "has no effect without the sandbox: add --sandbox"),
         (["--sandbox-profile", "workspace"], "has no effect without the sandbox: add --sandbox"),
@@ -156,7 +156,7 @@ async def test_a_sandbox_that_a_busy_machine_starts_too_late_is_started_again(
     async with executor(workspace) as started:
         assert (await started.execute("print(6 * 7)")).text == "42"
 
-    assert caplog.messages.count("the sandbox did not start, the machine may be busy: starting it again") == 1
+    assert caplog.messages.count("the sandbox did not start (the machine may be busy): retrying") == 1
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "protected"])
@@ -172,8 +172,8 @@ async def test_a_sandbox_is_started_again_if_a_file_is_removed_before_it_is_moun
     async with CodeExecutor(working_dir=workspace, sandbox=True, sandbox_config=settings) as started:
         assert (await started.execute("print(6 * 7)")).text == "42"
 
-    cause = "a file that the sandbox hides or protects may just have been removed"
-    assert caplog.messages.count(f"the sandbox did not start, {cause}: starting it again") == 1
+    cause = "a file that the sandbox hides or protects may have just been removed"
+    assert caplog.messages.count(f"the sandbox did not start ({cause}): retrying") == 1
 
 
 async def test_a_sandbox_that_always_starts_too_late_is_given_up(

@@ -112,7 +112,7 @@ async def test_one_allocation_too_many_is_an_error_of_the_cell(tmp_path: Path, m
             await limited.execute("x = bytearray(1 << 30)")
 
         assert "MemoryError" in str(failed.value)
-        assert failed.value.notices == ["A process of the kernel may use 512 MiB of memory: memory_limit sets that."]
+        assert failed.value.notices == ["Each process may use at most 512 MiB of memory (memory_limit)."]
         assert (await limited.execute("kept")).text == "1"
 
 
@@ -130,7 +130,7 @@ async def test_memory_of_all_processes_together_ends_the_kernel(tmp_path: Path, 
 
 async def test_too_many_processes_end_the_kernel(tmp_path: Path, mode: Mode):
     async with executor(tmp_path, mode, process_limit=20) as limited:
-        with pytest.raises(CodeExecutionError, match=r"were \d+ processes, more than process_limit=20 allows"):
+        with pytest.raises(CodeExecutionError, match=r"ran \d+ processes, more than process_limit=20 allows"):
             await limited.execute(BOMB)
 
         after = await limited.execute("1 + 1")
@@ -223,7 +223,7 @@ async def test_no_session_dies_for_what_has_left_another_whatever_it_calls_itsel
         if UNATTRIBUTED in gateway.exceeded:
             assert (await client.execute("1")).text == "1"
             (line,) = await gateway.explain("")
-            assert "processes that had left their kernel, which used" in line
+            assert "processes detached from their kernel, which used" in line
             assert await gateway.explain("") == []
 
 

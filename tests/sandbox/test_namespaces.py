@@ -48,7 +48,7 @@ print([str(finding) for finding in diagnose({arguments}) if finding.problem is n
 def test_forbidden_namespaces_are_found():
     lines = diagnosed_under(WITHOUT_NAMESPACES)
     assert lines[0].startswith(
-        "user.max_user_namespaces is 0: this machine forbids user namespaces to ordinary users: "
+        "user.max_user_namespaces is 0: this machine doesn't let ordinary users create user namespaces: "
     )
     assert "`sysctl -w user.max_user_namespaces=15000`" in lines[0]
 
@@ -60,7 +60,7 @@ def test_root_without_the_capability_is_found():
 
 def test_a_container_that_forbids_a_new_proc_needs_the_weaker_sandbox():
     (line,) = diagnosed_under(IN_CONTAINER)
-    assert line.startswith("a sandbox can't have a /proc of its own here, as in an unprivileged container (bwrap: ")
+    assert line.startswith("the sandbox can't mount its own /proc here, as in an unprivileged container (bwrap: ")
     assert 'set "enableWeakerNestedSandbox": true' in line
     assert diagnosed_under(IN_CONTAINER, "weaker_nested=True") == []
 
@@ -70,13 +70,14 @@ def test_a_container_that_forbids_a_new_proc_needs_the_weaker_sandbox():
     [
         pytest.param(
             {"proc/sys/kernel/unprivileged_userns_clone": "0\n"},
-            "kernel.unprivileged_userns_clone is 0: this machine forbids user namespaces to ordinary users",
+            "kernel.unprivileged_userns_clone is 0: this machine doesn't let ordinary users create user namespaces",
             "run `sysctl -w kernel.unprivileged_userns_clone=1` as root",
             id="debian",
         ),
         pytest.param(
             {"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"},
-            "kernel.apparmor_restrict_unprivileged_userns is 1: this machine forbids user namespaces to ordinary users",
+            "kernel.apparmor_restrict_unprivileged_userns is 1: this machine doesn't let ordinary users create user "
+            "namespaces",
             "give bwrap an AppArmor profile that grants userns",
             id="ubuntu",
         ),
@@ -88,19 +89,19 @@ def test_a_container_that_forbids_a_new_proc_needs_the_weaker_sandbox():
         ),
         pytest.param(
             {"run/.containerenv": ""},
-            "this is a container that may not make namespaces",
+            "this is a container that may not create namespaces",
             "or use ipybox's Docker mode",
             id="podman",
         ),
         pytest.param(
             {"proc/1/environ": "HOME=/\0container=lxc\0"},
-            "this is a container that may not make namespaces",
+            "this is a container that may not create namespaces",
             "or use ipybox's Docker mode",
             id="lxc",
         ),
         pytest.param(
             {},
-            "this user can't make namespaces (bwrap: setting up uid map: Permission denied)",
+            "this user can't create namespaces (bwrap: setting up uid map: Permission denied)",
             "permit unprivileged user namespaces, or use ipybox's Docker mode",
             id="unknown",
         ),

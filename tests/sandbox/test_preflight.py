@@ -138,8 +138,8 @@ def test_srt_without_a_readable_manifest_must_tell_its_version_itself(directory:
     ("script", "problem"),
     [
         pytest.param("echo 0.0.40", "srt 0.0.40 is older than 0.0.78", id="old"),
-        pytest.param("echo 1.0.0", "srt does not report its version, like releases that are too old", id="untold"),
-        pytest.param("echo hello", "srt does not report its version, like releases that are too old", id="none"),
+        pytest.param("echo 1.0.0", "srt does not report its version, so it is probably too old", id="untold"),
+        pytest.param("echo hello", "srt does not report its version, so it is probably too old", id="none"),
         pytest.param("echo no config >&2; exit 3", "srt is broken, it exits with 3: no config", id="failing"),
         pytest.param("exec sleep 1000", "srt does not end within 0.3 s, the machine may be busy", id="hanging"),
     ],
@@ -166,7 +166,7 @@ def test_srt_without_its_filter_is_refused_as_it_would_run_without(directory: Pa
     copy = package(directory, '{"version": "0.0.78"}')
     shutil.rmtree(copy / "vendor")
     (line,) = refusal(directory).splitlines()[1:]
-    assert line.startswith("  srt is not complete: ")
+    assert line.startswith("  srt is incomplete: ")
     assert "blocks unix sockets" in line
 
 

@@ -130,13 +130,13 @@ console.log(JSON.stringify([hosts.map(takes("allowedDomains")), ["*", "*:443"].m
         ("", "are not valid JSON: Expecting value: line 1 column 1 (char 0)"),
         ("[" * 100_000, "are not valid JSON: maximum recursion depth exceeded"),
         ("[]", "must be a JSON object"),
-        ('{"network": {}, "network": {}}', "are not valid JSON: the key 'network' is there twice"),
-        ({"fileSystem": {}}, "have an unknown key 'fileSystem'; known here: 'enableWeakerNestedSandbox', 'filesystem'"),
-        ({"filesystem": {"denyreads": []}}, "have an unknown key 'filesystem.denyreads'; known here: 'denyRead'"),
-        ({"filesystem": {"disabled": True}}, "have an unknown key 'filesystem.disabled'"),
-        ({"network": {"allowAllUnixSockets": True}}, "have an unknown key 'network.allowAllUnixSockets'"),
-        ({"bwrapPath": "/bin/true"}, "have an unknown key 'bwrapPath'"),
-        ({"allowPty": True}, "'network': correct or remove it, also if srt itself accepts it"),
+        ('{"network": {}, "network": {}}', "are not valid JSON: the key 'network' appears twice"),
+        ({"fileSystem": {}}, "contain an unknown key 'fileSystem' (known: 'enableWeakerNestedSandbox', 'filesystem'"),
+        ({"filesystem": {"denyreads": []}}, "contain an unknown key 'filesystem.denyreads' (known: 'denyRead'"),
+        ({"filesystem": {"disabled": True}}, "contain an unknown key 'filesystem.disabled'"),
+        ({"network": {"allowAllUnixSockets": True}}, "contain an unknown key 'network.allowAllUnixSockets'"),
+        ({"bwrapPath": "/bin/true"}, "contain an unknown key 'bwrapPath'"),
+        ({"allowPty": True}, "'network'): correct or remove it, even if srt accepts it"),
         ({"filesystem": []}, ": 'filesystem' must be an object"),
         ({"filesystem": {"denyRead": ".env"}}, ": 'filesystem.denyRead' must be a list of non-empty strings"),
         ({"filesystem": {"allowWrite": [1]}}, ": 'filesystem.allowWrite' must be a list of non-empty strings"),
@@ -167,7 +167,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path):
 
 
 def test_a_missing_file_is_an_error_that_names_the_profiles(tmp_path: Path):
-    with pytest.raises(SandboxError, match=r"none\.json don't exist: give a file, or one of the profiles 'default' or"):
+    with pytest.raises(SandboxError, match=r"none\.json don't exist: pass a file, or one of the profiles 'default' or"):
         load_settings(tmp_path / "none.json")
     with pytest.raises(SandboxError, match="sandbox settings strict don't exist"):
         load_settings("strict")
@@ -188,9 +188,9 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
 
 
 def test_settings_without_a_sandbox_are_a_mistake():
-    with pytest.raises(ValueError, match="sandbox_config is given, but the sandbox is off: pass sandbox=True"):
+    with pytest.raises(ValueError, match="sandbox_config has no effect while the sandbox is off: pass sandbox=True"):
         CodeExecutor(sandbox_config="workspace")
-    with pytest.raises(ValueError, match="allowed_domains is given, but the sandbox is off: pass sandbox=True"):
+    with pytest.raises(ValueError, match="allowed_domains has no effect while the sandbox is off: pass sandbox=True"):
         CodeExecutor(allowed_domains=["example.org"])
 
 

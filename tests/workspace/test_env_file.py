@@ -94,7 +94,7 @@ def test_no_text_takes_long_or_much_memory(tmp_path: Path):
     )
 
     assert done.stdout.split() == ["True"] * len(texts), done.stderr
-    assert done.stderr.count(" values are omitted, as all have more than 1048576 bytes") == 2
+    assert done.stderr.count(" values are omitted because together they exceed 1048576 bytes") == 2
 
 
 def test_values_that_become_too_large_cost_no_others(tmp_path: Path):
@@ -156,7 +156,7 @@ def test_a_warning_gives_the_reason_of_the_system(tmp_path: Path, caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert read_env_file(tmp_path / "file") == {}
 
-    assert caplog.messages == [f"{tmp_path / 'file' / '.env'} is not read: Not a directory"]
+    assert caplog.messages == [f"ignoring {tmp_path / 'file' / '.env'}: Not a directory"]
 
 
 @pytest.mark.parametrize("make", [_link, os.mkfifo, Path.mkdir, _large], ids=["link", "pipe", "directory", "large"])
@@ -170,8 +170,8 @@ def test_what_is_no_ordinary_file_is_ignored_with_a_warning(
         assert read_env_file(tmp_path) == {}
 
     assert len(caplog.messages) == 1
-    warning, _, reason = caplog.messages[0].partition(" is not read: ")
-    assert warning == str(tmp_path / ".env")
+    warning, _, reason = caplog.messages[0].partition(": ")
+    assert warning == f"ignoring {tmp_path / '.env'}"
     assert reason not in ("", "None")
 
 

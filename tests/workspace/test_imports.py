@@ -194,7 +194,7 @@ def test_a_module_that_was_dropped_is_refused_with_what_to_do(workspace: Path, n
     assert error.value.name == name
     assert str(error.value) == (
         f"ipybox does not import {name!r} from {place}: code in the kernel can write there. Import it before the "
-        "sandbox starts, or have code run in another directory (working_dir, --workspace)"
+        "sandbox starts, or run code in another directory (working_dir, --workspace)"
     )
     assert find_spec("planted_nowhere") is None
     assert find_spec("json.planted_top") is None

@@ -54,9 +54,7 @@ async def test_npx_obeys_the_global_npmrc(registry: Registry, npmrc: Path, works
     modules = await generate_mcp_sources(PACKAGE, PARAMS, workspace / "mcptools", places=places)
     assert modules == ["hello"]
     assert modules.server_name == "ipybox_hello"
-    assert modules.warnings() == [
-        "'ipybox-hello' is not a Python name: the server is 'ipybox_hello' in imports and calls"
-    ]
+    assert modules.warnings() == ["'ipybox-hello' is not a Python name: import and call the server as 'ipybox_hello'"]
     async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox) as executor:
         assert (await executor.execute(CALL)).text == "hello from npx"
 
@@ -88,7 +86,7 @@ async def test_clients_are_told_what_is_downloaded(registry: Registry, npmrc: Pa
     async with client_of(workspace, HOME=os.environ["HOME"]) as client, asyncio.timeout(4 * WAIT):
         result = await client.call_tool("register_mcp_server", arguments, progress_callback=take)
     first, *names = text_of(result).splitlines()
-    assert first == "'ipybox-hello' is not a Python name: the server is 'ipybox_hello' in imports and calls"
+    assert first == "'ipybox-hello' is not a Python name: import and call the server as 'ipybox_hello'"
     assert names == ["hello"]
 
 

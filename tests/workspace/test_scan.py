@@ -115,7 +115,7 @@ def test_a_directory_that_can_not_be_searched_is_hidden(tmp_path: Path, monkeypa
 
     assert below(tmp_path, found.hidden) == {"a/b"}
     assert below(tmp_path, found.replaced) == {"a/b"}
-    assert found.notices == [f"The sandbox hides {tmp_path}/a/b, as it can't be searched for secrets."]
+    assert found.notices == [f"The sandbox hides {tmp_path}/a/b because it can't be searched for secrets."]
 
 
 def test_a_directory_that_is_gone_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -142,7 +142,7 @@ def test_what_can_not_be_read_only_by_its_name_is_hidden(tmp_path: Path):
     assert below(tmp_path, found.read_only) == {"a/.git"}
     assert below(tmp_path, found.replaced) == {"[id]/.git"}
     assert found.notices == [
-        f"The sandbox hides {tmp_path}/[id]/.git, as a path with wildcards can't be made read-only."
+        f"The sandbox hides {tmp_path}/[id]/.git because paths with wildcards can't be made read-only."
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_notice_names_five_paths_and_counts_the_rest(tmp_path: Path, count: in
 
     named = ", ".join(f"{tmp_path}/{number}*/CLAUDE.md" for number in listed)
     more = " and 1 more" if count > 5 else ""
-    assert notice == f"The sandbox hides {named}{more}, as a path with wildcards can't be made read-only."
+    assert notice == f"The sandbox hides {named}{more} because paths with wildcards can't be made read-only."
 
 
 def test_the_nearest_directory_whose_name_can_be_given_is_hidden(tmp_path: Path):
@@ -166,7 +166,7 @@ def test_the_nearest_directory_whose_name_can_be_given_is_hidden(tmp_path: Path)
 
     assert below(tmp_path, found.hidden) == {"a/b", "a/other/.env"}
     assert below(tmp_path, found.replaced) == {"a/b"}
-    assert found.notices == [f"The sandbox hides {tmp_path}/a/b, as the name of something in it is not UTF-8."]
+    assert found.notices == [f"The sandbox hides {tmp_path}/a/b because a name in it is not UTF-8."]
 
 
 def test_several_names_that_are_no_text_are_replaced_by_one_directory(tmp_path: Path):
@@ -192,7 +192,7 @@ def test_what_must_stay_visible_is_not_hidden_in_place_of_a_name(tmp_path: Path,
     with pytest.raises(SandboxError) as error:
         found_in(tmp_path, opened)
 
-    assert str(error.value) == f"the sandbox can't protect {place}/\ufffd/.env: its name is not UTF-8: rename it"
+    assert str(error.value) == f"the sandbox can't protect {place}/\ufffd/.env because its name is not UTF-8: rename it"
 
 
 def test_what_the_settings_open_for_reading_stays_visible(tmp_path: Path):
@@ -277,8 +277,8 @@ def test_too_many_secrets_are_hidden_by_the_deepest_directory_that_suffices(tmp_
 
     assert below(tmp_path, found.hidden) == {".env", "a/.env", "a/b/.env", "a/b/c"}
     assert found.notices == [
-        f"The sandbox hides {tmp_path}/a/b/c, as it holds more files that must be hidden or protected than a "
-        "sandbox can hide."
+        f"The sandbox hides {tmp_path}/a/b/c because it contains more files to hide or protect than the sandbox "
+        "supports."
     ]
 
 
@@ -300,8 +300,8 @@ def test_a_directory_of_too_much_that_is_only_protected_can_be_read(tmp_path: Pa
 
     assert (below(tmp_path, found.hidden), below(tmp_path, found.read_only)) == (set(), {"a"})
     assert found.notices == [
-        f"The sandbox lets code write nothing in {tmp_path}/a, as it holds more files that must be hidden or "
-        "protected than a sandbox can hide."
+        f"The sandbox write-protects {tmp_path}/a because it contains more files to hide or protect than the "
+        "sandbox supports."
     ]
 
 
@@ -313,7 +313,7 @@ def test_what_must_stay_visible_is_not_hidden_for_too_many_secrets(tmp_path: Pat
         found_in(tmp_path, ["a/x"])
 
     assert str(error.value) == (
-        f"the sandbox can't start: {tmp_path} holds more than {MAX_MOUNTS} files that must be hidden or protected, "
+        f"the sandbox can't start: {tmp_path} contains more than {MAX_MOUNTS} files that must be hidden or protected, "
         f"such as {tmp_path}/{directory}.env0: remove them, or choose a smaller workspace"
     )
 
@@ -337,8 +337,8 @@ def test_a_protected_link_is_told(tmp_path: Path):
 
     assert below(tmp_path, found.read_only) == {"AGENTS.md", "CLAUDE.md"}
     assert found.notices == [
-        f"Code in the sandbox can replace {tmp_path}/CLAUDE.md: what a link leads to can be protected, the link itself "
-        "can't. Put files in the place of links."
+        f"Code in the sandbox can replace {tmp_path}/CLAUDE.md: the sandbox can protect a link's target, but not the "
+        "link itself. Replace the links with files."
     ]
 
 
@@ -379,9 +379,9 @@ def test_credentials_of_the_repository_that_the_workspace_is_in_are_hidden(tmp_p
 
     assert found.hidden == found.replaced == {str(tmp_path / ".git/config")}
     assert found.notices == [
-        f"The sandbox hides {tmp_path}/.git/config, as it holds credentials: git fails in that repository for code in "
-        "the sandbox. Move them into a credential helper of your own configuration, or list the file in "
-        "filesystem.allowRead of a file for sandbox_config."
+        f"The sandbox hides {tmp_path}/.git/config because it contains credentials, so git fails in that repository "
+        "for code in the sandbox. Move the credentials to a credential helper in your own configuration, or list the "
+        "file in filesystem.allowRead of a file for sandbox_config."
     ]
 
 

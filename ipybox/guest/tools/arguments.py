@@ -105,7 +105,7 @@ def _key(key: Any, place: Place) -> str:
         return json.dumps(key)
     name = _json(key, place)
     if not isinstance(name, str):
-        raise ArgumentError(place, key, f"has a key of type {type_name(key)}: keys of JSON are text")
+        raise ArgumentError(place, key, f"has a key of type {type_name(key)}: JSON keys must be strings")
     return name
 
 
@@ -120,10 +120,10 @@ def _text(value: str, place: Place) -> str:
 
 def _number(value: float, place: Place) -> float:
     if not math.isfinite(value):
-        raise ArgumentError(place, value, f"is {value}: JSON has no such number")
+        raise ArgumentError(place, value, f"is {value}, which JSON can't represent")
     return float(value)
 
 
 def _unsupported(value: Any, place: Place, hint: str = "") -> ArgumentError:
-    problem = f"is of type {type_name(value)}, which JSON has no form for"
+    problem = f"is of type {type_name(value)}, which JSON can't represent"
     return ArgumentError(place, value, f"{problem}: {hint}" if hint else problem)

@@ -201,7 +201,7 @@ def infer_models(samples: bytes) -> str:
         raise _unreachable(address, exc) from None
     models = cast(dict[str, Any], _decoded(status, body, "infer_models")).get("models")
     if not isinstance(models, str):
-        raise ToolRunnerError(f"the tool server at {address} infers no models: it is a different version")
+        raise ToolRunnerError(f"the tool server at {address} can't infer models: it is a different version")
     return models
 
 
@@ -215,8 +215,8 @@ def _address(host: str, port: int, token: str | None) -> ServerAddress:
 
 def _unreachable(address: ServerAddress, exc: OSError) -> ToolRunnerError:
     # A kernel always has a tool server.
-    hint = "" if TOKEN_VARIABLE in os.environ else "; outside of a kernel, start a ToolServer first"
-    return ToolRunnerError(f"no answer from the tool server at {address}: {exc}{hint}")
+    hint = "" if TOKEN_VARIABLE in os.environ else "; outside a kernel, start a ToolServer first"
+    return ToolRunnerError(f"no response from the tool server at {address}: {exc}{hint}")
 
 
 def _decoded(status: int, body: bytes, tool_name: str) -> RunReply:

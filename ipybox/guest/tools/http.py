@@ -81,7 +81,7 @@ class HTTPConnection:
         answer = bytearray()
         while (end := answer.find(HEAD_END)) < 0:
             if len(answer) > MAX_HEAD_BYTES:
-                raise ConnectionError("the tool server's response is not HTTP: its head does not end")
+                raise ConnectionError("the tool server's response is not HTTP: its headers don't end")
             answer += yield from _received()
         status, length, stays = _parse_head(answer[:end].decode("latin-1"))
         end += len(HEAD_END)
@@ -99,7 +99,7 @@ class HTTPConnection:
 def _received() -> Generator[None, bytes, bytes]:
     data = yield None
     if not data:
-        raise ConnectionError("the tool server closed the connection before it answered")
+        raise ConnectionError("the tool server closed the connection before responding")
     return data
 
 

@@ -214,7 +214,7 @@ def wire(params: Input) -> dict[str, Any]:
         TypeError: If they are not `Params`.
     """
     if not isinstance(params, _Model):  # pyright: ignore[reportUnnecessaryIsInstance] - agents pass dictionaries
-        raise TypeError(f"the argument is a {type(params).__name__}: pass Params(...) of the tool's module")
+        raise TypeError(f"the argument is a {type(params).__name__}: pass Params(...) from the tool's module")
     arguments = params.wire_form()
     if isinstance(params, CheckedInput):
         from ipybox.guest.tools.schema_check import check

@@ -26,7 +26,7 @@ def access_check(token: str) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not is_local(request.host) or not _is_local_origin(request.headers.get("Origin")):
-            return error(403, "requests of web pages are refused")
+            return error(403, "requests from web pages are refused")
         presented = _presented(request).encode(errors="replace")
         if not hmac.compare_digest(presented, token.encode()):
             return error(401, "the token is missing or wrong")

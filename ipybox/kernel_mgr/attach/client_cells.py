@@ -55,7 +55,7 @@ class ClientCells:
                 async with deadline.limit():
                     await self._none.wait()
             except TimeoutError:
-                raise deadline.not_begun("a cell of the person who is connected to the kernel is running") from None
+                raise deadline.not_begun("the person connected to the kernel is running a cell") from None
 
 
 class _CellEnd:

@@ -48,7 +48,7 @@ def decode_frame(text: str) -> ClientMessage:
     try:
         frame: object = json.loads(text)
     except RecursionError as exc:
-        raise ValueError("JSON that is nested too deeply") from exc
+        raise ValueError("the JSON is nested too deeply") from exc
     if not isinstance(frame, dict):
         raise ValueError("not a JSON object")
     fields = cast(dict[str, Any], frame)
@@ -58,13 +58,13 @@ def decode_frame(text: str) -> ClientMessage:
             raise ValueError(f"the header has no valid {name}")
     channel = fields.get("channel") or "shell"
     if channel not in CHANNELS:
-        raise ValueError("clients have no channel of this name")
+        raise ValueError("unknown channel")
     return ClientMessage(channel, header, parent, content)
 
 
 def _object(value: object) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
-        raise ValueError("a part of the message is not a JSON object")
+        raise ValueError("part of the message is not a JSON object")
     return cast(dict[str, Any], value or {})
 
 

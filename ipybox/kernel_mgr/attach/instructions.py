@@ -5,9 +5,9 @@ def instructions(url: str, token: str) -> str:
     """Returns how Jupyter clients connect to a `KernelRelay` at this address, with this token."""
     return "\n".join(
         [
-            "JupyterLab: each new notebook or console uses the kernel",
+            "JupyterLab (every new notebook or console uses this kernel):",
             f"  JUPYTER_GATEWAY_URL={url} JUPYTER_GATEWAY_AUTH_TOKEN={token} jupyter lab",
-            "VS Code: Select Kernel > Existing Jupyter Server, and then the running kernel",
+            "VS Code: Select Kernel > Existing Jupyter Server, then choose the running kernel",
             f"  {url}/?token={token}",
         ]
     )

@@ -68,7 +68,7 @@ REQUESTS = frozenset(
     }
 )
 
-REFUSAL = "ipybox refuses this for the kernel of an agent, which only `reset` replaces: to leave, disconnect"
+REFUSAL = "this kernel belongs to an agent, and only the agent's `reset` tool can replace it: to leave, disconnect"
 
 Handler = Callable[[web.Request], Any]
 
@@ -210,7 +210,7 @@ class KernelRelay:
     def _answer(self, model: Callable[[], object], status: int = 200) -> Handler:
         async def answer(_request: web.Request) -> web.Response:
             if self.ended.is_set():
-                return error(410, f"the kernel can't be used anymore: {self.end_reason}")
+                return error(410, f"the kernel is gone: {self.end_reason}")
             return web.json_response(model(), status=status)
 
         return answer
@@ -225,12 +225,12 @@ class KernelRelay:
     async def _channels(self, request: web.Request) -> web.StreamResponse:
         """Relays the messages of one client until it, or the kernel, has gone."""
         if self.ended.is_set():
-            return error(410, f"the kernel can't be used anymore: {self.end_reason}")
+            return error(410, f"the kernel is gone: {self.end_reason}")
         if len(self._clients) >= MAX_CLIENTS:
-            return error(503, f"{MAX_CLIENTS} clients are connected already")
+            return error(503, f"{MAX_CLIENTS} clients are already connected")
         client = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_CLIENT_MESSAGE)
         if not client.can_prepare(request):
-            return error(400, "this address is for WebSockets")
+            return error(400, "this address accepts only WebSockets")
         self._enter(client)
         try:
             # A new id, because the gateway disconnects another client with the same one.
@@ -243,7 +243,7 @@ class KernelRelay:
                 await client.close()
         except (GatewayError, KernelDiedError, aiohttp.ClientError, OSError) as exc:
             if not client.prepared:
-                return error(502, f"there is no connection to the kernel: {exc}")
+                return error(502, f"can't connect to the kernel: {exc}")
             logger.debug("a client's connection has ended: %s", exc)
         finally:
             self._leave(client)
@@ -333,5 +333,5 @@ async def _leave_running(_request: web.Request) -> web.Response:
 
 async def _unknown(request: web.Request) -> web.Response:
     if request.method in ("GET", "HEAD"):
-        return error(404, "this server has one kernel, and nothing else")
-    return error(403, "this server only lets you use the kernel that runs")
+        return error(404, "this server provides one kernel and nothing else")
+    return error(403, "this server only gives access to the running kernel")

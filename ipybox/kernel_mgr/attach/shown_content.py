@@ -89,12 +89,12 @@ def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
 
 def _left_out(message: Message) -> dict[str, Any] | None:
     if message.type == "stream":
-        return {"name": "stderr", "text": "[ipybox] Output of this size is not shown here.\n"}
+        return {"name": "stderr", "text": "[ipybox] This output is too large to show here.\n"}
     if message.type in _DISPLAYS:
-        text = "[ipybox] A display of this size is not shown here."
+        text = "[ipybox] This display is too large to show here."
         return {"data": {"text/plain": text}, "metadata": {}, "transient": {}, "execution_count": None}
     if message.type.endswith("_reply"):
-        return {"status": "error", "ename": "TooLarge", "evalue": "the reply is too large to be shown", "traceback": []}
+        return {"status": "error", "ename": "TooLarge", "evalue": "the reply is too large to show", "traceback": []}
     return None
 
 
@@ -102,7 +102,7 @@ def _shown_data(data: object) -> dict[str, Any]:
     forms = cast(dict[str, Any], data) if isinstance(data, dict) else {}
     shown = {form: value for form, value in forms.items() if form in _SHOWN_FORMS and isinstance(value, str)}
     if forms and not shown:
-        return {"text/plain": "[ipybox] The sandbox does not let this display through."}
+        return {"text/plain": "[ipybox] The sandbox blocks this display."}
     return shown
 
 

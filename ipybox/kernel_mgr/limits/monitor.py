@@ -118,7 +118,7 @@ class LimitMonitor:
             RuntimeError: If the monitor was started before.
         """
         if self._thread is not None:
-            raise RuntimeError("the limit monitor was started before")
+            raise RuntimeError("the limit monitor has already been started")
         pids = self._look_around()
         self._memory_before = {pid: self._tree.resident(pid).private for pid in self._trees.helpers}
         self._tree.open_private_files(pids)
@@ -203,8 +203,8 @@ class LimitMonitor:
     def _process_excess(self, count: int, limit: int) -> tuple[str, str | None, str]:
         """Returns the exceeded limit, the kernel to kill (None for all), and the kernel's share, for messages."""
         kernel, own = self._largest(len)
-        whose = "the kernel and what it started" if kernel is None else "all kernels and what they started"
-        text = f"{whose} were {count} processes, more than {name_of('process_limit')}={limit} allows"
+        whose = "the kernel and its children" if kernel is None else "all kernels and their children"
+        text = f"{whose} ran {count} processes, more than {name_of('process_limit')}={limit} allows"
         return text, kernel, f"had {own} of them"
 
     def _memory_excess(self, used: int, limit: int) -> tuple[str, str | None, str]:
@@ -338,8 +338,8 @@ def _fate(kernel: str | None, share: str = "") -> str:
     if kernel is None:
         return "the kernel was killed"
     if kernel == UNATTRIBUTED:
-        return f"processes that had left their kernel, which {share}, were killed"
-    return f"this one, which {share}, was killed"
+        return f"processes detached from their kernel, which {share}, were killed"
+    return f"this kernel, which {share}, was killed"
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:

@@ -38,9 +38,9 @@ class ResourceLimits:
     def __post_init__(self) -> None:
         if self.memory is not None and self.memory < MIN_MEMORY:
             least = format_bytes(MIN_MEMORY)
-            raise ValueError(f"memory_limit={format_bytes(self.memory)} is too low: a kernel needs {least} at least")
+            raise ValueError(f"memory_limit={format_bytes(self.memory)} is too low: a kernel needs at least {least}")
         if self.cpu_seconds is not None and not self.cpu_seconds > 0:
-            raise ValueError(f"cpu_seconds={self.cpu_seconds:g} is too low: it must be above 0")
+            raise ValueError(f"cpu_seconds={self.cpu_seconds:g} is too low: it must be greater than 0")
         if self.processes is not None and self.processes < 1:
             raise ValueError(f"process_limit={self.processes} is too low: the kernel itself is one process")
 

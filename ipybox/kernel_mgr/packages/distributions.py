@@ -48,5 +48,5 @@ def unmet(earlier: Iterable[Distribution], planned: Mapping[str, str]) -> list[s
         for need in needs(found):
             version = planned.get(canonicalize_name(need.name))
             if version is not None and not need.specifier.contains(version, prereleases=True):
-                reasons.append(f"{name} {found.version}, which is installed, requires {need}, but not {version}")
+                reasons.append(f"the installed {name} {found.version} requires {need}, not {version}")
     return reasons

@@ -68,8 +68,8 @@ class PackageInstaller:
         request = parse_request(specifier, self._workspace)
         if by_code and self._settings is not None and request.kind != "index":
             raise ValueError(
-                f"code in the sandbox can only have packages of the index installed, not {specifier!r}: install it "
-                "with the tool install_package, outside of the code"
+                f"sandboxed code can only install packages from the index, not {specifier!r}: install it with the "
+                "install_package tool instead"
             )
         sandbox = self._sandbox()
         async with PackageStore.turn(self._workspace) as store, _scratch(sandbox) as scratch:
@@ -125,7 +125,7 @@ async def _fetch(
     except PipError as exc:
         if refused is None or not exc.offline:
             raise
-        raise PipError(f"{refused}\nIt can't be built in the sandbox either:\n{exc}", offline=True) from exc
+        raise PipError(f"{refused}\nBuilding it in the sandbox failed as well:\n{exc}", offline=True) from exc
 
 
 async def _fetch_with(pip: "Pip | SandboxedPip", request: Request, store: PackageStore) -> tuple[list[Planned], Path]:
@@ -156,12 +156,12 @@ def _made(directory: Path) -> Path:
 
 def _installed_already(request: Request, store: PackageStore) -> str:
     if request.name is None:
-        return f"{request.text} is installed already"
+        return f"{request.text} is already installed"
     versions: dict[str, str] = {canonicalize_name(found.name): found.version for found in store.installed()}
     try:
-        return f"{request.name} {versions.get(request.name) or version(request.name)} is installed already"
+        return f"{request.name} {versions.get(request.name) or version(request.name)} is already installed"
     except PackageNotFoundError:
-        return f"{request.text} needs nothing here: its environment marker does not hold"
+        return f"{request.text} is not needed here: its environment marker evaluates to false"
 
 
 def _requested_first(planned: list[Planned]) -> Callable[[str], tuple[bool, str]]:

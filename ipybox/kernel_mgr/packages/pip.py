@@ -161,7 +161,7 @@ class Pip:
         left = os.listdir(built) if built.is_dir() and not built.is_symlink() else []
         found = [name for name in left if name.endswith(".whl")]
         if len(found) != 1:
-            raise PipError(f"the build of {source.name} has left {len(found)} wheels", offline=False)
+            raise PipError(f"the build of {source.name} produced {len(found)} wheels instead of one", offline=False)
         return built / found[0]
 
     def build_requirements(self) -> set[str]:

@@ -15,7 +15,10 @@ _NOISE = re.compile(
 _CAUSE = re.compile(r"connection broken by ['\"](.+)['\"]: /")
 
 #: What pip's constraints are.
-CONSTRAINT = "Constraints are the versions in ipybox's own environment, which kernels import, too: give one that fits"
+CONSTRAINT = (
+    "The constraints are the package versions in ipybox's own environment, which kernels share: request a compatible "
+    "version"
+)
 
 _REFUSED = re.compile(r"Tunnel connection failed: 403|CONNECT tunnel failed, response 403")
 
@@ -23,9 +26,9 @@ _REFUSED = re.compile(r"Tunnel connection failed: 403|CONNECT tunnel failed, res
 def refused() -> str:
     """Returns the reason for a host that the sandbox refuses, and where the user allows it."""
     return (
-        "The sandbox has refused a host: packages come from the hosts of the package index, of the requested URL, and "
-        "those in 'network.allowedDomains' of the sandbox's settings; builds reach only the latter. To allow a host, "
-        f"list it in {setting('allowed_domains')}"
+        "The sandbox blocked a host. Packages can come from the package index, the requested URL, and hosts in "
+        "'network.allowedDomains' of the sandbox settings; builds can reach only the latter. To allow a host, list it "
+        f"in {setting('allowed_domains')}"
     )
 
 
@@ -49,9 +52,9 @@ def pip_failure(output: str, code: int) -> PipError:
     reason = reason[:2] + reason[2:][-REPORTED_LINES:]
     causes = [match[1] for line in lines if (match := _CAUSE.search(line))]
     if causes:
-        reason.append(f"No connection to the index: {causes[-1]}")
+        reason.append(f"can't reach the package index: {causes[-1]}")
     if "(constraint)" in output:
         reason.append(CONSTRAINT)
     if _REFUSED.search(output):
         reason.append(refused())
-    return PipError("\n".join(reason) or f"pip has ended with code {code}", offline=bool(causes))
+    return PipError("\n".join(reason) or f"pip exited with code {code}", offline=bool(causes))

@@ -118,7 +118,7 @@ def refuse_builds(programs: tuple[str, ...] = ()) -> None:
                 return
         elif event not in ("os.system", "os.exec", "os.fork", "os.forkpty", "os.spawn", "pty.spawn"):
             return
-        raise PermissionError("a package that needs a build is not built outside the sandbox")
+        raise PermissionError("packages are not built outside the sandbox")
 
     sys.addaudithook(hook)
 

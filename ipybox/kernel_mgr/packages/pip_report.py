@@ -30,7 +30,7 @@ def read_untrusted(path: Path) -> bytes:
     with open_untrusted(path) as file:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_REPORT_BYTES:
-            raise PipError("pip has written no usable report", offline=False)
+            raise PipError("pip wrote no usable report", offline=False)
         return file.read(MAX_REPORT_BYTES)
 
 
@@ -43,7 +43,7 @@ def parse_report(content: bytes) -> list[Planned]:
     try:
         return [_planned(entry) for entry in json.loads(content)["install"]]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
-        raise PipError(f"pip has written a report that is not understood: {exc}", offline=False) from exc
+        raise PipError(f"can't parse pip's report: {exc}", offline=False) from exc
 
 
 def _planned(entry: dict[str, Any]) -> Planned:

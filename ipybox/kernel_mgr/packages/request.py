@@ -57,7 +57,8 @@ def parse_request(specifier: str, workspace: Path) -> Request:
         if path is not None:
             return path
     raise ValueError(
-        f"{specifier!r} is not a package: give one name or specifier such as 'numpy>=2', a URL, or a path that exists"
+        f"{specifier!r} is not a package: give a single name or specifier such as 'numpy>=2', a URL, or an existing "
+        "path"
     )
 
 

@@ -104,9 +104,9 @@ class SandboxedPip:
 
     async def _build(self, source: Source) -> None:
         if source.url in self._begun:
-            raise PipError(f"{source.name} can't be built: that requires {source.name} itself", offline=False)
+            raise PipError(f"{source.name} can't be built: building it requires {source.name} itself", offline=False)
         if len(self._begun) == MAX_BUILDS:
-            raise PipError(f"too many packages must be built: the limit is {MAX_BUILDS}", offline=False)
+            raise PipError(f"too many packages need building: the limit is {MAX_BUILDS}", offline=False)
         self._begun.add(source.url)
         number = len(self._begun)
         wheels = self._fetcher.directory / f"wheels-{number}"
@@ -128,7 +128,7 @@ class SandboxedPip:
             try:
                 await self._with_builds(lambda words=missing: self._fetcher.collect(words, wheels))
             except PipError as exc:
-                raise PipError(f"{exc}\nThe build of {source.name} requires that.", offline=exc.offline) from exc
+                raise PipError(f"{exc}\n{source.name} requires it to build.", offline=exc.offline) from exc
             collected.update(missing)
         return await builder.build(source, wheels)
 

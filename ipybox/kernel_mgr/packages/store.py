@@ -82,7 +82,7 @@ class PackageStore:
         """
         added = [] if staged.is_symlink() else _distributions(staged)
         if not added:
-            raise InstallError("pip has installed nothing that it could find again")
+            raise InstallError("pip reported success, but the installed packages are missing")
         names = {canonicalize_name(found.name) for found in added}
         replaced = {
             file for found in self.installed() if canonicalize_name(found.name) in names for file in _files_of(found)
@@ -111,7 +111,7 @@ class PackageStore:
         _remove(self._old)
         _remove(self._new)
         if self.directory.is_symlink() or (self.directory.exists() and not self.directory.is_dir()):
-            raise InstallError(f"{self.directory} is not a directory of ipybox: remove it")
+            raise InstallError(f"{self.directory} was not created by ipybox: remove it")
 
 
 def _locked(lock: int) -> bool:
@@ -182,7 +182,7 @@ def _files(directory: Path, *, strict: bool = True) -> Iterator[PurePosixPath]:
             elif stat.S_ISREG(state.st_mode) and (not strict or state.st_nlink == 1):
                 yield path
             elif strict:
-                raise InstallError(f"the package holds something that is neither a file nor a directory: {path}")
+                raise InstallError(f"the package contains something that is neither a file nor a directory: {path}")
 
 
 def _copy(source: Path, target: Path) -> None:

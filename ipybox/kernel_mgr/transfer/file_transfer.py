@@ -195,9 +195,7 @@ class FileTransfer:
     def _write(self, place: AllowedPath, source: Source, transfer: Transfer) -> TransferReport:
         if isinstance(source, Item):
             if not place.names:
-                raise IsADirectoryError(
-                    f"{printable(place.path)} is a directory, where a file must be: nothing was changed"
-                )
+                raise IsADirectoryError(f"{printable(place.path)} is a directory, not a file: nothing was changed")
             with place.parent.open(create=True) as directory:
                 replaced = write_file(directory, replace(source, names=place.names[-1:]), transfer)
             self._on_upload(place.path)

@@ -95,8 +95,8 @@ class Transfer:
         """
         if size > self.max_bytes:
             raise ValueError(
-                f"{printable(path)} has {_mebibytes(size)}, and at most {_mebibytes(self.max_bytes)} can be "
-                "transferred together: split it with code, or transfer parts of it"
+                f"{printable(path)} is {_mebibytes(size)}, and the limit per transfer is {_mebibytes(self.max_bytes)}: "
+                "split it and transfer the parts"
             )
 
     def count(self, path: Path, depth: int) -> None:
@@ -108,7 +108,7 @@ class Transfer:
         self._items += 1
         if self._items > self.max_items or depth > MAX_DEPTH:
             what = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{self.max_items} files and directories"
-            raise ValueError(f"at {printable(path)}: at most {what} can be transferred together; transfer parts of it")
+            raise ValueError(f"at {printable(path)}: the limit per transfer is {what}; transfer it in parts")
 
     def chunks(self, item: Item) -> Iterator[bytes]:
         """Yields the content of a file, and counts it, even if the file grows.
@@ -122,8 +122,8 @@ class Transfer:
             self.size += len(chunk)
             if self.size > self.max_bytes:
                 raise ValueError(
-                    f"at {printable('/'.join(item.names))}: these are more than the {_mebibytes(self.max_bytes)} that "
-                    "can be transferred together; transfer parts of it"
+                    f"at {printable('/'.join(item.names))}: the limit per transfer is {_mebibytes(self.max_bytes)}; "
+                    "transfer it in parts"
                 )
             yield chunk
 
@@ -138,7 +138,7 @@ def open_file(directory: Directory, name: str) -> Generator[tuple[IO[bytes], os.
     state = directory.stat(name)
     if not stat.S_ISREG(state.st_mode):
         path = printable(directory.path / name)
-        raise PermissionError(f"{path} is {kind(state)}: only files and directories are transferred")
+        raise PermissionError(f"{path} is {kind(state)}: only files and directories can be transferred")
     with directory.open_file(name) as file:
         yield file, os.fstat(file.fileno())
 
@@ -282,7 +282,7 @@ def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> No
         for parent in parents if item.file is not None else item.names:
             scratch = stack.enter_context(scratch.open(parent, create=True))
             inner = tree.setdefault(parent, {})
-            assert inner is not None, "a file has been opened as a directory"
+            assert inner is not None, "a file was opened as a directory"
             tree = inner
         if item.file is not None:
             _write(scratch, name, item, transfer)
@@ -301,10 +301,10 @@ def _fits(directory: Directory, tree: Tree) -> None:
             continue
         path, is_directory = printable(directory.path / name), stat.S_ISDIR(found.st_mode)
         if inner is None and is_directory:
-            raise IsADirectoryError(f"{path} is a directory, where a file must be: nothing was changed")
+            raise IsADirectoryError(f"{path} is a directory, not a file: nothing was changed")
         if inner is not None:
             if not is_directory:
-                raise NotADirectoryError(f"{path} is not a directory, where one must be: nothing was changed")
+                raise NotADirectoryError(f"{path} is not a directory: nothing was changed")
             with directory.open(name) as there:
                 _fits(there, inner)
 
@@ -323,9 +323,7 @@ def _names(directory: Directory) -> list[str]:
     with os.scandir(directory.fd) as entries:
         names = [entry.name for entry in islice(entries, MAX_ITEMS + 1)]
     if len(names) > MAX_ITEMS:
-        raise ValueError(
-            f"{printable(directory.path)} has more than the {MAX_ITEMS} files that can be transferred together"
-        )
+        raise ValueError(f"{printable(directory.path)} contains more than {MAX_ITEMS} files, the limit per transfer")
     return names
 
 

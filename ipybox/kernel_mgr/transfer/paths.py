@@ -51,7 +51,7 @@ class AllowedPath:
             directory = stack.enter_context(open_directory(self.base, create=False))
             if _identity(os.fstat(directory.fd)) != self.identity:
                 raise PermissionError(
-                    f"{self.base} is a different directory than when ipybox was started: restart ipybox"
+                    f"{self.base} was replaced by another directory after ipybox started: restart ipybox"
                 )
             for name in self.names:
                 directory = stack.enter_context(directory.open(name, create=create))
@@ -96,14 +96,14 @@ class AllowedDirectories:
             ValueError: If it is not a valid path.
         """
         if "\0" in str(path) or too_long(given := self.workspace / path):
-            raise ValueError(f"{printable(path)[:100]} is too long for a path, or has a NUL")
+            raise ValueError(f"{printable(path)[:100]} is too long for a path, or contains a NUL")
         real = Path(os.path.realpath(given))
         for root in self._roots:
             if real.is_relative_to(root.path):
                 return AllowedPath(root.base, root.identity, real.relative_to(root.base).parts)
         where = ", ".join(map(printable, self.allowed))
         leads = "" if real == Path(os.path.normpath(given)) else " leads elsewhere and"
-        raise PermissionError(f"{printable(path)}{leads} is outside of the allowed directories: {where}")
+        raise PermissionError(f"{printable(path)}{leads} is outside the allowed directories: {where}")
 
     def _root(self, path: Path) -> AllowedPath:
         # Code may have created links in the workspace: a directory there is used as it is spelled.
@@ -116,7 +116,7 @@ class AllowedDirectories:
         else:
             root = AllowedPath(self.workspace, _identity(self.workspace.stat()), names)
         if any(map(is_protected, root.names)) or any(root.path.is_relative_to(secret) for secret in own_secrets()):
-            raise ValueError(f"the directory {root.path} can't be allowed, because its content is protected")
+            raise ValueError(f"the directory {root.path} can't be allowed because its content is protected")
         return root
 
 

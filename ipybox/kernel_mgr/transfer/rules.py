@@ -53,7 +53,7 @@ class TransferRules:
         if too_long(path):
             return "its path is too long"
         if _is_secret(self._names(path)) or (_is_git_config(path) and holds_credentials(str(path))):
-            return "it may hold secrets"
+            return "it may contain secrets"
         return "the sandbox hides it" if self._policy.read_denial(str(path)) else None
 
     def upload_denial(self, path: Path) -> str | None:
@@ -61,7 +61,7 @@ class TransferRules:
         if reason := self.download_denial(path):
             return reason
         if any(map(is_protected, self._names(path))) or self._policy.write_denial(str(path)):
-            return "it is protected, because programs of the host trust or execute it"
+            return "it is protected because programs on the host trust or execute it"
         return None
 
     def _names(self, path: Path) -> tuple[str, ...]:

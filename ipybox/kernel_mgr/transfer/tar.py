@@ -74,17 +74,17 @@ def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: R
             raise ValueError(f"in the tar, {printable(member.name) or 'a file'} has no name")
         reason = refused(names)
         if reason is None and not member.isreg() and not member.isdir():
-            reason = "a link" if member.issym() or member.islnk() else "a device or the like"
+            reason = "a link" if member.issym() or member.islnk() else "a special file"
         if reason is not None:
             transfer.omit(names, reason)
             continue
         if names in files or (member.isreg() and names in directories):
-            raise ValueError(f"the tar has {printable(member.name)} twice")
+            raise ValueError(f"the tar contains {printable(member.name)} twice")
         directories.update(names[:depth] for depth in range(1, len(names)))
         (files if member.isreg() else directories).add(names)
         members.append((names, member))
     for names in files & directories:
-        raise ValueError(f"the tar has {printable('/'.join(names))} as a file and as a directory")
+        raise ValueError(f"the tar contains {printable('/'.join(names))} both as a file and as a directory")
     return members
 
 
@@ -98,12 +98,12 @@ def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
             return
         # With such sizes, reads would hit other data, or the same data again.
         if member.size < 0 or member.issparse() or (member.isreg() and member.offset_data + member.size > size):
-            raise ValueError(f"in the tar, {printable(member.name)} is cut off or sparse")
+            raise ValueError(f"in the tar, {printable(member.name)} is truncated or sparse")
         yield member
 
 
 def _names(name: str) -> tuple[str, ...]:
     names = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in names or "\0" in name:
-        raise ValueError(f"in the tar, {printable(name)} leads out of it: its names must be relative and without '..'")
+        raise ValueError(f"in the tar, {printable(name)} points outside it: names must be relative and without '..'")
     return names

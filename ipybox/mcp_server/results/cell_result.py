@@ -26,12 +26,12 @@ class CellError(_Part):
     """An error of a cell."""
 
     kind: Literal["exception", "timeout", "kernel_died", "other"] = Field(
-        description="exception: of the code; timeout: of the cell; kernel_died: while the code ran, its kernel died or "
-        "was reset; other: the call was refused, or ipybox failed"
+        description="exception: raised by the code; timeout: the cell took too long; kernel_died: the kernel died or "
+        "was reset during the cell; other: call refused, or ipybox failed"
     )
-    name: str | None = Field(description="Class of the exception; null for the other kinds")
-    value: str = Field(description="Message of the exception, or of ipybox")
-    traceback: str | None = Field(description="Traceback of the exception; null for the other kinds")
+    name: str | None = Field(description="Exception class; null for other kinds")
+    value: str = Field(description="Message from the exception or ipybox")
+    traceback: str | None = Field(description="Traceback; null for other kinds")
 
     @classmethod
     def of(cls, failure: Exception, shortened: Callable[[str], str]) -> "CellError":
@@ -63,13 +63,13 @@ class CellResult(_Part):
     """The result of a cell. Long texts are last, because clients may cut off the end of what a model gets."""
 
     images: Sequence[SavedFile]
-    files: Sequence[SavedFile] = Field(description="HTML, SVG, LaTeX and JSON of displays")
-    session: str | None = Field(description="The session of the cell; null if the arguments are wrong")
+    files: Sequence[SavedFile] = Field(description="Displayed HTML, SVG, LaTeX and JSON")
+    session: str | None = Field(description="The cell's session; null if the arguments are wrong")
     kernel_restarted: bool = Field(
-        description="Whether state of earlier cells was lost since the last result, other than by `reset`"
+        description="Whether earlier state was lost since the last result, other than by `reset`"
     )
-    notices: Sequence[str] = Field(description="Sentences of ipybox, which code can't write")
-    full_output: str | None = Field(description="File with all text and the error, if some of it is omitted here")
+    notices: Sequence[str] = Field(description="Messages from ipybox; code can't forge them")
+    full_output: str | None = Field(description="File with all text and the error, if truncated here")
     text: str = Field(description="What the code printed and displayed, without the error")
     error: CellError | None
 

@@ -49,6 +49,6 @@ def _picture(data: bytes | None) -> ModelImage | str:
         return "it can't be checked"
     mime_type, line, smaller = done.stdout.partition(b"\n")
     if done.returncode != 0 or not line:
-        logger.debug("an image can't be shown: %s", done.stderr.decode(errors="replace"))
-        return "damaged, or too large"
+        logger.debug("can't show an image: %s", done.stderr.decode(errors="replace"))
+        return "damaged or too large"
     return ModelImage(mime_type.decode(), smaller or data)

@@ -48,7 +48,7 @@ class OutputResourceServer(StrictStdioServer):
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
         """Returns the one template."""
-        description = "Output of a cell, from an offset in bytes on; the result has the address of the next page"
+        description = "A cell's output, starting at a byte offset; the result includes the next page's address"
         return [ResourceTemplate(uri_template=TEMPLATE, name="output", description=description, mime_type="text/plain")]
 
     async def get_prompt(self, name: str, *_: object, **__: object) -> GetPromptResult:
@@ -68,14 +68,14 @@ class OutputResourceServer(StrictStdioServer):
         """
         found = _URI.fullmatch(str(uri))
         if found is None:
-            raise ResourceNotFoundError(f"{uri} is not the address of an output: {TEMPLATE}")
+            raise ResourceNotFoundError(f"{uri} is not an output address: it must look like {TEMPLATE}")
         name, offset = found[1], int(found[2] or 0)
         try:
             page = await anyio.to_thread.run_sync(self._store.page, name, offset)
         except ValueError as exc:
             raise ResourceNotFoundError(str(exc)) from exc
         except OSError as exc:
-            raise ResourceError(f"the output {name} can't be read: {exc}") from exc
+            raise ResourceError(f"can't read output {name}: {exc}") from exc
         return _contents(name, offset, page)
 
 

@@ -108,11 +108,11 @@ class OutputStore:
                 data, size = file.read(PAGE_BYTES), os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             raise ValueError(
-                f"output {name} not found: the last {self._max_files} are kept, "
-                f"with {self._max_bytes >> 20} MiB together"
+                f"output {name} not found: ipybox keeps the last {self._max_files} outputs, up to "
+                f"{self._max_bytes >> 20} MiB in total"
             ) from None
         if offset > size:
-            raise ValueError(f"output {name} ends at {size}, before the offset {offset}")
+            raise ValueError(f"offset {offset} is past the end of output {name} ({size} bytes)")
         if offset + len(data) < size and (lines := data.rfind(b"\n") + 1) > PAGE_BYTES // 2:
             data = data[:lines]
         begun = next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))
@@ -154,7 +154,7 @@ class OutputStore:
                 continue
             self._last = milliseconds
             return name
-        raise FileExistsError(f"{directory.path} already has files with all possible names for a new one: remove them")
+        raise FileExistsError(f"{directory.path} has no free file name left: remove old files")
 
 
 def _kept(directory: Directory) -> list[StoredOutput]:

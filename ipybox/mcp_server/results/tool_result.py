@@ -50,7 +50,7 @@ NO_OUTPUT = "(no output)"
 #: What each notice begins with.
 MARK = "[ipybox]"
 
-_FORGED = f"Lines of the output that begin with {MARK} were printed by the code, not by ipybox."
+_FORGED = f"Output lines that start with {MARK} were printed by the code, not by ipybox."
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class ToolResultBuilder:
         try:
             name = await asyncio.to_thread(self._store.save, whole)
         except OSError as exc:
-            logger.warning("the full output can't be kept: %s", exc)
-            truncated.notices.append(f"{omission}The full output can't be kept: {exc}")
+            logger.warning("can't save the full output: %s", exc)
+            truncated.notices.append(f"{omission}The full output can't be saved: {exc}")
             return truncated
         truncated.file = self._store.path(name)
         place = printable(truncated.file)
@@ -201,7 +201,7 @@ def _structure(outcome: _Outcome, notices: Sequence[str], file: Path | None) -> 
         error=None if failure is None else CellError.of(failure, shortened),
         session=outcome.session,
         kernel_restarted=output.kernel_restarted,
-        notices=[*notices, f"{more} more images are next to these."] if more > 0 else notices,
+        notices=[*notices, f"The same directory contains {more} more images."] if more > 0 else notices,
         full_output=None if file is None else printable(file),
     )
 
@@ -216,7 +216,7 @@ def _cut(text: str, max_chars: int) -> str:
 def _list(links: Sequence[str]) -> list[str]:
     if not links:
         return []
-    more = [f"- {len(links) - NAMED} more next to them"] if len(links) > NAMED else []
+    more = [f"- {len(links) - NAMED} more in the same directory"] if len(links) > NAMED else []
     return ["Images:", *(f"- {link}" for link in links[:NAMED]), *more]
 
 

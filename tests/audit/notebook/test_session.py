@@ -136,7 +136,7 @@ async def test_it_shows_where_the_kernel_was_replaced_and_what_ended_without_an_
     assert [cell["source"].startswith(f"{LOST}The kernel had died") for cell in (lost, lost_again)] == [True, True]
     assert timeout["metadata"]["ipybox"]["outcome"] == "timeout"
     assert "its state is lost" in timeout["outputs"][-1]["evalue"]
-    assert timeout["metadata"]["ipybox"]["notices"][0].startswith("The kernel had died")
+    assert timeout["metadata"]["ipybox"]["notices"][0].startswith("The kernel died")
     assert cells(info.value.to_notebook())[0]["outputs"] == timeout["outputs"]
 
 

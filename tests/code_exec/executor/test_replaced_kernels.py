@@ -86,7 +86,7 @@ async def test_a_kernel_or_gateway_that_is_killed_between_executions_is_replaced
     # The first execution fails if it began before the death was noticed.
     outcomes = await asyncio.gather(*(executor.execute("print('fresh')") for _ in range(2)), return_exceptions=True)
 
-    how = ": its process was ended by signal 9 (SIGKILL)" if victim == "kernel" else ""
+    how = ": its process was killed by signal 9 (SIGKILL)" if victim == "kernel" else ""
     told_before = CodeExecutionResult("fresh", [], notices=[STATE_LOST])
     told_now = CodeExecutionResult("fresh", [], notices=[f"{STATE_LOST} It died{how}." if how else STATE_LOST])
     assert [outcome if isinstance(outcome, CodeExecutionResult) else str(outcome) for outcome in outcomes] in (
@@ -99,8 +99,8 @@ async def test_a_kernel_or_gateway_that_is_killed_between_executions_is_replaced
     ("end", "told"),
     [
         ("os._exit(7)", "its process exited with code 7"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "its process was ended by signal 11 (SIGSEGV)"),
-        ("signal.setitimer(signal.ITIMER_REAL, 0.001); threading.Event().wait()", "ended by signal 14 (SIGALRM)"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "its process was killed by signal 11 (SIGSEGV)"),
+        ("signal.setitimer(signal.ITIMER_REAL, 0.001); threading.Event().wait()", "killed by signal 14 (SIGALRM)"),
     ],
     ids=["exit", "signal", "timer"],
 )
@@ -136,10 +136,10 @@ async def test_a_kernel_that_can_not_be_replaced_yet_is_replaced_later(
                 await executor.execute("1")
             messages.append(str(error.value))
 
-    reason = "the kernel gateway ended at its start"
+    reason = "the kernel gateway exited during startup"
     if mode.sandbox:
         reason = f"the sandbox did not start, and nothing ran without it\n{reason}"
-    assert messages[1:] == [f"the kernel had died, and a new one can't be started: {reason}"] * 2
+    assert messages[1:] == [f"the kernel died and could not be restarted: {reason}"] * 2
 
     assert await executor.execute("print('fresh')") == CodeExecutionResult("fresh", [], notices=[STATE_LOST])
 

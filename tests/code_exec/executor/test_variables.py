@@ -95,7 +95,7 @@ async def test_reading_leaves_no_trace(executor: CodeExecutor):
 async def test_what_can_not_be_read_is_an_error(executor: CodeExecutor):
     await executor.execute("values = {'a': [object()]}")
 
-    with pytest.raises(VariableError, match="there is no variable missing in the kernel"):
+    with pytest.raises(VariableError, match="the kernel has no variable missing"):
         await executor.get("missing")
     with pytest.raises(VariableError, match=r"values\.a\[0\] is of type object, which can't be sent"):
         await executor.get("values")
@@ -141,8 +141,8 @@ async def test_a_dead_kernel_is_reported_and_not_replaced(executor: CodeExecutor
         with pytest.raises(CodeExecutionError, match="its variables are lost"):
             await executor.get("kept")
 
-    assert "this is a new one" in (await executor.execute("1")).notices[0]
-    with pytest.raises(VariableError, match="there is no variable kept"):
+    assert "The kernel died or was restarted" in (await executor.execute("1")).notices[0]
+    with pytest.raises(VariableError, match="the kernel has no variable kept"):
         await executor.get("kept")
 
 

@@ -26,7 +26,7 @@ def test_an_unknown_machine_is_refused(user: str):
     machine, message = ConfinedChild(user, in_srt=False).run(code.strip()).split(" ", 1)
 
     assert machine not in confine.MACHINES
-    assert f"no system call filter for linux on {machine}, only for Linux on 64-bit x86_64" in message
+    assert f"the system call filter doesn't support linux on {machine}, only Linux on 64-bit x86_64" in message
 
 
 def evaluate(machine: str, architecture: int, number: int, arguments: tuple[int, ...] = ()) -> int:

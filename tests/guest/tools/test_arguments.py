@@ -116,7 +116,7 @@ CONVERTED: dict[str, tuple[Any, Any]] = {
     "pandas time": (pd.Timestamp("2026-11-01T09:30Z"), "2026-11-01T09:30:00Z"),
 }
 
-BYTES = "has no form for: send text, such as value.decode() or base64.b64encode(value).decode()"
+BYTES = "can't represent: send text, such as value.decode() or base64.b64encode(value).decode()"
 
 
 class Opaque:
@@ -131,30 +131,30 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "bytes": (b"x", f"when is of type bytes, which JSON {BYTES}"),
     "bytearray": ([bytearray()], f"when[0] is of type bytearray, which JSON {BYTES}"),
     "view": ({"x": memoryview(b"")}, f"when.x is of type memoryview, which JSON {BYTES}"),
-    "object": ([{"x": Opaque()}], f"when[0].x is of type {__name__}.Opaque, which JSON has no form for"),
-    "class": (Point, "when is of type type, which JSON has no form for"),
+    "object": ([{"x": Opaque()}], f"when[0].x is of type {__name__}.Opaque, which JSON can't represent"),
+    "class": (Point, "when is of type type, which JSON can't represent"),
     "model's class": (Filter, f"when is of type {type(Filter).__module__}.ModelMetaclass, which JSON"),
-    "function": (as_json, "when is of type function, which JSON has no form for"),
+    "function": (as_json, "when is of type function, which JSON can't represent"),
     "in a dataclass": (Point(x={"a b": Opaque()}), "when.x['a b'] is of type"),
     "in a model": (
         [Failing(value=Opaque())],
-        f"when[0] is of type {__name__}.Failing, which JSON has no form for: Unable",
+        f"when[0] is of type {__name__}.Failing, which JSON can't represent: Unable",
     ),
     "in a generated model": (Item(when=[b""]), "when.when[0] is of type bytes"),
-    "nan": ([math.nan], "when[0] is nan: JSON has no such number"),
-    "infinity": ({"x": -math.inf}, "when.x is -inf: JSON has no such number"),
-    "numpy nan": (np.float32("nan"), "when is nan: JSON has no such number"),
+    "nan": ([math.nan], "when[0] is nan, which JSON can't represent"),
+    "infinity": ({"x": -math.inf}, "when.x is -inf, which JSON can't represent"),
+    "numpy nan": (np.float32("nan"), "when is nan, which JSON can't represent"),
     "surrogate": (["a\ud800"], "when[0] is not valid Unicode: 'utf-8' codec can't encode"),
     "surrogate in a key": ({"\ud800": Opaque()}, "when is not valid Unicode"),
-    "key": ({(1, 2): 3}, "when has a key of type tuple: keys of JSON are text"),
+    "key": ({(1, 2): 3}, "when has a key of type tuple: JSON keys must be strings"),
     "key of bytes": ({b"": 3}, "when is of type bytes"),
-    "numpy array": (np.arange(3), "when is of type numpy.ndarray, which JSON has no form for: send value.tolist()"),
-    "numpy duration": (np.timedelta64(1, "s"), "when is of type numpy.timedelta64, which JSON has no form for"),
-    "numpy no time": (np.datetime64("NaT"), "when is of type numpy.datetime64, which JSON has no form for"),
-    "pandas no time": (pd.NaT, f"when is of type {type(pd.NaT).__module__}.NaTType, which JSON has no form for"),
+    "numpy array": (np.arange(3), "when is of type numpy.ndarray, which JSON can't represent: send value.tolist()"),
+    "numpy duration": (np.timedelta64(1, "s"), "when is of type numpy.timedelta64, which JSON can't represent"),
+    "numpy no time": (np.datetime64("NaT"), "when is of type numpy.datetime64, which JSON can't represent"),
+    "pandas no time": (pd.NaT, f"when is of type {type(pd.NaT).__module__}.NaTType, which JSON can't represent"),
     "pandas column": (
         pd.Series([1]),
-        f"when is of type {pd.Series.__module__}.Series, which JSON has no form for: send value.tolist()",
+        f"when is of type {pd.Series.__module__}.Series, which JSON can't represent: send value.tolist()",
     ),
 }
 
@@ -227,11 +227,11 @@ def test_params_take_what_becomes_the_json_that_the_schema_allows() -> None:
         (
             {"since": "x", "labels": [WHEN, Opaque()]},
             ("labels", 1),
-            "test_arguments.Opaque, which JSON has no form for",
+            "test_arguments.Opaque, which JSON can't represent",
         ),
         ({"since": "x", "limit": np.int64(0)}, ("limit",), "greater than or equal to 1"),
         ({"since": "x", "limit": np.float64(1.5)}, ("limit",), "valid integer"),
-        ({"since": "x", "ratio": math.nan}, ("ratio",), "nan: JSON has no such number"),
+        ({"since": "x", "ratio": math.nan}, ("ratio",), "nan, which JSON can't represent"),
         ({"limit": 1}, ("since",), "Field required"),
     ],
 )
@@ -301,5 +301,5 @@ async def test_parameters_of_a_server_that_are_no_json_are_an_error_of_python() 
     runner = ToolRunner("server", {"command": Opaque()}, port=1)
     with pytest.raises(TypeError, match="Opaque is not JSON serializable"):
         await runner.run("tool", {"when": WHEN})
-    with pytest.raises(ToolRunnerError, match=r"^no answer from the tool server"):
+    with pytest.raises(ToolRunnerError, match=r"^no response from the tool server"):
         await asyncio.to_thread(ToolRunner("server", {}, port=1).run_sync, "tool", {"when": WHEN})

@@ -233,7 +233,7 @@ async def test_arguments_that_utf8_can_not_encode_are_refused_and_the_next_call_
 
 async def test_arguments_that_json_can_not_hold_are_refused_and_the_next_call_works(caller: CodeExecutor):
     with pytest.raises(
-        CodeExecutionError, match=r"can.t send the arguments of echo: text is -inf: JSON has no such number"
+        CodeExecutionError, match=r"can.t send the arguments of echo: text is -inf, which JSON can't represent"
     ):
         await caller.execute("scripted.run_sync('echo', {'text': float('-inf')})")
     assert await printed(caller, "print(json.dumps(call('fine')))") == "fine"
@@ -277,7 +277,7 @@ async def test_a_tool_server_that_is_not_there_is_an_error_that_names_its_addres
     with socket.create_server(("127.0.0.1", 0)) as freed:
         port = freed.getsockname()[1]
     runner = ToolRunner("server", {"command": "x"}, "127.0.0.1", port)
-    message = f"no answer from the tool server at 127.0.0.1:{port}: "
+    message = f"no response from the tool server at 127.0.0.1:{port}: "
 
     with pytest.raises(ToolRunnerError, match=message):
         await runner.run("tool", {})

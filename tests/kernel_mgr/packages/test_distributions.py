@@ -29,6 +29,6 @@ def test_requirements_that_are_none_or_do_not_hold_are_left_out(tmp_path: Path):
 def test_what_speaks_against_planned_versions_is_named(tmp_path: Path):
     found = distribution(tmp_path, "a", "b>=2", "c")
 
-    assert unmet([found], {"b": "2.0rc1", "c": "1"}) == ["a 1.0, which is installed, requires b>=2, but not 2.0rc1"]
+    assert unmet([found], {"b": "2.0rc1", "c": "1"}) == ["the installed a 1.0 requires b>=2, not 2.0rc1"]
     assert unmet([found], {"b": "2.1"}) == []
     assert unmet([found], {"a": "2", "b": "1"}) == []

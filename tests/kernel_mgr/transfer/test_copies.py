@@ -21,7 +21,7 @@ def test_host_files_are_copied_in_and_out(workspace: FileTransfer, root: Path, t
     done = workspace.copy_in(tmp_path / "alias", "copy")
     assert (done.path, done.files, done.size) == (root / "copy", 1, 2)
     assert done.omitted == (
-        ".git (it is protected, because programs of the host trust or execute it)",
+        ".git (it is protected because programs on the host trust or execute it)",
         "link (a link)",
     )
     assert names(root) == ["copy", "copy/sub", "copy/sub/script"]

@@ -36,7 +36,7 @@ def test_file_takes_the_place_of_another_one_and_can_be_executed_as_that(workspa
 def test_file_does_not_take_the_place_of_a_directory(path: str, workspace: FileTransfer, root: Path):
     (root / "directory/inner").mkdir(parents=True)
 
-    with pytest.raises(IsADirectoryError, match="is a directory, where a file must be: nothing was changed"):
+    with pytest.raises(IsADirectoryError, match="is a directory, not a file: nothing was changed"):
         workspace.upload(path, b"content")
     assert names(root) == ["directory", "directory/inner"]
 

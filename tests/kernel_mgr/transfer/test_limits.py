@@ -55,7 +55,7 @@ def test_unreadable_file_is_left_out_of_a_directory(root: Path, monkeypatch: pyt
 
 def test_size_is_limited_and_the_error_says_to_what(root: Path):
     workspace = FileTransfer(root, max_bytes=1000)
-    reason = "has 1001 bytes, and at most 1000 bytes can be transferred together"
+    reason = "is 1001 bytes, and the limit per transfer is 1000 bytes"
 
     assert workspace.upload("file", bytes(1000)).size == 1000
     assert len(workspace.download("file").data) == 1000
@@ -77,7 +77,7 @@ def test_huge_file_is_refused_before_it_is_read(workspace: FileTransfer, root: P
     with (root / "huge").open("wb") as file:
         file.truncate(1024**4)
 
-    with pytest.raises(ValueError, match=r"huge has 1.049e\+06 MiB, and at most 64 MiB"):
+    with pytest.raises(ValueError, match=r"huge is 1.049e\+06 MiB, and the limit per transfer is 64 MiB"):
         within(WAIT, lambda: workspace.download("huge"))
 
 
@@ -86,16 +86,16 @@ def test_sizes_of_the_files_of_a_directory_add_up(root: Path, tmp_path: Path):
         (root / name).write_bytes(bytes(600))
     workspace = FileTransfer(root, max_bytes=1000)
 
-    with pytest.raises(ValueError, match="at b: these are more than the 1000 bytes"):
+    with pytest.raises(ValueError, match="at b: the limit per transfer is 1000 bytes"):
         workspace.download(".")
-    with pytest.raises(ValueError, match="at b: these are more than the 1000 bytes"):
+    with pytest.raises(ValueError, match="at b: the limit per transfer is 1000 bytes"):
         workspace.copy_out(".", tmp_path / "copy")
     assert names(tmp_path / "copy") == []
 
 
 def test_file_that_grows_while_it_is_read_does_not_get_past_the_limit():
     transfer = Transfer(max_bytes=1000)
-    with pytest.raises(ValueError, match="more than the 1000 bytes"):
+    with pytest.raises(ValueError, match="the limit per transfer is 1000 bytes"):
         b"".join(transfer.chunks(Item(("growing",), io.BytesIO(bytes(5000)))))
 
 

@@ -36,7 +36,7 @@ def test_protected_names_are_not_written(path: str, workspace: FileTransfer, roo
         lambda: workspace.upload(path, tar(("x", b"")), "tar"),
         lambda: workspace.copy_in(tmp_path / "source", path),
     ):
-        with pytest.raises(PermissionError, match=r"can't be uploaded: it (is protected|may hold secrets)"):
+        with pytest.raises(PermissionError, match=r"can't be uploaded: it (is protected|may contain secrets)"):
             act()
     done = workspace.upload("", tar((path, b"new"), ("other", b"")), "tar")
     assert len(done.omitted) == 1
@@ -57,13 +57,13 @@ def test_secrets_are_not_read(path: str, workspace: FileTransfer, root: Path, tm
     (root / "link").symlink_to(path)
 
     for name in (path, "link"):
-        with pytest.raises(PermissionError, match="can't be downloaded: it may hold secrets"):
+        with pytest.raises(PermissionError, match="can't be downloaded: it may contain secrets"):
             workspace.download(name)
-        with pytest.raises(PermissionError, match="can't be downloaded: it may hold secrets"):
+        with pytest.raises(PermissionError, match="can't be downloaded: it may contain secrets"):
             workspace.copy_out(name, tmp_path / "copy")
     downloaded = workspace.download(".")
     assert b"secret" not in downloaded.data
-    assert any("may hold secrets" in line for line in downloaded.transferred.omitted)
+    assert any("may contain secrets" in line for line in downloaded.transferred.omitted)
 
 
 def test_configuration_that_is_no_secret_is_read(workspace: FileTransfer, root: Path):
@@ -77,7 +77,7 @@ def test_configuration_of_git_with_credentials_is_not_read(workspace: FileTransf
     (root / ".git").mkdir()
     (root / ".git/config").write_text('[remote "origin"]\n\turl = https://me:secret@example.org/x\n')
 
-    with pytest.raises(PermissionError, match="it may hold secrets"):
+    with pytest.raises(PermissionError, match="it may contain secrets"):
         workspace.download(".git/config")
     assert b"secret" not in workspace.download(".").data
 
@@ -88,7 +88,7 @@ def test_names_above_the_workspace_do_not_count(tmp_path: Path):
 
     assert FileTransfer(root).upload("file", b"x").path == root / "file"
     assert FileTransfer(root).download("file").data == b"x"
-    with pytest.raises(PermissionError, match="may hold secrets"):
+    with pytest.raises(PermissionError, match="may contain secrets"):
         FileTransfer(root, [tmp_path]).download(tmp_path / ".claude/.env")
 
 

@@ -157,7 +157,7 @@ async def test_a_client_that_shows_addresses_is_asked_to(server: Guarded, tmp_pa
 async def test_a_user_who_does_not_want_to_sign_in_ends_the_registration(server: Guarded, tmp_path: Path, era: Any):
     async with client_of_registrations(tmp_path, User("decline"), era) as client:
         result = await client.call_tool("register", {"params": {"url": server.url}})
-    assert "the user does not want to sign in" in text_of(result)
+    assert "the user declined to sign in" in text_of(result)
     assert list(tmp_path.glob("greeter*")) == []
 
 

@@ -54,7 +54,7 @@ async def test_a_success_has_everything_that_its_blocks_say(builder: ToolResultB
         "images": [{"path": f"/w/{number}.jpg", "mime_type": "image/jpeg"} for number in range(NAMED)],
         "files": [{"path": "/w/a.tex", "mime_type": "text/latex"}],
         "kernel_restarted": True,
-        "notices": ["Denied.", "1 more images are next to these."],
+        "notices": ["Denied.", "The same directory contains 1 more images."],
     }
     assert structure(await builder.success(ExecutionOutput(None, []), 9)) == NOTHING | {"session": None}
 

@@ -62,10 +62,10 @@ def test_what_is_not_the_name_of_an_output_is_refused(name: str, tmp_path: Path)
 
 def test_what_is_not_there_is_said(tmp_path: Path):
     store = OutputStore(tmp_path)
-    with pytest.raises(ValueError, match="not found: the last 100 are kept, with 256 MiB together"):
+    with pytest.raises(ValueError, match="not found: ipybox keeps the last 100 outputs, up to 256 MiB in total"):
         store.page("1a1ff75c7b7")
     name = store.save("abc")
-    with pytest.raises(ValueError, match=f"output {name} ends at 3, before the offset 4"):
+    with pytest.raises(ValueError, match=f"offset 4 is past the end of output {name}"):
         store.page(name, 4)
 
 

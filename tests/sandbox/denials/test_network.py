@@ -81,7 +81,7 @@ def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
 )
 def test_without_a_host_the_network_is_explained(policy: SandboxPolicy, text: str):
     assert explain_denials(text, policy) == [
-        f"The sandbox refused the network: only hosts in network.allowedDomains of {SOURCE} can be reached (now: "
+        f"The sandbox refused the network: code can reach only hosts in network.allowedDomains of {SOURCE} (now: "
         "none). To open a host, list it in allowed_domains."
     ]
 
@@ -117,7 +117,7 @@ def test_without_a_host_the_network_is_explained(policy: SandboxPolicy, text: st
 def test_a_refused_connection_to_the_own_localhost_is_explained(policy: SandboxPolicy, text: str):
     (hint,) = explain_denials(text, policy, macos=False)
 
-    assert "whose localhost is its own" in hint
+    assert "the sandbox has its own localhost" in hint
     assert hint.endswith("list localhost:PORT in allowed_domains.")
     assert explain_denials(text, policy, macos=True) == []
 
@@ -160,16 +160,20 @@ def test_an_address_is_named_like_a_host(policy: SandboxPolicy):
             "example.org is not in",
             id="requests",
         ),
-        pytest.param("URLError: <urlopen error Tunnel connection failed: 403 Forbidden>", "only hosts in", id="urllib"),
-        pytest.param("httpx2.ProxyError: 403 Forbidden", "only hosts in", id="httpx"),
+        pytest.param(
+            "URLError: <urlopen error Tunnel connection failed: 403 Forbidden>",
+            "code can reach only hosts in",
+            id="urllib",
+        ),
+        pytest.param("httpx2.ProxyError: 403 Forbidden", "code can reach only hosts in", id="httpx"),
         pytest.param(
             "await s.get('https://example.org/')\n"
             "ClientHttpProxyError: 403, message='Forbidden', url='http://localhost:3128'",
             "example.org is not in",
             id="aiohttp",
         ),
-        pytest.param("curl: (56) CONNECT tunnel failed, response 403", "only hosts in", id="curl"),
-        pytest.param("Connection blocked by network allowlist", "only hosts in", id="plain_http"),
+        pytest.param("curl: (56) CONNECT tunnel failed, response 403", "code can reach only hosts in", id="curl"),
+        pytest.param("Connection blocked by network allowlist", "code can reach only hosts in", id="plain_http"),
         pytest.param(
             "--2026-11-21 11:53:45--  https://example.org/\n"
             "Resolving localhost (localhost)... 127.0.0.1\n"
@@ -201,7 +205,7 @@ def test_an_address_is_named_like_a_host(policy: SandboxPolicy):
             "socat[39] E CONNECT allowed.test:22: Forbidden", "allowed.test in network.allowedDomains", id="port"
         ),
         pytest.param(
-            "Error: getaddrinfo EAI_AGAIN allowed.test", "allowed.test is reached only through", id="proxy_not_used"
+            "Error: getaddrinfo EAI_AGAIN allowed.test", "allowed.test can be reached only through", id="proxy_not_used"
         ),
     ],
 )

@@ -140,7 +140,9 @@ def test_a_trust_store_that_the_workspace_brings_is_not_believed(
     assert found(workspace).untrusted is not None
     assert TrustStore(workspace).agreements() == []
     assert TrustStore(workspace).revoke() == []
-    with pytest.raises(PermissionError, match=f"the state directory {state_dir()} lies in the workspace, which may"):
+    with pytest.raises(
+        PermissionError, match=f"the state directory {state_dir()} is inside the workspace, where code may"
+    ):
         TrustStore(workspace).trust(file, b"")
     assert trust(workspace) == 1
     # As `ipybox docker` tells the container.

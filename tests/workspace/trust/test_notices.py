@@ -65,7 +65,7 @@ def test_the_notice_of_a_policy_says_what_holds_and_how_to_trust_it(workspace: P
     notice = policy_notice(workspace / "a" / "ipybox.yaml", TrustStore(workspace), ["run"])
 
     assert notice == (
-        "ipybox.yaml of the workspace is not trusted: it can only deny tool calls, and ipybox asks about all others. "
+        "The workspace's ipybox.yaml is not trusted: it can only deny tool calls, and ipybox asks about all others. "
         f"To see and allow what it allows, run `run trust --workspace={workspace}` in a terminal, then start a new "
         "executor."
     )

@@ -38,7 +38,7 @@ async def test_a_hostile_file_opens_nothing_until_a_person_trusts_it_and_again_w
     workspace: Path, file: Path, home: Path
 ):
     run = ("--sandbox", "--workspace-config")
-    name = "sandbox-config.json of the workspace would open it, but is not trusted: run `"
+    name = "The workspace's sandbox-config.json would open it, but is not trusted: run `"
 
     async with client_of(workspace, *run, HOME=str(home)) as client:
         told = await output(client, PROBE)

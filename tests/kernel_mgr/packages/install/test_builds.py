@@ -107,9 +107,9 @@ async def test_requirements_of_a_build_are_fetched_and_built_before(index: Index
 @pytest.mark.parametrize(
     ("requires", "dynamic", "reason"),
     [
-        (["absent>=2"], [], "No matching distribution found for absent>=2\nThe build of built requires that."),
-        ([], ["absent"], "No matching distribution found for absent\nThe build of built requires that."),
-        ([], ["built"], "built can't be built: that requires built itself"),
+        (["absent>=2"], [], "No matching distribution found for absent>=2\nbuilt requires it to build."),
+        ([], ["absent"], "No matching distribution found for absent\nbuilt requires it to build."),
+        ([], ["built"], "built can't be built: building it requires built itself"),
     ],
 )
 @pytest.mark.sandbox

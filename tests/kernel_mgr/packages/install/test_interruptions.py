@@ -38,7 +38,7 @@ async def test_cancelled_install_leaves_nothing_behind(index: Index, place: Path
     with pytest.raises(asyncio.CancelledError):
         await work
     assert tree(place) == before
-    assert await install(place, "fresh") == "fresh 1.0 is installed already"
+    assert await install(place, "fresh") == "fresh 1.0 is already installed"
 
 
 @pytest.mark.sandbox
