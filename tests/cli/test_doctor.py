@@ -175,6 +175,6 @@ def test_output_can_be_piped_everywhere(directory: Path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode("ascii").splitlines()
     assert not any(character < " " for line in lines for character in line)
-    assert "  uv is broken, it exits with 1: \\u001b[31mKaputt \\xfc: install it with `pip install uv`, " in "\n".join(
+    assert "  uv is broken, it exits with 1: \\u001b[31mKaputt \\xfc: install it with `pip install uv`; " in "\n".join(
         lines
     )
