@@ -53,9 +53,7 @@ async def test_calls_need_a_seal_with_and_without_a_sandbox(on_node: CodeExecuto
 
 async def test_code_has_no_package_built_here(on_node: CodeExecutor, mode: Mode):
     await on_node.execute("import os; os.makedirs('package-of-code')")
-    refusal = (
-        "can only install packages from the index" if mode.sandbox else "installing packages from cells is not"
-    )
+    refusal = "can only install packages from the index" if mode.sandbox else "installing packages from cells is not"
     assert refusal in ((await on_node.execute("!pip install ./package-of-code")).text or "")
 
 
