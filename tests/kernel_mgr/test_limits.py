@@ -327,7 +327,7 @@ async def test_nothing_is_called_after_a_stop_or_outside_of_a_cell():
             watch.start_cell("kernel")
             watch.end_cell("kernel")
         assert gateway.cpu_messages.empty()
-        with pytest.raises(RuntimeError, match="started before"):
+        with pytest.raises(RuntimeError, match="already been started"):
             watch.start()
 
 

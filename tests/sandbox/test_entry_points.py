@@ -99,10 +99,10 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
         code = "open('ran', 'w').close(); print('in the sandbox')"
         refused = await call(client, "execute_ipython_cell", code=code)
         assert refused.is_error
-        assert "have an unknown key 'filesytem'" in text_of(refused)
+        assert "contain an unknown key 'filesytem'" in text_of(refused)
         refused = await call(client, "install_package", package_name="six")
         assert refused.is_error
-        assert "have an unknown key 'filesytem'" in text_of(refused)
+        assert "contain an unknown key 'filesytem'" in text_of(refused)
 
         settings.write_text("{}")
         refused = await call(client, "execute_ipython_cell", code=code)
@@ -119,7 +119,7 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
     ("options", "message"),
     [
         (["--sandbox", "--sandbox-config", "none.json"], "don't exist: pass a file, or one of the profiles"),
-        (["--sandbox", "--sandbox-config", "typo.json"], "have an unknown key 'filesytem'"),
+        (["--sandbox", "--sandbox-config", "typo.json"], "contain an unknown key 'filesytem'"),
         (["--sandbox-config", "typo.json"], "has no effect without the sandbox: add --sandbox"),
         (["--sandbox-profile", "workspace"], "has no effect without the sandbox: add --sandbox"),
         (["--allow-domain", "example.org"], "has no effect without the sandbox: add --sandbox"),
