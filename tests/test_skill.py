@@ -50,7 +50,7 @@ def test_links_lead_to_files_and_every_reference_is_linked():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_tools_of_ipybox_are_named_by_their_last_part(page: Path):
-    text = page.read_text()
+    text = page.read_text().rpartition("\n---\n")[2]  # without the front matter
 
     assert "mcp__" not in text
     assert "plugin" not in text

@@ -163,7 +163,7 @@ def test_a_variable_of_the_environment_with_a_wrong_value_is_named(tmp_path: Pat
     done = run("--transport=http", "--port=0", cwd=tmp_path, IPYBOX_TOKEN="short")
 
     assert done.returncode == 2
-    assert done.stderr.startswith(b"ipybox: IPYBOX_TOKEN: the token must have 16 or more of the characters ")
+    assert done.stderr.startswith(b"ipybox: IPYBOX_TOKEN: the token must be at least 16 characters long")
 
 
 def test_a_workspace_that_this_user_may_not_read_is_refused():

@@ -76,7 +76,7 @@ def test_what_is_wrong_is_printed_and_fails(workspace: Path, mode: Mode):
     done = ipybox(workspace, *mode.options, "check")
 
     assert done.returncode == 1
-    assert done.stdout.startswith("gentools/github/commits_of_top_repos/impl.py:1: it is missing; ")
+    assert done.stdout.startswith("gentools/github/commits_of_top_repos/impl.py:1: the file is missing; ")
 
 
 def test_what_ends_the_kernel_when_it_is_imported_fails(workspace: Path, mode: Mode):

@@ -340,7 +340,7 @@ def test_an_executor_that_nobody_stopped_is_a_resource_warning(how: str, tmp_pat
     code = f"from ipybox import CodeExecutor, Executor\n{UNSTOPPED[how]}"
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT, check=True)
-    warned = [line for line in done.stderr.splitlines() if "Executor object" in line and "was not stopped" in line]
+    warned = [line for line in done.stderr.splitlines() if "Executor object" in line and "was never stopped" in line]
     assert len(warned) == (1 if how in ("async", "sync") else 0)
 
 

@@ -76,26 +76,26 @@ ROWS = {
     "Claude Code 2.1.197: Esc": Row(
         "nobody", "the question was dismissed without an answer", "cancel", who=PERSON, era="legacy"
     ),
-    "Claude Code 2.1.332: -p": Row("client", "the client dismissed the question by itself", "cancel"),
-    "Claude Code 2.1.197: -p": Row("client", "the client dismissed the question by itself", "cancel", era="legacy"),
-    "Claude Code: a hook with our value": Row("client", "the client accepted it by itself", content=ONCE),
+    "Claude Code 2.1.332: -p": Row("client", "the client dismissed the question on its own", "cancel"),
+    "Claude Code 2.1.197: -p": Row("client", "the client dismissed the question on its own", "cancel", era="legacy"),
+    "Claude Code: a hook with our value": Row("client", "the client accepted it on its own", content=ONCE),
     "Claude Code: a hook that would allow more": Row(
-        "client", "the client accepted it by itself", content=only("always for this server")
+        "client", "the client accepted it on its own", content=only("always for this server")
     ),
-    "Claude Code: a hook without a value": Row("client", "the client declined it by itself", content={}),
+    "Claude Code: a hook without a value": Row("client", "the client declined it on its own", content={}),
     "Codex: accepts": Row("user", None, content=ONCE, who=PERSON, era="legacy"),
-    "Codex: full access": Row("client", "the client declined it by itself", era="legacy"),
-    "Codex: exec": Row("client", "the client declined it by itself", "decline", era="legacy"),
+    "Codex: full access": Row("client", "the client declined it on its own", era="legacy"),
+    "Codex: exec": Row("client", "the client declined it on its own", "decline", era="legacy"),
     "Copilot: accepts": Row("user", None, content=ONCE, who=PERSON),
     "Copilot: a choice that was typed": Row("user", DECLINED, content=only("no"), who=PERSON),
     "Copilot: a long choice that was typed": Row("user", DECLINED, content=only("only this call, or no"), who=PERSON),
-    "Copilot: -p": Row("client", "the client declined it by itself", "decline"),
+    "Copilot: -p": Row("client", "the client declined it on its own", "decline"),
     "Gemini, opencode, Qwen, Cline": Row("nobody", "this client can't ask its user", supports_forms=False),
     "Gemini, opencode, Qwen, Cline, earlier": Row(
         "nobody", "this client can't ask its user", supports_forms=False, era="legacy"
     ),
-    "fills in defaults": Row("client", "the client declined it by itself", fills_defaults=True),
-    "fills in defaults, earlier": Row("client", "the client declined it by itself", fills_defaults=True, era="legacy"),
+    "fills in defaults": Row("client", "the client declined it on its own", fills_defaults=True),
+    "fills in defaults, earlier": Row("client", "the client declined it on its own", fills_defaults=True, era="legacy"),
     **{
         f"other values: {value!r}": Row("user", DECLINED, content=only(value), who=PERSON)
         for value in (True, 1, "", "accept", "yes", "Only this call", ["only this call"], "only this command")

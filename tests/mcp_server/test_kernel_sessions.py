@@ -189,7 +189,7 @@ async def test_a_limit_ends_the_kernel_that_uses_most_and_cpu_time_is_that_of_on
         first.sibling() as second,
     ):
         await first.execute("kept = 1")
-        with pytest.raises(CodeExecutionError, match=r"^all kernels .*=384 MiB allows: this one, which used"):
+        with pytest.raises(CodeExecutionError, match=r"^all kernels .*=384 MiB allows: this kernel, which used"):
             await second.execute(HOG)
         following = await second.execute("print('next')")
         assert (following.text, following.notices) == ("next", [STATE_LOST])

@@ -133,7 +133,7 @@ async def test_it_shows_where_the_kernel_was_replaced_and_what_ended_without_an_
             assert cells(sibling.notebook()) == []
     assert [cell["execution_count"] for cell in (first, died, timeout, last)] == [1, 2, 3, 4]
     assert died["outputs"][-1]["ename"] == "CodeExecutionError"
-    assert [cell["source"].startswith(f"{LOST}The kernel had died") for cell in (lost, lost_again)] == [True, True]
+    assert [cell["source"].startswith(f"{LOST}The kernel died") for cell in (lost, lost_again)] == [True, True]
     assert timeout["metadata"]["ipybox"]["outcome"] == "timeout"
     assert "its state is lost" in timeout["outputs"][-1]["evalue"]
     assert timeout["metadata"]["ipybox"]["notices"][0].startswith("The kernel died")

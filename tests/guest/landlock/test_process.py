@@ -195,7 +195,7 @@ def test_threads_that_would_stay_unrestricted_are_an_error(child: RestrictedChil
         print(error)
     go.set()
 """
-    assert "there are 2 threads" in child.run(code.strip())
+    assert "the process has 2 threads" in child.run(code.strip())
 
 
 def test_what_was_not_confined_before_is_an_error():

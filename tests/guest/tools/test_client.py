@@ -348,5 +348,5 @@ async def test_a_runner_takes_its_address_and_token_from_the_environment(monkeyp
 
 
 async def test_arguments_that_are_no_params_are_an_error_that_says_so():
-    with pytest.raises(TypeError, match=r"^the argument is a dict: pass Params\(\.\.\.\) of the tool's module$"):
+    with pytest.raises(TypeError, match=r"^the argument is a dict: pass Params\(\.\.\.\) from the tool's module$"):
         wire({"timezone": "UTC"})  # pyright: ignore[reportArgumentType] - as agents do

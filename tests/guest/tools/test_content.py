@@ -385,7 +385,7 @@ async def test_an_error_has_the_servers_text_and_names_what_came_beside_it(calle
     [
         pytest.param({"structuredContent": {"code": 7}}, '{"code": 7}', id="structured"),
         pytest.param({"content": [text("x")], "structuredContent": {"code": 7}}, "x", id="text_and_structured"),
-        pytest.param({}, "call to giving.give failed, the server gave no reason", id="nothing"),
+        pytest.param({}, "call to giving.give failed; the server gave no reason", id="nothing"),
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")

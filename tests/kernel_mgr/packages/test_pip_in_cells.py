@@ -95,7 +95,7 @@ async def test_pip_lists_what_the_kernel_can_import(running: CodeExecutor, index
 async def test_an_upgrade_says_what_to_do(running: CodeExecutor, index: Index):
     index.wheel("fresh", "1.0")
     text = await said(running, "!pip install -U fresh")
-    assert "name a version" in text
+    assert "request a newer version" in text
     assert "Installed fresh-1.0" in text
 
 

@@ -59,7 +59,7 @@ def test_what_the_proxy_of_srt_really_refuses_is_explained(proxied: SandboxPolic
 
     assert [hint.split(": ")[1].split(" (now")[0] for hint in found] == [
         f"example.org is not in network.allowedDomains of {SOURCE}",
-        f"network.deniedDomains of {SOURCE} names bad.ok.test.",
+        f"network.deniedDomains of {SOURCE} lists bad.ok.test.",
     ]
 
 
