@@ -91,7 +91,7 @@ async def test_credentials_of_a_repository_are_hidden_and_the_session_is_told(wo
     assert result.text is not None
     assert "secret" not in result.text
     assert result.text.startswith("['PermissionError', ")
-    assert [notice.split(", as")[0] for notice in gateway.notices] == [f"The sandbox hides {workspace}/.git/config"]
+    assert [notice.split(" because")[0] for notice in gateway.notices] == [f"The sandbox hides {workspace}/.git/config"]
 
 
 async def test_the_policy_answers_as_srt_refuses(workspace: Path):
