@@ -57,7 +57,7 @@ def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspa
         (result,) = request.results
         assert result.is_error
         # The keys of a test may come faster than those of a person.
-        assert re.search(r"scripted.echo was rejected: the (user declined it$|client declined it by)", result.text)
+        assert re.search(r"scripted.echo was rejected: the (user declined it$|client declined it on)", result.text)
         return call(request)
 
     def was_dismissed(request: Request) -> list[Block]:
