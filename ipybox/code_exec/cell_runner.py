@@ -105,8 +105,8 @@ class CellRunner:
         self._turn = DeadlineLock()
         #: The kernel that the last cell was executed in.
         self._kernel_id = ""
-        #: The kernel whose death was the error of its cell.
-        self._died_id = ""
+        #: The kernel whose end needs no explanation: an error gave it, or ipybox interrupted the kernel.
+        self._explained_id = ""
         #: The deadline of the cell that is being executed.
         self._deadline: Deadline | None = None
 
@@ -144,7 +144,11 @@ class CellRunner:
                     self._kernel.check_running()
                     output = await self._noticed(exc.output, cell, str(exc))
                     raise CodeExecutionError(await self._describe(exc), output, exc.raised) from None
+                except asyncio.CancelledError:
+                    self._explained_id = self._kernel_id
+                    raise
                 except ExecutionTimeoutError as exc:
+                    self._explained_id = self._kernel_id
                     self._kernel.check_running()
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
                     output = await self._noticed(exc.output, cell)
@@ -219,8 +223,7 @@ class CellRunner:
         exceeded = self._kernel.gateway.exceeded.get(kernel_id)
         if exceeded is not None:
             return f" It died because {exceeded}."
-        known = self._kernel.exit and kernel_id != self._died_id  # else an error has said so already
-        return f" It died{self._kernel.exit}." if known else ""
+        return f" It died{self._kernel.exit}." if self._kernel.exit and kernel_id != self._explained_id else ""
 
     def _expect_restarted_kernel(self, cell: Cell) -> bool:
         """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so.
@@ -255,7 +258,7 @@ class CellRunner:
         """Returns the message of an error. If a limit or the loss of a node ended the kernel, the message says so."""
         if not isinstance(exc, KernelDiedError):
             return str(exc)
-        self._died_id = self._kernel_id
+        self._explained_id = self._kernel_id
         if self._kernel_id in self._kernel.gateway.exceeded:
             exceeded = self._kernel.gateway.exceeded.pop(self._kernel_id)
             self._recorder.denied("limit", [exceeded])
