@@ -350,8 +350,8 @@ async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
             await each.decide(ApprovalRequest("fs", "write", {}, respond))
 
     assert decided == [Rejection("the user didn't answer the question before it expired"), True, True]
-    assert told == ["\nThe question about the tool write of the MCP server fs has expired.\n"]
-    before = "The question about the tool write of the MCP server fs was withdrawn before it was answered"
+    assert told == ["\nThe question about the tool write on MCP server fs has expired.\n"]
+    before = "The question about the tool write on MCP server fs was withdrawn before it was answered"
     assert [before in str(form.requested_schema) for form in forms] == [False, True, False]
 
 
