@@ -83,7 +83,7 @@ async def test_a_session_ends_while_its_cells_run_and_wait_and_one_that_is_none_
         for task in (running, waiting):
             result = await task
             assert result.is_error
-            assert text_of(result) == "the session 'a' was reset while in use"
+            assert text_of(result) == "session 'a' was reset while in use"
 
         unknown = await call(client, "reset", session="a")
         assert unknown.is_error

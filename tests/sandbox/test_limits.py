@@ -230,7 +230,7 @@ async def test_no_session_dies_for_what_has_left_another_whatever_it_calls_itsel
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"memory_limit": 1000}, r"memory_limit=1000 bytes is too low: a kernel needs 128 MiB at least"),
+        ({"memory_limit": 1000}, r"memory_limit=1000 bytes is too low: a kernel needs at least 128 MiB"),
         ({"cpu_seconds": 0}, r"cpu_seconds=0 is too low"),
         ({"process_limit": 0}, r"process_limit=0 is too low"),
     ],
