@@ -120,7 +120,7 @@ def test_each_error_is_in_troubleshooting():
     classes = [
         name
         for name, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, Exception) and each.__module__ == errors.__name__ and not name.startswith("_")
+        if issubclass(each, Exception) and each.__module__ == "ipybox.support.errors" and not name.startswith("_")
     ]
 
     assert len(classes) > 10
