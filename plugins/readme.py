@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from ipybox.cli.option import Option
 
-#: Hosts that pip and uv reach for packages, and those that uv reaches for a Python.
-PACKAGE_HOSTS = ("github.com", "release-assets.githubusercontent.com")
+#: Hosts that uv reaches for a Python. The index of packages is the user's choice, so it is not among the hosts.
 PYTHON_HOSTS = ("github.com", "release-assets.githubusercontent.com")
 
 #: Where people set the options of a plugin without being asked for them.
@@ -60,7 +59,7 @@ MODES = {
         "sandbox, with your permissions.",
         "Code in the sandbox reaches only the hosts in `allowed_domains` and in a `sandbox-config.json` that you "
         "trust; by default none.",
-        PACKAGE_HOSTS + PYTHON_HOSTS,
+        PYTHON_HOSTS,
     ),
     "plain": Plugin(
         "plain",
@@ -72,7 +71,7 @@ MODES = {
         "could start an MCP server itself to get around an approval. The MCP servers that you register run with your "
         "permissions as well. Prefer `codeact-sandbox` where the sandbox works.",
         "Code reaches every host that your machine reaches.",
-        PACKAGE_HOSTS + PYTHON_HOSTS,
+        PYTHON_HOSTS,
     ),
     "docker": Plugin(
         "docker",
@@ -84,7 +83,7 @@ MODES = {
         "The container sees the workspace and nothing else of your files. You build its image once; the session shows "
         "the command.",
         "Code and MCP servers reach every host that the container reaches; `network=none` cuts it off.",
-        PACKAGE_HOSTS,
+        PYTHON_HOSTS[:1],
     ),
 }
 
