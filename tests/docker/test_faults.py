@@ -57,7 +57,7 @@ async def test_a_kernel_that_dies_in_a_container_costs_no_other_session(tmp_path
         assert await output(client, "kept", session="other") == "'other'"
         said = await output(client, "'kept' in globals()")
         assert said.startswith("False")
-        assert said.endswith("variables, imports and definitions of earlier cells are lost.")
+        assert said.endswith("variables, imports and definitions from earlier cells are lost.")
 
 
 async def test_a_registered_server_that_is_killed_in_a_container_is_started_again(tmp_path: Path, image: str):

@@ -27,7 +27,7 @@ KEY = "sk-ant-api03-" + "x" * 20
         ),
         ({"url": "https://u:p4ss@h/mcp"}, {"the password in the URL": "p4ss"}),
         ({"url": "https://h/mcp?token=xx11&page=2"}, {"token in the URL": "xx11"}),
-        ({"url": "https://h/s/ab12cd34ef56ab78cd90/mcp"}, {"a part of the URL": "ab12cd34ef56ab78cd90"}),
+        ({"url": "https://h/s/ab12cd34ef56ab78cd90/mcp"}, {"part of the URL": "ab12cd34ef56ab78cd90"}),
         ({"url": "https://h/mcp?token=${T}", "headers": {"Authorization": "Bearer ${T}", "Accept": "text/html"}}, {}),
         ({"url": "https://h/mcp", "headers": {"X-API-Key": "k1k1"}}, {"the header X-API-Key": "k1k1"}),
         (
