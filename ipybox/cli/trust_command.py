@@ -1,14 +1,13 @@
 """`ipybox trust`: shows a person what the files of a workspace open, and stores the agreement."""
 
 import hashlib
-import json
 import os
-import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from ipybox.cli.output import agreed, say_json
 from ipybox.sandbox.narrowing import opened
 from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.support.errors import PolicyError, SandboxError
@@ -45,7 +44,7 @@ def show(workspace: Path, *, as_json: bool = False) -> int:
     """Prints the trusted files of a workspace. Returns the exit status."""
     agreements = TrustStore(workspace).agreements()
     if as_json:
-        print(json.dumps([{**asdict(each), "current": _is_current(workspace, each)} for each in agreements], indent=2))
+        say_json([{**asdict(each), "current": _is_current(workspace, each)} for each in agreements])
         return 0
     if not agreements:
         _say(f"nothing is trusted in {workspace}")
@@ -100,7 +99,7 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
                 printable(line), _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
             )
         )
-    if not yes and not _agrees(file):
+    if not yes and not agreed(f"Code in a session may have created {file}. Trust it with this content?", "not trusted"):
         return 1
     try:
         store.trust(file, data, profile)
@@ -124,18 +123,6 @@ def _opened_calls(store: TrustStore, file: Path, data: bytes) -> list[str]:
         raise PolicyError(f"{file.name} is not UTF-8") from exc
     allowed = ApprovalPolicy(text, store.workspace, source=file.name).allowed
     return ["tool calls allowed without asking:", *(f"- {line}" for line in allowed)] if allowed else []
-
-
-def _agrees(file: Path) -> bool:
-    if not sys.stdin.isatty():
-        _say("not trusted: run this in a terminal to be asked, or add --yes")
-        return False
-    name = printable(str(file))
-    answer = input(f"Code in a session may have created {name}. Trust it with this content? [y/N] ")
-    if answer.strip().lower() not in ("y", "yes"):
-        _say("not trusted")
-        return False
-    return True
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.decision import ApprovalDecision
@@ -78,7 +79,13 @@ class Approvals:
                 return ApprovalDecision(False, "rule", f"denied by {decision.reason}")
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
-        request = self._pending.new(
-            server_name, tool_name, tool_args, server_params, output_mark, kind=kind, timeout=self._timeout
+        return await self._pending.decide(
+            partial(ask, approver),
+            self._timeout,
+            server_name,
+            tool_name,
+            tool_args,
+            server_params,
+            output_mark,
+            kind=kind,
         )
-        return await self._pending.decided(request, ask(approver, request))

@@ -1,7 +1,7 @@
 """Approval requests that wait for a decision."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,8 +21,14 @@ class PendingRequests:
         self._requests: dict[str, ApprovalRequest] = {}
         self._tasks = TaskSet()
 
-    def new(
+    def get(self, request_id: str) -> ApprovalRequest | None:
+        """Returns the pending request with an id, or None."""
+        return self._requests.get(request_id)
+
+    async def decide(
         self,
+        deliver: Callable[[ApprovalRequest], Coroutine[Any, Any, None]],
+        timeout: float | None,
         server_name: str,
         tool_name: str,
         tool_args: dict[str, Any],
@@ -30,21 +36,21 @@ class PendingRequests:
         output_mark: int,
         *,
         kind: RequestKind,
-        timeout: float | None,
-    ) -> ApprovalRequest:
-        """Returns a request for a decision on a call.
+    ) -> ApprovalDecision:
+        """Makes a request for a decision on a call, and returns the decision; a `NoDecision` if the request expires.
 
         Args:
+            deliver: Passes the request on, in a background task.
+            timeout: Seconds until the request expires; None for never.
             server_name: Name of the MCP server.
             tool_name: Name of the tool.
             tool_args: The arguments of the call.
             server_params: The parameters of the server, if known.
             output_mark: The mark in the kernel's output that follows the output before the call.
             kind: Whether it is a tool call or a shell command.
-            timeout: Seconds until the request expires; None for never.
         """
         created_at = datetime.now(UTC)
-        return ApprovalRequest(
+        request = ApprovalRequest(
             server_name,
             tool_name,
             tool_args,
@@ -55,22 +61,13 @@ class PendingRequests:
             created_at=created_at,
             expires_at=None if timeout is None else created_at + timedelta(seconds=timeout),
         )
-
-    def get(self, request_id: str) -> ApprovalRequest | None:
-        """Returns the pending request with an id, or None."""
-        return self._requests.get(request_id)
-
-    async def decided(self, request: ApprovalRequest, delivery: Coroutine[Any, Any, None]) -> ApprovalDecision:
-        """Delivers a request in a background task, and returns the decision; a `NoDecision` if the request expires."""
         self._requests[request.id] = request
-        self._tasks.start(delivery)
-        expires_at = request.expires_at
-        seconds = None if expires_at is None else (expires_at - request.created_at).total_seconds()
+        self._tasks.start(deliver(request))
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout):
                 return await request.decided()
         except TimeoutError:
-            reason = f"the approval request expired after {seconds:g} s"
+            reason = f"the approval request expired after {timeout:g} s"
             request.settle("expired", NoDecision(False, TIMEOUT, reason))
             return await request.decided()  # another one if it came at the same moment
         except asyncio.CancelledError:

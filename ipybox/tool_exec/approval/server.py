@@ -144,16 +144,16 @@ class ApprovalChannel:
             return ApprovalDecision(True, "auto")
         if self._deliver is None:
             return NoDecision(False, NOBODY, "no approval client is connected")
-        request = self._pending.new(
+        return await self._pending.decide(
+            self._deliver,
+            self.approval_timeout,
             server_name,
             tool_name,
             tool_args,
             server_params,
             output_mark,
             kind=kind,
-            timeout=self.approval_timeout,
         )
-        return await self._pending.decided(request, self._deliver(request))
 
     def _receive(self, data: str) -> None:
         """Settles a request by an answer of the approval client."""
