@@ -6,7 +6,7 @@
 #
 #     tests/as-ordinary-user.sh [TREE]              TREE is what git calls a tree, by default HEAD
 #     tests/as-ordinary-user.sh --set-up [TREE]     only copies that and installs what the tests need
-#     tests/as-ordinary-user.sh --test              only runs them, after --set-up
+#     tests/as-ordinary-user.sh --test [ARGS=...]   only runs them, after --set-up
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=ipybox-ci
@@ -22,13 +22,14 @@ esac
 id -u "$name" >/dev/null 2>&1 || useradd --create-home --shell /bin/bash "$name"
 home=$(getent passwd "$name" | cut -d: -f6)
 copy=$home/ipybox
+arguments=()
 
-# Of the environment, only what leads pip and npm to their packages is the user's, too.
+# Of the environment, only what leads pip and npm to their packages, and what pytest is to do, is the user's, too.
 environment=("HOME=$home" "USER=$name" "LOGNAME=$name" "PATH=/usr/local/bin:/usr/bin:/bin" "LANG=C.UTF-8")
 for variable in $(compgen -e); do
     case $variable in
-        IPYBOX_TEST_COMPLETE | SEED | PIP_* | npm_config_* | NPM_CONFIG_* | NODE_EXTRA_CA_CERTS | SSL_CERT_* | REQUESTS_CA_BUNDLE | \
-            HTTP_PROXY | HTTPS_PROXY | NO_PROXY | http_proxy | https_proxy | no_proxy)
+        IPYBOX_TEST_COMPLETE | PYTEST_ADDOPTS | SEED | PIP_* | npm_config_* | NPM_CONFIG_* | NODE_EXTRA_CA_CERTS | SSL_CERT_* | \
+            REQUESTS_CA_BUNDLE | HTTP_PROXY | HTTPS_PROXY | NO_PROXY | http_proxy | https_proxy | no_proxy)
             environment+=("$variable=${!variable}")
             ;;
     esac
@@ -77,5 +78,6 @@ if [ "$part" != --test ]; then
     set_up "$@"
 fi
 if [ "$part" != --set-up ]; then
-    make_there test-user
+    [ "$part" != --test ] || arguments=("$@")
+    make_there test-user "${arguments[@]}"
 fi
