@@ -59,7 +59,7 @@ clients: $(VENV)/dev.stamp .npm/clients.stamp .venv-mcp1/clients.stamp .venv-mcp
 ON_CLUSTER := trap 'tests/cluster/cluster.sh down' EXIT; trap 'exit 130' INT TERM; tests/cluster/cluster.sh up &&
 cluster: $(VENV)/dev.stamp .npm/dev.stamp
 	@tests/install-programs.sh
-	$(ON_CLUSTER) $(PYTEST) -m cluster $(or $(TESTS),tests/cluster tests/engine) $(ARGS)
+	$(ON_CLUSTER) $(PYTEST) -m cluster $(or $(TESTS),tests/cluster tests/remote) $(ARGS)
 
 # MCP's own suite, which is part of the tests.
 conformance: $(VENV)/dev.stamp .npm/dev.stamp

@@ -43,7 +43,7 @@ FOLDERS = {
     "code_exec/test_lifecycle.py": ("slow",),
     "conformance": ("slow",),
     "docker": ("docker",),
-    "engine/test_relayed.py": ("cluster",),
+    "remote/test_relayed.py": ("cluster",),
     "faults": ("slow",),
     "faults/test_executor.py": ("slow",),
     "faults/test_model.py": ("slow", "fuzz"),
@@ -109,7 +109,7 @@ BOTH_MODES = (
     "code_exec/executor/",  # what applications rely on: interrupts, limits, images, files
     "code_exec/test_lifecycle.py/",
     "code_exec/test_shell_commands.py/",
-    "engine/test_executor.py/",  # what code may install
+    "remote/test_executor.py/",  # what code may install
     "faults/",  # processes and disks that fail within and around the sandbox
     "guest/landlock/",
     "guest/test_spare.py/",  # kernels that are forked within the sandbox

@@ -8,7 +8,7 @@ import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs] - it has n
 import pytest
 import yaml
 
-from ipybox.engine.settings import find_engine
+from ipybox.remote.application.settings import find_engine
 from ipybox.workspace.writable import WritablePlaces
 from tests.servers import ROOT
 

@@ -65,7 +65,7 @@ def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, A
             settings()
             require_sandbox()
     if "engine" in given and "late_checks" not in given:
-        from ipybox.engine.settings import find_engine
+        from ipybox.remote.application.settings import find_engine
 
         find_engine(given["engine"], WritablePlaces(store.workspace))
     ResourceLimits(

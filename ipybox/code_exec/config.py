@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
     from ipybox.audit.notebook.history import SessionHistory
     from ipybox.audit.redaction import Redactor
-    from ipybox.engine.settings import Engine
+    from ipybox.remote.application.settings import Engine
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
     from ipybox.tool_exec.functions.function_tools import FunctionTools
@@ -167,7 +167,7 @@ class ExecutorConfig:
         """
         if self.engine is None:
             return None
-        from ipybox.engine.settings import find_engine
+        from ipybox.remote.application.settings import find_engine
 
         return find_engine(self.engine, self.writable_places)
 

@@ -22,8 +22,8 @@ from ipybox.support.errors import GatewayError
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
-    from ipybox.engine.gateway import EngineGateway
-    from ipybox.engine.settings import Engine
+    from ipybox.remote.application.gateway import EngineGateway
+    from ipybox.remote.application.settings import Engine
 
 #: A gateway on this machine, or where an engine runs it.
 Gateway: TypeAlias = "KernelGateway | EngineGateway"
@@ -158,8 +158,8 @@ class GatewayOwner:
         )
 
     def _engine_gateway(self, engine: "Engine") -> "EngineGateway":
-        from ipybox.engine.gateway import EngineGateway
-        from ipybox.node.protocol import Start
+        from ipybox.remote.application.gateway import EngineGateway
+        from ipybox.remote.wire.protocol import Start
 
         config = self._config
         start = Start(

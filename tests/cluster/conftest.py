@@ -17,5 +17,5 @@ def cluster(private_directories: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["slurm", "ssh"])
 def command(request: pytest.FixtureRequest, cluster: None) -> list[str]:
-    """The command of an engine, for the tests of `tests/engine`."""
+    """The command of an engine, for the tests of `tests/remote`."""
     return srun() if request.param == "slurm" else ssh()

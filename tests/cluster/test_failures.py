@@ -11,7 +11,7 @@ import pytest
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.code_exec.cell_runner import STATE_LOST
 from ipybox.errors import GatewayError
-from ipybox.node.protocol import NODE_LOST_AFTER
+from ipybox.remote.wire.protocol import NODE_LOST_AFTER
 from tests.cluster.machines import (
     DIRECTORY,
     NODES,

@@ -1,4 +1,4 @@
-"""The paths that were uploaded to a workspace, for kernels on a machine that does not share it (`ipybox.engine`).
+"""The paths that were uploaded to a workspace, for kernels on a machine that does not share it (`ipybox.remote`).
 
 They are lines of JSON in a file of the ipybox directory, so that each session of this workspace, also a later one,
 finds them. Files of these paths are sent to a node as generated packages are.

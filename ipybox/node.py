@@ -1,0 +1,23 @@
+"""The command that an engine runs on a node: `python -m ipybox.node`. A person who runs it gets a message."""
+
+import asyncio
+import os
+import sys
+
+from ipybox.remote.node.service import serve
+
+
+def main() -> None:
+    """Serves the application at the other end of standard input and output, until it closes its end."""
+    if sys.stdin.isatty():
+        sys.exit("ipybox.node can't run on a terminal: an ipybox engine starts it over pipes, see docs/engines.md")
+    read_fd, write_fd = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)  # whatever else is printed must not come between frames
+    os.close(null)
+    asyncio.run(serve(read_fd, write_fd))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""The kernel gateway of an engine, in place of `KernelGateway`: it runs where the engine's command puts it.
+
+*Started*: the command starts and greets (`NodeLink`), which may take as long as a scheduler needs to find a node; then
+the node starts the gateway, in its sandbox if there is one. *Stopped*: the link closes, which ends node and kernels.
+The command gets SIGTERM and SIGKILL if it does not end by itself. *Lost*: the command ends, or the node does not
+answer. Then its kernel is lost, and `GatewayOwner` starts the command again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipybox.audit.job import JobAction, JobEvent
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
+from ipybox.remote.application.link import NodeLink
+from ipybox.remote.application.node_wait import NodeWait, stderr_of
+from ipybox.remote.application.process import EngineProcess
+from ipybox.remote.application.queue import with_limits
+from ipybox.remote.application.settings import Engine
+from ipybox.remote.wire.platform import platform_name
+from ipybox.remote.wire.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
+from ipybox.support.acceptor import AcceptedSocket
+from ipybox.support.endpoint import Endpoint
+from ipybox.support.errors import GatewayError, SandboxError
+from ipybox.support.names import STATE_DIR
+from ipybox.support.printable import printable
+from ipybox.support.safe_directory import open_directory
+from ipybox.support.state import make_ipybox_dir
+from ipybox.workspace.imports import guard_imports
+from ipybox.workspace.programs import host_path
+from ipybox.workspace.writable import WritablePlaces
+
+if TYPE_CHECKING:
+    from ipybox.kernel_mgr.transfer.file_transfer import Download
+    from ipybox.remote.application.push import Push
+
+logger = logging.getLogger(__name__)
+
+#: Seconds in which a node that has greeted must start its gateway.
+START_TIMEOUT = 60.0
+
+#: The notice about a workspace that the node does not share.
+NOT_SHARED = (
+    "Node {node} can't access the workspace: code runs in a separate directory there, and its files are lost when the "
+    "node exits. Generated packages, saved code actions and parsers, installed packages and uploads are sent to the "
+    "node. Use upload_file and download_file for other files."
+)
+
+
+class EngineGateway:
+    """Runs a kernel gateway on the node that an engine's command provides. It has the interface of `KernelGateway`.
+
+    Args:
+        engine: The engine.
+        start: What the node starts. Its proof is made when the node starts.
+        queue_timeout: Seconds in which the command must provide a node.
+        on_tool_connection: Receives each connection of code in a kernel to the tool server.
+        on_job: Called with each event of the job.
+    """
+
+    #: Whether all executors that share a runtime use this gateway. No, each has its own: none waits in the queue for
+    #: another one, and a lost node costs only one kernel.
+    shared = False
+    #: Whether `spawn` has started a process that `start` waits for: never.
+    spawned = False
+
+    def __init__(
+        self,
+        engine: Engine,
+        start: Start,
+        queue_timeout: float,
+        on_tool_connection: AcceptedSocket,
+        on_job: Callable[[JobEvent], object] = lambda _: None,
+    ):
+        self._engine = engine
+        self._on_job = on_job
+        self._wanted = start
+        self._workspace = Path(start.workspace)
+        self._on_tool_connection = on_tool_connection
+        self._wait = NodeWait(engine.name, queue_timeout, lambda state: self._report("queued", reason=state))
+        #: The name of the node.
+        self.node = ""
+        self._job: str | None = None
+        #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.
+        self.exceeded: dict[str, str] = {}
+        #: Notices for the session from the node's sandbox.
+        self.notices: Sequence[str] = []
+        self._cells: dict[str, Callable[[str], object]] = {}
+        #: Kernels that ran cells. Messages about others are ignored, so that the node can't fill `exceeded`.
+        self._kernels = {UNATTRIBUTED}
+        self._process: EngineProcess | None = None
+        self._link: NodeLink | None = None
+        self._started = False
+        self._answer: asyncio.Future[Ready | Failed] | None = None
+        self._loss: asyncio.Task[str] | None = None
+        #: Sends files to a node that does not share the workspace; None if it does.
+        self._push: Push | None = None
+
+    @property
+    def waits_for(self) -> str:
+        """What the start waits for, such as `the scheduler: job 17, PENDING (Resources)`; empty if it has a node."""
+        return self._wait.waits_for
+
+    @property
+    def running(self) -> bool:
+        """Whether the gateway has started and the node is connected."""
+        return self._started and self._link is not None and not self._link.closed.is_set()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint for clients in this process."""
+        return Endpoint("kernel-gateway", dial=self.connect, relayed=True)
+
+    async def spawn(self) -> None:
+        """Does nothing: a scheduler's job should not wait for a first cell."""
+
+    async def start(self) -> None:
+        """Starts the command, and returns when the gateway on its node answers requests.
+
+        Raises:
+            RuntimeError: If the gateway was started before.
+            GatewayError: If the command can't be started, or provides no node in time, or the gateway does not start,
+                or `withdraw` was called.
+            SandboxError: If the sandbox can't start on the node. Nothing ran without it.
+        """
+        if self._link is not None:
+            raise RuntimeError("the engine's gateway has already been started")
+        began = time.monotonic()
+        try:
+            await self._start()
+        except BaseException as exc:
+            reason = "cancelled" if isinstance(exc, asyncio.CancelledError) else str(exc)
+            self._report("failed", reason=reason, waited=time.monotonic() - began)
+            await asyncio.shield(self.stop(timeout=0))
+            raise
+        self._report("started", waited=time.monotonic() - began)
+
+    def withdraw(self) -> None:
+        """Makes a start that waits for its node, or was not started, fail: the job leaves the queue."""
+        self._wait.withdrawn.set()
+
+    async def stop(self, timeout: float = 10) -> None:
+        """Ends the node with all its kernels, and the command.
+
+        Args:
+            timeout: Seconds to wait for the command to end by itself before it is terminated.
+        """
+        was_running = self.running
+        self._started = False
+        if self._link is not None:
+            await self._link.close()
+        process, self._process = self._process, None
+        if process is not None:
+            await process.end(timeout)
+        if self._loss is not None:
+            await self._loss
+        if was_running:
+            self._report("ended")
+
+    async def loss(self) -> str | None:
+        """Returns why the node is lost; None if it is not."""
+        return None if self._loss is None or self.running else await asyncio.shield(self._loss)
+
+    def connect(self) -> socket.socket:
+        """Returns a new private connection to the gateway's HTTP server.
+
+        Raises:
+            GatewayError: If the gateway is not running.
+        """
+        if self._link is None:
+            raise GatewayError("the engine's gateway is not running")
+        return self._link.connect()
+
+    @contextlib.contextmanager
+    def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+        """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
+        link = self._link
+        if link is None or not (self._wanted.limits.any or self._wanted.default_memory):
+            yield
+            return
+        self._kernels.add(kernel_id)
+        self._cells[kernel_id] = on_cpu_exceeded
+        link.post(CellStarted(kernel=kernel_id))
+        try:
+            yield
+        finally:
+            self._cells.pop(kernel_id, None)
+            link.post(CellEnded(kernel=kernel_id))
+
+    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
+        """Returns explanations of denials, see `KernelGateway.explain`. The node is asked only if there may be some."""
+        lines: list[str] = []
+        if (exceeded := self.exceeded.pop(UNATTRIBUTED, None)) is not None:
+            lines.append(f"A limit was exceeded: {exceeded}.")
+        if self._link is None or not self.running:
+            return lines
+        from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
+
+        tail = text[-INSPECTED - 1 :]
+        of_limit = (self._wanted.limits.memory is not None or self._wanted.default_memory) and "MemoryError" in text
+        if of_limit or (self._wanted.sandbox is not None and may_report(tail)):
+            lines += await self._link.explain(f"{tail}\nMemoryError" if of_limit else tail, error_lines(tool_texts))
+        return lines
+
+    async def push_files(self) -> list[str]:
+        """Sends what has changed in the workspace to a node that does not share it, and returns notices."""
+        return [] if self._push is None or not self.running else await self._push.send()
+
+    async def read_file(self, path: str) -> "Download | None":
+        """Returns a file of a node that does not share the workspace, or a directory as tar; None if it shares it.
+
+        Raises:
+            OSError: If it can't be read.
+            ValueError: If it is too large.
+        """
+        return None if self._push is None or not self.running else await self._push.read(path)
+
+    async def _start(self) -> None:
+        places = WritablePlaces(self._workspace, self._wanted.sandbox)
+        guard_imports(places)  # code on the node writes the workspace, too
+        command = with_limits(self._engine.command, self._wanted.limits)
+        self._process = EngineProcess(command, self._engine.env, host_path(places), self._engine.waiting)
+        self._link = NodeLink(self._take, self._on_tool_connection)
+        await self._link.open(*await self._process.spawn())
+        await self._wait.greeted(self._process, self._link)
+        with self._proof() as proof:
+            self._link.start()
+            self._link.post(self._wanted.model_copy(update={"proof": proof}))
+            answer = await self._answered(self._process, self._link)
+        if isinstance(answer, Failed):
+            raise (SandboxError if answer.kind == "sandbox" else GatewayError)(answer.reason)
+        self.node, self.notices = printable(answer.node), [printable(notice) for notice in answer.notices]
+        self._job = answer.job or None
+        self._started = True
+        self._loss = asyncio.create_task(self._watch(self._process, self._link))
+        if not answer.shared:
+            await self._push_first_files(answer, self._link)
+
+    async def _push_first_files(self, node: Ready, link: NodeLink) -> None:
+        from ipybox.remote.application.push import Push
+
+        here, there, other = platform_name(), printable(node.platform), None
+        if here != there:
+            other = f"they are for {here}, and the node runs {there}: install them there, in ipybox's environment"
+        self._push = Push(
+            self._workspace,
+            link.open_files,
+            link.fail,
+            settings=self._wanted.sandbox,
+            other_platform=other,
+        )
+        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
+
+    async def _answered(self, process: EngineProcess, link: NodeLink) -> Ready | Failed:
+        self._answer = asyncio.get_running_loop().create_future()
+        ends = [asyncio.create_task(event.wait()) for event in (link.closed, self._wait.withdrawn)]
+        try:
+            await asyncio.wait([self._answer, *ends], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        if self._answer.done():
+            return self._answer.result()
+        if self._wait.withdrawn.is_set():
+            raise GatewayError("the start of the node was cancelled")
+        if link.closed.is_set():
+            raise GatewayError(f"the node exited during startup: {link.problem or await process.last_words()}")
+        raise GatewayError(f"the node did not start its gateway within {START_TIMEOUT:g} s{stderr_of(process)}")
+
+    @contextlib.contextmanager
+    def _proof(self) -> Generator[str]:
+        """Puts an empty file in the ipybox directory of the workspace, by which the node recognizes a shared one."""
+        workspace, name = self._workspace, f"engine-{secrets.token_hex(8)}"
+        make_ipybox_dir(workspace)
+        with open_directory(workspace / STATE_DIR, untrusted_root=workspace) as directory:
+            directory.write_new(name, b"")
+            try:
+                yield name
+            finally:
+                directory.remove(name)
+
+    def _report(self, action: JobAction, **details: Any) -> None:
+        if self._job is None and self._process is not None:
+            self._job = self._process.job
+        engine, node = self._engine.name, self.node or None
+        self._on_job(JobEvent(action=action, engine=engine, job=self._job, node=node, **details))
+
+    def _take(self, message: FromNode) -> None:
+        match message:
+            case Ready() | Failed() if self._answer is not None and not self._answer.done():
+                self._answer.set_result(message)
+            case Exceeded(kernels=kernels, message=text):
+                known = [each for each in kernels if each in self._kernels and each not in self.exceeded]
+                if known:
+                    logger.warning("node %s: %s", self.node, text)
+                self.exceeded |= dict.fromkeys(known, text)
+            case CPUExceeded(kernel=kernel, message=text) if kernel in self._cells:
+                self._cells[kernel](text)
+            case _:
+                pass
+
+    async def _watch(self, process: EngineProcess, link: NodeLink) -> str:
+        """Waits until the node is lost, and returns why."""
+        await link.closed.wait()
+        reason = link.problem or await process.last_words()
+        if self._started:
+            logger.warning("node %s of %s is lost: %s", self.node, self._engine.name, reason)
+            self._report("lost", reason=reason)
+        return f"its node {self.node} is lost: {reason}"

@@ -1,0 +1,142 @@
+"""The command of an engine, such as `srun`: its process, from `spawn` to `end`."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from shutil import which
+
+from ipybox.remote.application import tied
+from ipybox.remote.application.queue import SlurmJob, WaitingJobs, queued_job
+from ipybox.support.errors import GatewayError
+from ipybox.support.inherited import BASIC, inherited
+from ipybox.support.process_group import signal_group
+from ipybox.support.stderr_lines import StderrLines
+from ipybox.workspace.programs import interpreter
+
+#: Variables that the clients of schedulers read. All others stay here, as `srun` would pass them on to the node.
+VARIABLES = (
+    *(name for name in BASIC if name != "TMPDIR"),
+    *("SSH_AUTH_SOCK", "KRB5CCNAME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "NOMAD_ADDR"),
+)
+SLURM_PREFIX = "SLURM_"
+
+#: Seconds for the process to end after SIGTERM.
+TERMINATE_GRACE = 2.0
+
+#: Seconds in which the exit status and the last lines of stderr arrive once the pipes have closed.
+LAST_WORDS = 1.0
+
+
+class EngineProcess:
+    """Runs one command, whose standard input and output carry the connection to the node.
+
+    Args:
+        command: The program and its arguments.
+        variables: Names of variables that the command gets in addition to `VARIABLES`.
+        path: Where to search the program.
+        waiting: The waiting jobs of the same engine.
+    """
+
+    def __init__(self, command: Sequence[str], variables: Sequence[str], path: str, waiting: WaitingJobs):
+        slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
+        self._environment = inherited((*VARIABLES, *variables)) | slurm
+        self._job = SlurmJob(command, path, self._environment)
+        self._command = tuple(self._job.command)
+        self._path = path
+        self._waiting = waiting
+        #: The number of the job whose state was asked for.
+        self._queued: str | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        #: What it has said.
+        self.stderr = StderrLines("engine")
+
+    async def spawn(self) -> tuple[int, int]:
+        """Starts the process; returns descriptors to read its output and to write its input, which the caller owns.
+
+        Raises:
+            GatewayError: If the program can't be started.
+        """
+        program = which(self._command[0], path=self._path)
+        if program is None:
+            raise GatewayError(
+                f"the engine's command was not found: {self._command[0]}: install it or correct the command"
+            )
+        stderr = await self.stderr.open()
+        stdin, to_process = os.pipe()
+        from_process, stdout = os.pipe()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                str(interpreter()),
+                "-I",
+                "-S",
+                tied.__file__,
+                str(os.getpid()),
+                os.path.abspath(program),
+                *self._command[1:],
+                env=self._environment,
+                cwd="/",  # srun starts the node there, too; and nothing of the workspace is a program or an option file
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            os.close(to_process)
+            os.close(from_process)
+            raise GatewayError(f"the engine's command can't be started: {self._command[0]}: {exc.strerror}") from exc
+        finally:
+            for fd in (stdin, stdout, stderr):
+                os.close(fd)
+        return from_process, to_process
+
+    @property
+    def job(self) -> str | None:
+        """The number of the job that waits, or waited; None if it is not known."""
+        return queued_job(self.stderr.last)
+
+    async def queue_state(self) -> str:
+        """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
+        if self._queued is None:
+            self._queued = self.job
+        return "" if self._queued is None else await self._waiting.state(self._queued, self._job.states)
+
+    def leave_queue(self) -> None:
+        """Ends questions about the job, which has a node or is not waited for."""
+        if self._queued is not None:
+            self._waiting.forget(self._queued)
+
+    async def last_words(self) -> str:
+        """Returns how the process ended and the last lines of its stderr, once they have come."""
+        assert self._process is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS):
+                await self._process.wait()
+                await self.stderr.settled(LAST_WORDS)
+        lines = "".join(f"\n{line}" for line in self.stderr.last)
+        return f"the engine's command {_fate(self._process.returncode)}{':' if lines else ''}{lines}"
+
+    async def end(self, timeout: float) -> None:
+        """Ends the process, whose input has been closed, with its whole group, and its job if it may be left.
+
+        Args:
+            timeout: Seconds to wait for the process to end by itself before it is terminated.
+        """
+        if self._process is not None:
+            for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._process.wait()
+                    break
+                signal_group(self._process.pid, next_signal)
+            signal_group(self._process.pid, signal.SIGKILL)
+            if await self._process.wait() != 0:
+                await self._job.cancel()
+        await self.stderr.close()
+
+
+def _fate(status: int | None) -> str:
+    if status is None:
+        return "closed its output"
+    return f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"

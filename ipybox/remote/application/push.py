@@ -1,0 +1,275 @@
+"""Sends code of the workspace to a node that does not share it: generated packages, saved code actions, uploads.
+
+Before a cell, files whose status has changed since they were sent go there, and files that are gone here are deleted
+there. Nothing comes back, except what `Push.read` asks for: what code writes on the node is lost at its end.
+
+The node may be hostile: its answers are validated (`ipybox.remote.wire.file_messages`), and it can't change files here.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
+from ipybox.guest.packages import packages_dir
+from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, TransferReport, mime_type
+from ipybox.kernel_mgr.transfer.files import CACHE, PART, Refused, Transfer, open_items, visit
+from ipybox.kernel_mgr.transfer.rules import TransferRules
+from ipybox.kernel_mgr.transfer.tar import pack
+from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
+from ipybox.remote.wire.file_messages import (
+    ANSWER,
+    MAX_ANSWER,
+    MAX_PUSHED,
+    MAX_REMOVED,
+    Content,
+    Failed,
+    Put,
+    Read,
+    Request,
+    Stored,
+    receive,
+    send,
+)
+from ipybox.remote.wire.messages import InvalidMessageError
+from ipybox.remote.wire.stream import Stream, StreamClosedError
+from ipybox.sandbox.settings import SandboxSettings
+from ipybox.support.printable import printable
+from ipybox.support.safe_directory import open_directory
+from ipybox.support.sizes import format_bytes
+
+#: Directories of the workspace that are sent.
+CODE: Final = (MCPTOOLS, MCPPARSE, GENTOOLS)
+
+#: Bytes and files that are sent together at most: installed packages can be large.
+MAX_BYTES: Final = 2 << 30
+MAX_ITEMS: Final = 50_000
+
+#: Files that are packed together.
+PART_FILES: Final = 1000
+
+#: Seconds in which the node must answer, in addition to one for each `SLOWEST` bytes of content.
+ANSWER_TIMEOUT: Final = 60.0
+SLOWEST: Final = 1 << 20
+
+#: Installed packages that a notice names.
+MAX_NAMES: Final = 5
+
+_NOT_SENT = "Not sent to the node, where code runs"
+_ERRORS = {"missing": FileNotFoundError, "denied": PermissionError, "value": ValueError, "other": OSError}
+
+#: What changes with a file: its number, size, times, and whether its owner can execute it.
+_Status = tuple[int, ...]
+
+_Names = tuple[str, ...]
+
+Answered = TypeVar("Answered", Stored, Content)
+
+
+class Push:
+    """Sends files to one node, and reads files of it.
+
+    Args:
+        workspace: The workspace of the application.
+        open_stream: Opens a stream to the node's end.
+        violated: Called with the reason if the node breaks the protocol.
+        settings: The settings of the sandbox, if there is one.
+        other_platform: Why installed packages are not sent; None if they are.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        open_stream: Callable[[], Stream],
+        violated: Callable[[str], object],
+        *,
+        settings: SandboxSettings | None,
+        other_platform: str | None,
+    ):
+        self._workspace = workspace
+        self._open_stream = open_stream
+        self._violated = violated
+        self._uploads = UploadedPaths(workspace)
+        self._rules = TransferRules(workspace, [workspace], settings)
+        self._other_platform = other_platform
+        #: The files that the node got, by the directory or upload that they belong to.
+        self._sent: dict[str, dict[str, _Status]] = {}
+        #: The status of the directory of packages when it was sent: each installation replaces it.
+        self._packages: _Status | None = None
+        self._told: set[str] = set()
+        self._turn = asyncio.Lock()
+
+    async def send(self) -> list[str]:
+        """Sends what has changed in the workspace, and returns new notices."""
+        async with self._turn:
+            notices: list[str] = []
+            for root in (*CODE, *await asyncio.to_thread(self._uploaded)):
+                notices += await self._try(root, self._refused)
+            notices += await self._send_packages()
+            new = [notice for notice in dict.fromkeys(notices) if notice not in self._told]
+            self._told = set(notices)
+            return new
+
+    async def read(self, path: str) -> Download:
+        """Returns a file of the node's workspace, or a directory as tar.
+
+        Raises:
+            OSError: If it can't be read there.
+            ValueError: If it is too large.
+        """
+        try:
+            answer, data = await self._ask(Read(path=path), Content)
+        except InvalidMessageError as exc:
+            self._violated(f"the node sent {exc}")
+            raise OSError(f"can't read the file on the node: it sent {exc}") from None
+        except (StreamClosedError, TimeoutError) as exc:
+            raise OSError("can't read the file on the node: it is not responding") from exc
+        report = TransferReport(Path(path), 0, len(data), tuple(map(printable, answer.omitted)))
+        return Download(data, TAR if answer.tar else mime_type(path), report, answer.executable)
+
+    async def _send_packages(self) -> list[str]:
+        directory = packages_dir(self._workspace)
+        try:
+            seen = _status(directory.lstat())
+        except OSError:
+            return []
+        if self._other_platform is not None:
+            names = await asyncio.to_thread(_distributions, directory)
+            return [f"Installed packages are not on the node ({names}): {self._other_platform}."] if names else []
+        if seen == self._packages:
+            return []
+        notices = await self._try(directory.relative_to(self._workspace).as_posix(), lambda _: None)
+        self._packages = None if notices else seen
+        return notices
+
+    def _uploaded(self) -> list[str]:
+        return [path for path in self._uploads.read() if path.partition("/")[0] not in CODE]
+
+    def _refused(self, names: _Names) -> str | None:
+        """Returns why a file of the workspace is not sent; None if it is."""
+        path = "/".join(names)
+        return _unnamable(path) or self._rules.download_denial(self._workspace / path)
+
+    async def _try(self, root: str, refused: Refused) -> list[str]:
+        """Sends what has changed in a directory, or of a file, and returns why something was not sent."""
+        transfer = Transfer(MAX_BYTES, MAX_ITEMS)
+        try:
+            await self._send(root, refused, transfer)
+        except InvalidMessageError as exc:
+            self._violated(f"the node sent {exc}")
+        except StreamClosedError:
+            pass  # the node is lost, which its kernels report
+        except TimeoutError:
+            return [f"{_NOT_SENT}: {root} (the node did not respond in time)."]
+        except (OSError, ValueError) as exc:
+            return [f"{_NOT_SENT}: {root} ({printable(str(exc))})."]
+        return [f"{_NOT_SENT}: {omitted}." for omitted in transfer.omitted]
+
+    async def _send(self, root: str, refused: Refused, transfer: Transfer) -> None:
+        sent = self._sent.setdefault(root, {})
+        found, changed = await asyncio.to_thread(self._scan, root, sent, refused, transfer)
+        gone = [path for path in sent if path not in found]
+        for at in range(0, len(gone), MAX_REMOVED):
+            removed = gone[at : at + MAX_REMOVED]
+            await self._ask(Put(removed=removed), Stored)
+            for path in removed:
+                del sent[path]
+        for part in _parts(changed, found):
+            await self._ask(Put(), Stored, await asyncio.to_thread(self._packed, part))
+            sent |= {path: found[path] for path in part}
+
+    def _scan(
+        self, root: str, sent: dict[str, _Status], refused: Refused, transfer: Transfer
+    ) -> tuple[dict[str, _Status], list[str]]:
+        """Returns the status of all files of a directory, or of one file, and those that have to be sent."""
+        found: dict[str, _Status] = {}
+
+        def newly_refused(names: _Names) -> str | None:
+            return None if "/".join(names) in sent else refused(names)
+
+        def known(names: _Names, status: os.stat_result) -> bool:
+            if CACHE in names:
+                return True
+            if status.st_size > MAX_PUSHED:
+                size, limit = format_bytes(status.st_size), format_bytes(MAX_PUSHED)
+                transfer.omit(names, f"its size is {size}; the limit per file is {limit}")
+                return True
+            path = "/".join(names)
+            found[path] = _status(status)
+            return sent.get(path) == found[path]
+
+        *parents, name = root.split("/")
+        directory = self._workspace.joinpath(*parents)
+        with (
+            suppress(FileNotFoundError),
+            open_directory(directory, untrusted_root=self._workspace, create=False) as opened,
+        ):
+            items = visit(opened, (*parents, name), transfer, newly_refused, known)
+            return found, ["/".join(item.names) for item in items if item.file is not None]
+        return found, []
+
+    def _packed(self, paths: Sequence[str]) -> bytes:
+        with open_directory(self._workspace, create=False) as workspace:
+            items = open_items(workspace, (tuple(path.split("/")) for path in paths))
+            return pack(items, Transfer(MAX_PUSHED + PART))
+
+    async def _ask(self, request: Request, kind: type[Answered], content: bytes = b"") -> tuple[Answered, bytes]:
+        """Returns the node's answer, which is of the kind that the request expects.
+
+        Raises:
+            InvalidMessageError: If it is not.
+            OSError, ValueError: If the node could not do it.
+            StreamClosedError: If the link is closed.
+            TimeoutError: If the node does not answer in time.
+        """
+        stream = self._open_stream()
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT + (len(content) or MAX_ANSWER) / SLOWEST):
+                await send(stream, request, content)
+                answer, data = await receive(stream, ANSWER, MAX_ANSWER)
+        finally:
+            stream.reset()
+        if isinstance(answer, Failed):
+            raise _ERRORS[answer.kind](f"on the node: {printable(answer.reason)}")
+        if not isinstance(answer, kind):
+            raise InvalidMessageError("an unexpected response")
+        return answer, data
+
+
+def _parts(paths: Sequence[str], found: dict[str, _Status]) -> Iterator[list[str]]:
+    """Yields files in parts that are packed together."""
+    part: list[str] = []
+    size = 0
+    for path in paths:
+        _, added, *_ = found[path]
+        if part and (size + added > PART or len(part) >= PART_FILES):
+            yield part
+            part, size = [], 0
+        part.append(path)
+        size += added
+    if part:
+        yield part
+
+
+def _status(status: os.stat_result) -> _Status:
+    mode = bool(status.st_mode & stat.S_IXUSR)
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, mode
+
+
+def _unnamable(path: str) -> str | None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "its name is not valid UTF-8"
+    return None
+
+
+def _distributions(directory: Path) -> str:
+    names = sorted(found.name for found in distributions(path=[str(directory)]))
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{more}"

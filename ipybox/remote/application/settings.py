@@ -1,0 +1,102 @@
+"""Engines by name, from `engines.yaml` in the user's configuration directory.
+
+    slurm:
+      command: [srun, --ntasks=1, /shared/venv/bin/python, -P, -m, ipybox.node]
+      env: [SLURM_CONF]
+
+The file names programs of this machine, so it is never read from a place that code can write.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from ipybox.remote.application.queue import WaitingJobs
+from ipybox.support.state import config_dir
+from ipybox.workspace.writable import WritablePlaces
+
+#: The name of the file.
+ENGINES_FILE = "engines.yaml"
+
+#: Bytes of the file.
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A command that runs `python -m ipybox.node` somewhere, and passes on its standard input and output.
+
+    Attributes:
+        name: What messages call it.
+        command: The program and its arguments.
+        env: Names of environment variables for the command, in addition to those that it always gets.
+        waiting: Its jobs that wait in the queue of a scheduler.
+    """
+
+    name: str
+    command: Sequence[str]
+    env: Sequence[str] = ()
+    waiting: WaitingJobs = field(default_factory=WaitingJobs, compare=False, repr=False)
+
+
+def engines_file() -> Path:
+    """Returns the path of the file, which may not exist."""
+    return config_dir() / ENGINES_FILE
+
+
+def find_engine(engine: Sequence[str] | str, places: WritablePlaces) -> Engine:
+    """Returns the engine with a name, or of a command.
+
+    Args:
+        engine: The name, or a list with the program and its arguments.
+        places: The places that code can write.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If there is no such engine, the file is wrong, or code can write it.
+    """
+    if not isinstance(engine, str):
+        parts: list[object] = list(engine)
+        command = [part for part in parts if isinstance(part, str)]
+        if not parts or command != parts:
+            raise TypeError(f"engine must be a name, or a list of a program and its arguments, not {engine!r}")
+        return Engine(name=f"the engine {os.path.basename(command[0])}", command=command)
+    file = engines_file()
+    if places.covers(file):
+        raise ValueError(f"refusing to read {file} because code can write it: set XDG_CONFIG_HOME to another directory")
+    engines = _read(file)
+    if engine not in engines:
+        known = f": it defines {', '.join(sorted(engines))}" if engines else ""
+        raise ValueError(f"engine {engine!r} is not defined in {file}{known}")
+    return engines[engine]
+
+
+def _read(file: Path) -> dict[str, Engine]:
+    import yaml
+    from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+    class Entry(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        command: Annotated[list[str], Field(min_length=1)]
+        env: list[str] = []
+
+    try:
+        with file.open("rb") as opened:
+            content: Any = yaml.safe_load(opened.read(MAX_BYTES))
+        entries = TypeAdapter(dict[str, Entry]).validate_python(content or {})
+    except FileNotFoundError:
+        raise ValueError(f"no engines are defined because {file} does not exist: see docs/engines.md") from None
+    except OSError as exc:
+        raise ValueError(f"{file} can't be read: {exc.strerror}") from exc
+    except yaml.YAMLError as exc:
+        raise ValueError(f"{file} is not valid YAML: {exc}") from exc
+    except ValidationError as exc:
+        error = exc.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, error["loc"]))
+        raise ValueError(f"{file}: {place}: {error['msg']}") from None
+    return {
+        name: Engine(name=f"the engine {name!r}", command=entry.command, env=entry.env)
+        for name, entry in entries.items()
+    }

@@ -1,0 +1,82 @@
+"""Engines that provide no node: the errors say what is wrong and what to do."""
+
+import asyncio
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from ipybox import CodeExecutor
+from ipybox.code_exec import ExecutorConfig
+from ipybox.errors import GatewayError
+from ipybox.remote.wire.protocol import PROTOCOL
+from tests.servers import WAIT
+
+
+def preamble(**versions: object) -> str:
+    return f"ipybox-node {json.dumps({'ipybox': version('ipybox'), 'protocol': PROTOCOL} | versions)}"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo no such partition >&2; exit 3", "provided no node: .* exited with status 3:\nno such partition$"),
+        ("echo Welcome; exit 0", "provided no node: .* exited with status 0\nit printed: Welcome$"),
+        (
+            "echo No module named ipybox >&2; exit 1",
+            "Install ipybox on the node, for the Python in the engine's command.$",
+        ),
+        (
+            f"echo '{preamble(ipybox='0.1')}'; cat",
+            "ipybox 0.1, but this machine runs .*: install the same version on the node$",
+        ),
+        (f"echo '{preamble(protocol=99)}'; cat", "install the same version on the node"),
+        ("echo 'ipybox-node {}'; cat", "its first line does not come from `python -m ipybox.node`"),
+        ("yes; cat", "its output does not come from `python -m ipybox.node`"),
+        (f"echo '{preamble()}'; cat /dev/zero", "the node sent invalid HTTP/2"),
+        (f"echo '{preamble()}'; echo gone >&2; exit 4", "exited with status 4:\ngone$"),
+        ("echo waiting for resources >&2; cat", "no node within 1 s \\(queue_timeout\\)\nwaiting for resources$"),
+    ],
+    ids=["ends", "prints", "no-ipybox", "version", "protocol", "first-line", "noise", "wire", "ends-late", "queue"],
+)
+async def test_command_that_provides_no_node_is_an_error_that_says_why(tmp_path: Path, script: str, message: str):
+    executor = CodeExecutor(working_dir=tmp_path, engine=["sh", "-c", script], queue_timeout=1)
+    async with asyncio.timeout(WAIT):
+        with pytest.raises(GatewayError, match=message):
+            await executor.start()
+
+
+async def test_command_that_is_not_there_is_an_error(tmp_path: Path):
+    executor = CodeExecutor(working_dir=tmp_path, engine=["no-such-scheduler", "-n1"])
+    with pytest.raises(GatewayError, match="the engine's command was not found: no-such-scheduler: install it"):
+        await executor.start()
+
+
+async def test_program_of_the_workspace_is_not_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "srun-of-code").write_text("#!/bin/sh\n")
+    (tmp_path / "srun-of-code").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(GatewayError, match="was not found"):
+        await CodeExecutor(working_dir=tmp_path, engine=["srun-of-code"]).start()
+
+
+async def test_command_gets_no_secrets_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("API_KEY", "secret")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    executor = CodeExecutor(working_dir=tmp_path, engine=["sh", "-c", "env >&2; pwd >&2; exit 1"])
+    with pytest.raises(GatewayError) as raised:
+        await executor.start()
+    assert "SLURM_CONF=/etc/slurm.conf" in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert str(raised.value).endswith("\n/")
+
+
+def test_engine_and_a_port_of_the_gateway_exclude_each_other(tmp_path: Path):
+    with pytest.raises(ValueError, match="kernel_gateway_port can't be used with an engine"):
+        CodeExecutor(working_dir=tmp_path, engine=["x"], kernel_gateway_port=0)
+
+
+def test_programs_of_the_workspace_are_refused_as_in_a_sandbox(tmp_path: Path):
+    assert ExecutorConfig(working_dir=tmp_path, engine=["x"]).writable_places.confined
+    assert not ExecutorConfig(working_dir=tmp_path).writable_places.confined
