@@ -102,10 +102,6 @@ def denied_host(line: str, context: str, policy: SandboxPolicy) -> Iterator[tupl
         because = f"{host} can be reached only through the proxy in HTTP_PROXY, which this program did not use"
     else:
         return
-    if (rule is None or not rule.allowed) and policy.untrusted is not None and policy.settings.untrusted is not None:
-        would_be = policy.untrusted.host_rule(host)
-        if would_be is not None and would_be.allowed:
-            remedy = f" {policy.settings.untrusted.remedy}"
     yield host, f"The sandbox refused the network: {because}.{remedy}"
 
 
@@ -130,7 +126,8 @@ def refused_loopback(line: str, context: str, policy: SandboxPolicy) -> Iterator
 
 
 def _or_file(policy: SandboxPolicy) -> str:
-    return "" if policy.settings.file is None else f", or in that file, and {restart()}"
+    given = policy.settings.file is not None and policy.settings.untrusted is None
+    return f", or in that file, and {restart()}" if given else ""
 
 
 def _find_host(line: str, context: str) -> str | None:

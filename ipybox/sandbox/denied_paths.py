@@ -10,7 +10,6 @@ from ipybox.sandbox.denial import Denial, Reason
 from ipybox.sandbox.denial_text import enumeration, shortened
 from ipybox.sandbox.policy import SandboxPolicy
 from ipybox.support.names import OPENABLE
-from ipybox.support.way_in import restart
 
 _MOST_QUOTED: Final = 4
 
@@ -101,7 +100,7 @@ def _is_path(text: str, line: str) -> bool:
 
 
 def _explain(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> tuple[str, str]:
-    opens = _file_would_open(path, rule, policy)
+    apply = policy.settings.to_apply_changes
     path, entry, source, place = shortened(path), shortened(rule.entry), policy.settings.source, policy.settings.place
     if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.INTERNAL):
         operation = "write"
@@ -111,41 +110,30 @@ def _explain(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
     match rule.reason:
         case Reason.DENY_READ:
             because = names.format("filesystem.denyRead")
-            remedy = f"To open it, list it in filesystem.allowRead of {place}, and {restart()}."
+            remedy = f"To open it, list it in filesystem.allowRead of {place}, and {apply}."
         case Reason.SECRET:
             it = f"it is below {entry}, which" if rule.below else "it"
             because = f"{it} is hidden because ipybox found credentials in the workspace at startup"
-            remedy = f"To open it, move the credentials elsewhere and {restart()}."
+            remedy = f"To open it, move the credentials elsewhere and {apply}."
         case Reason.DENY_WRITE:
             because = names.format("filesystem.denyWrite")
-            remedy = f"To open it, remove that entry from {place}, and {restart()}."
+            remedy = f"To open it, remove that entry from {place}, and {apply}."
         case Reason.NOT_IN_ALLOW_WRITE:
             now = enumeration(
                 f"the workspace {policy.workspace}" if it == "." else it for it in policy.settings.allow_write
             )
             because = f"code can write only what filesystem.allowWrite of {source} lists (now: {now})"
-            remedy = f"To open it, add it to the current entries in {place}, and {restart()}."
+            remedy = f"To open it, add it to the current entries in {place}, and {apply}."
         case Reason.PROTECTED:
             it = "it" if entry == path else entry
             because = f"{it} is not writable because programs outside the sandbox read or execute its contents"
             opened = os.path.relpath(rule.place, policy.workspace)
             openable = (
                 f"To open it, add {shortened(opened)} to the current entries in filesystem.allowWrite of {place}, and "
-                f"{restart()}."
+                f"{apply}."
             )
             remedy = openable if rule.entry in OPENABLE else "No setting opens it."
         case Reason.INTERNAL:
             because = f"it is below {entry}, which belongs to ipybox" if rule.below else "it belongs to ipybox"
             remedy = "No setting opens it."
-    if opens and policy.settings.untrusted is not None:
-        remedy = policy.settings.untrusted.remedy
     return path, f"The sandbox refused to {operation} {path}: {because}. {remedy}"
-
-
-def _file_would_open(path: str, rule: Denial, policy: SandboxPolicy) -> bool:
-    """Returns whether a file of the workspace would open a path if a person trusted it."""
-    if policy.untrusted is None:
-        return False
-    if rule.reason is Reason.DENY_READ:
-        return policy.untrusted.read_denial(path) is None
-    return policy.untrusted.write_denial(path) is None

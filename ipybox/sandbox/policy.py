@@ -73,20 +73,6 @@ class SandboxPolicy:
         self._secret = tuple(secret)
         self._closed = tuple(closed)
 
-    @cached_property
-    def untrusted(self) -> "SandboxPolicy | None":
-        """The policy that would apply if the workspace's settings file was trusted; None if nothing would change."""
-        if self.settings.untrusted is None:
-            return None
-        return SandboxPolicy(
-            self.settings.untrusted.settings,
-            Path(self.workspace),
-            hidden=self._hidden,
-            readable=self._readable,
-            writable=self._writable,
-            read_only=self._read_only,
-        )
-
     def read_denial(self, path: str) -> Denial | None:
         """Returns the denial that hides a path; None if the settings allow reading it.
 
