@@ -14,8 +14,15 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from ipybox.sandbox.denial import Denial, Reason
-from ipybox.sandbox.path_patterns import PathPattern, components_of, covered_depth, deepest_pattern, patterns_of
+from ipybox.sandbox.path_patterns import (
+    Denial,
+    PathPattern,
+    Reason,
+    components_of,
+    covered_depth,
+    deepest_pattern,
+    patterns_of,
+)
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.names import OPENABLE, STATE_DIR, expand, is_protected
 
