@@ -33,8 +33,8 @@ _APPROVE = PluginSetting(
 )
 _PROFILE = PluginSetting(
     "Sandbox profile",
-    "default, or workspace to hide your home directory as well; a sandbox-config.json in the workspace can restrict "
-    "the profile, and relax it once you trust the file with `ipybox trust`",
+    "default, or workspace to hide your home directory as well; a sandbox-config.json in the workspace "
+    "replaces parts of the profile once you trust the file with `ipybox trust`",
     ("sandbox",),
 )
 _DOMAINS = PluginSetting(

@@ -17,6 +17,7 @@ from ipybox.support.descriptors import allow_descriptors
 from ipybox.support.errors import AuditError, PolicyError, SandboxError
 from ipybox.support.gc_pause import mark_own_process, skip_collection_at_exit
 from ipybox.support.printable import printable
+from ipybox.support.way_in import use_model
 from ipybox.workspace.trust import TrustStore
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ def serve(given: Mapping[str, Any], workspace: Path, path: str) -> int:
     """
     if given.get("transport") != "http" and {"host", "port", "allowed_host"} & given.keys():
         raise Mistake("--host, --port and --allowed-host apply to HTTP only", "add --transport http")
+    use_model()
     store = TrustStore(workspace, given.get("trusted", ()))
     try:
         options = executor_options(given, store)

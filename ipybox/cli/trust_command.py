@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ipybox.cli.output import agreed, say_json
-from ipybox.sandbox.narrowing import opened
-from ipybox.sandbox.settings import PROFILES, parse_settings
+from ipybox.sandbox.settings import PROFILES, SandboxSettings, parse_settings
 from ipybox.support.errors import PolicyError, SandboxError
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
@@ -17,6 +16,18 @@ from ipybox.workspace.trust import SANDBOX_CONFIG, Agreement, TrustStore, read_u
 
 #: Files of a workspace that ipybox would trust.
 _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
+
+#: The meaning of an entry that a settings file adds to a list, or removes from it, by the field of `SandboxSettings`.
+_ADDED = {
+    "allow_write": "code may also write",
+    "allow_read": "code may also read",
+    "allowed_domains": "code may also reach the hosts",
+}
+_REMOVED = {
+    "deny_read": "no longer hidden from code",
+    "deny_write": "no longer protected from writing",
+    "denied_domains": "hosts no longer denied",
+}
 
 _WIDTH = 100
 
@@ -79,20 +90,20 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
     profile = "" if is_policy else profile
     try:
         data = read_untrusted(file, store.workspace)
-        lines = _opened_calls(store, file, data) if is_policy else _opened_by_settings(store, file, data, profile)
+        lines = _opened_calls(store, file, data) if is_policy else _opened_by_settings(file, data, PROFILES[profile])
     except OSError as exc:
         _say(f"can't trust {file}: {exc.strerror or exc}")
         return 1
     except (PolicyError, SandboxError) as exc:
         _say(f"can't trust {file}: {exc}")
         return 1
-    if not lines:
+    if is_policy and not lines:
         _say(f"{file}: nothing to trust, because it only restricts what code may do")
         return 0
     if store.trusts(file, data, profile):
         _say(f"{file} is already trusted")
         return 0
-    _say(f"{file} allows more than your own settings:")
+    _say(f"{file} allows {'more than your own settings:' if lines else 'nothing beyond your own settings'}")
     for line in lines:
         print(
             textwrap.fill(
@@ -110,10 +121,19 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
     return 0
 
 
-def _opened_by_settings(store: TrustStore, file: Path, data: bytes, profile: str) -> list[str]:
-    own = PROFILES[profile]
-    found = opened(own, parse_settings(data, file, own), store.workspace)
-    return [f"{what}: {', '.join(entries)}" for what, entries in found.items()]
+def _opened_by_settings(file: Path, data: bytes, own: SandboxSettings) -> list[str]:
+    """Returns a line for each list of a settings file that opens something: what it adds, or no longer denies."""
+    wanted = parse_settings(data, file, own)
+    found: dict[str, list[str]] = {}
+    for field, what in _ADDED.items():
+        found[what] = [entry for entry in getattr(wanted, field) if entry not in getattr(own, field)]
+    for field, what in _REMOVED.items():
+        found[what] = [entry for entry in getattr(own, field) if entry not in getattr(wanted, field)]
+    if wanted.allow_local_binding and not own.allow_local_binding:
+        found["code may listen on ports"] = ["network.allowLocalBinding"]
+    if wanted.weaker_nested_sandbox and not own.weaker_nested_sandbox:
+        found["the sandbox becomes weaker"] = ["enableWeakerNestedSandbox"]
+    return [f"{what}: {', '.join(entries)}" for what, entries in found.items() if entries]
 
 
 def _opened_calls(store: TrustStore, file: Path, data: bytes) -> list[str]:

@@ -1,34 +1,32 @@
 """Explains denials of the sandbox, from the output of code. `KernelGateway` uses it.
 
-The sandbox denies with errors of the operating system: a file is read-only, or does not exist, a name can't be
-resolved. They show neither people nor models that a setting is the reason. So the application searches a cell's
-output, which includes that of subprocesses, for such errors, and names the setting: but only if the settings really
-deny the path or host in the error. Denials of srt on Linux:
+The sandbox denies with errors of the operating system, which don't say that a setting is the reason. So each error in a
+cell's output, and that of its subprocesses, is looked up in a table. It is explained only if the settings really deny
+the path or host in it. The errors of srt on Linux:
 
     not in allowWrite       mounted read-only           EROFS, or EXDEV for a file that is moved there
     a file of denyRead      hidden by /dev/null         EACCES
     a directory of it       hidden by an empty one      ENOENT for its content
     moved or removed        it is a mount               EBUSY
-    any host                no interface, no resolver   EAI_AGAIN, ENETUNREACH
-    localhost               the sandbox's own           ECONNREFUSED
-    a host, with a proxy    the proxy refuses           403
-    AF_UNIX                 seccomp                     EPERM
+    a host                  see `denied_network`
 
-macOS returns EPERM for all files. The text comes from the sandbox: the parts that are found only appear in messages,
+macOS returns EPERM for all files. The text comes from the sandbox: only the parts that are found appear in messages,
 and only the end of the text is searched, in time that is linear in its length.
 """
 
+import os
 import re
 import sys
-from collections.abc import Iterable
-from itertools import chain, islice
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
-from ipybox.sandbox.denied_hosts import ANY_HOST, NETWORK_SIGNS, denied_host, refused_loopback
-from ipybox.sandbox.denied_paths import FILE_SIGNS, denied_path
-from ipybox.sandbox.denied_sockets import NO_SOCKET, is_denied_socket
+from ipybox.sandbox.denied_network import ANY_HOST, NETWORK_SIGNS, denied_connection, enumeration, shortened
+from ipybox.sandbox.path_patterns import Denial, Reason
 from ipybox.sandbox.policy import SandboxPolicy
+from ipybox.support.names import OPENABLE
 from ipybox.support.printable import printable
+from ipybox.support.way_in import for_person, restart
 
 #: Characters at the end of the text that are searched, and the maximum lines of errors among them.
 INSPECTED: Final = 64 * 1024
@@ -37,13 +35,68 @@ _MOST_LINES: Final = 100
 _CONTEXT: Final = 4096
 _LONGEST_LINE: Final = 4096
 _MOST_EXPLANATIONS: Final = 3
+_MOST_QUOTED: Final = 4
 
 # A line of code in a traceback, as IPython and Python print it.
 _CODE_LINE: Final = re.compile(r"\s*(?:-+> ?\d+|\d+) |\s*\^|    \S")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+# An apostrophe within a word starts no quotation; Python writes b'...' for paths that were given as bytes.
+_QUOTED: Final = re.compile(
+    r"""(?<![^\Wb])(?:'([^']{1,1024})'|"([^"]{1,1024})"|‘([^’]{1,1024})’|`([^`']{1,1024})[`'])""",
+)
+_PATH: Final = re.compile(r"(?:^|(?<=[\s(\[=]))(?:file://)?((?:~?/|\.{1,2}/|\.\w)[^'\"]{0,1024})")
 
-#: Texts in a line, in lower case, that may report a denial. The text for sockets is one of those for files.
-_SIGNS: Final = (*FILE_SIGNS, *NETWORK_SIGNS)
+
+def _read_errors(policy: SandboxPolicy, path: str) -> Denial | None:
+    if (rule := policy.read_denial(path)) is not None:
+        return rule
+    # In place of a protected file that does not exist, srt mounts a device, which can't be opened.
+    rule = policy.write_denial(path)
+    if rule is None or rule.reason is not Reason.PROTECTED:
+        return None
+    exists_unreadable = os.path.lexists(rule.place) and not os.access(rule.place, os.R_OK)
+    return None if exists_unreadable else rule
+
+
+def _missing(policy: SandboxPolicy, path: str) -> Denial | None:
+    rule = policy.read_denial(path)  # but a directory that does not exist hides nothing
+    return rule if rule is not None and rule.below and os.path.isdir(rule.place) else None
+
+
+def _any(policy: SandboxPolicy, path: str) -> Denial | None:
+    return policy.read_denial(path) or policy.write_denial(path)
+
+
+#: Texts of errors in lower case, the denial of a path that explains them, the operation, the order of several paths in
+#: a line, and whether only macOS means files.
+_FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | None], str, int, bool]]] = (
+    ("read-only file system", SandboxPolicy.write_denial, "write", -1, False),
+    ("cross-device link", SandboxPolicy.write_denial, "write", -1, False),
+    ("permission denied", _read_errors, "open", 1, False),
+    ("couldn't open file", _read_errors, "open", 1, False),
+    ("no such file or directory", _missing, "open", 1, False),
+    ("resource busy", SandboxPolicy.move_denial, "move or remove", 1, False),
+    ("operation not permitted", _any, "open", 1, True),
+)
+
+#: For each reason, why a path is denied, and what the person can do about it.
+_FILE_REASONS: Final = {
+    Reason.DENY_READ: ("{listed}", "list it in filesystem.allowRead of {place}, and {apply}"),
+    Reason.DENY_WRITE: ("{listed}", "remove that entry from {place}, and {apply}"),
+    Reason.SECRET: (
+        "{it} is hidden because ipybox found credentials in the workspace at startup",
+        "move the credentials elsewhere and {restart}",
+    ),
+    Reason.NOT_IN_ALLOW_WRITE: (
+        "code can write only what filesystem.allowWrite of {source} lists (now: {now})",
+        "add it to the current entries in {place}, and {apply}",
+    ),
+    Reason.PROTECTED: (
+        "{name} is not writable because programs outside the sandbox read or execute its contents",
+        "add {opened} to the current entries in filesystem.allowWrite of {place}, and {apply}",
+    ),
+    Reason.INTERNAL: ("{it} belongs to ipybox", ""),
+}
 
 
 def explain_denials(
@@ -61,33 +114,20 @@ def explain_denials(
     tail = text[-INSPECTED:]
     if not may_report(tail):
         return []
-    if "\x1b" in tail:
-        tail = _ESCAPES.sub("", tail)
-    lines = tail.splitlines()
+    lines = _ESCAPES.sub("", tail).splitlines()
     if len(text) > INSPECTED:
         del lines[0]  # its start is missing, perhaps in the middle of a path
-
     of_tools = error_lines(tool_texts)
     found: dict[str, str] = {}
-    inspected = 0
-    for number in range(len(lines) - 1, -1, -1):
-        line = lines[number]
+    errors = ((number, line) for number, line in reversed(list(enumerate(lines))) if may_report(line))
+    for number, line in islice(errors, _MOST_LINES):
         line = line[max(line.find("curl: ("), 0) :]  # its error follows progress numbers on the same line
-        if len(line) > _LONGEST_LINE or not may_report(line) or _CODE_LINE.match(line):
+        if len(line) > _LONGEST_LINE or _CODE_LINE.match(line) or any(each in line for each in of_tools):
             continue
-        inspected += 1
-        if inspected > _MOST_LINES:
-            break
-        if any(each in line for each in of_tools):
-            continue
-        context = _before(lines, number)
-        loopback = () if macos else refused_loopback(line, context, policy)
-        for subject, message in chain(
-            denied_path(line, policy, macos=macos), denied_host(line, context, policy), loopback
-        ):
+        before = "\n".join(lines[max(0, number - _CONTEXT) : number])[-_CONTEXT:]
+        denied = [_denied_path(line, policy, macos=macos), *denied_connection(line, before, policy, macos=macos)]
+        for subject, message in filter(None, denied):
             found.setdefault(subject, message)
-        if is_denied_socket(line, context):
-            found.setdefault("a socket", NO_SOCKET)
         if len(found) > _MOST_EXPLANATIONS:
             break
     if len(found) > 1:
@@ -104,14 +144,60 @@ def error_lines(texts: Iterable[str]) -> set[str]:
 def may_report(text: str) -> bool:
     """Returns whether a text may report a denial; if not, `explain_denials` finds none."""
     lowered = text.lower()
-    return any(sign in lowered for sign in _SIGNS)
+    return any(sign in lowered for sign in (*(error for error, *_ in _FILE_ERRORS), *NETWORK_SIGNS))
 
 
-def _before(lines: list[str], number: int) -> str:
-    """Returns the end of the text before a line."""
-    first = number
-    size = 0
-    while first > 0 and size < _CONTEXT:
-        first -= 1
-        size += len(lines[first]) + 1
-    return "\n".join(lines[first:number])[-_CONTEXT:]
+def _denied_path(line: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:
+    """Returns the path whose denial a line reports, with the message, if the settings deny it."""
+    lowered = line.lower()
+    for error, refusal, operation, order, only_macos in _FILE_ERRORS:
+        at = lowered.find(error)
+        for path in () if at < 0 or (only_macos and not macos) else _candidates(line, at, order):
+            rule = refusal(policy, path)
+            # A bare word may be anything: an entry must name it.
+            is_path = "/" in path or path.startswith((".", "~")) or any(quote + path in line for quote in "'\"‘`")
+            if rule is not None and (is_path or rule.reason is not Reason.NOT_IN_ALLOW_WRITE):
+                return path, _message(path, rule, operation, policy)
+    return None
+
+
+def _candidates(line: str, at: int, order: int) -> list[str]:
+    """Returns the possible paths in a line with an error at a position, the likely ones first.
+
+    These are the quoted texts. Without quotes, they are the path or last word before the error, or before an earlier
+    colon, except the program's name at the start of most lines; then a path after the error.
+    """
+    quoted = [next(filter(None, match.groups())) for match in islice(_QUOTED.finditer(line), _MOST_QUOTED)]
+    if quoted:
+        return quoted[::order]
+    parts = line[:at].rstrip(" :([-").split(": ")
+    found: list[str] = []
+    for part in (parts[:0:-1] or parts)[:3]:
+        path = _PATH.search(part)
+        found += [path[1]] if path is not None else part.split()[-1:]
+    behind = _PATH.search(line, at)
+    return [*found, *([behind[1]] if behind is not None else [])]
+
+
+def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> str:
+    settings, path, entry = policy.settings, shortened(path), shortened(rule.entry)
+    if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.INTERNAL):
+        operation = "write"
+    key = f"filesystem.{'denyRead' if rule.reason is Reason.DENY_READ else 'denyWrite'} of {settings.source}"
+    it = f"it is below {entry}, which" if rule.below else "it"
+    writable = (f"the workspace {policy.workspace}" if each == "." else each for each in settings.allow_write)
+    values = {
+        "it": it,
+        "listed": f"{it} {key} lists" if rule.below else f"{key} lists it" + (f" ({entry})" if entry != path else ""),
+        "name": "it" if entry == path else entry,
+        "now": enumeration(writable),
+        "opened": shortened(os.path.relpath(rule.place or ".", policy.workspace)),
+        "source": settings.source,
+        "place": settings.place,
+        "apply": settings.to_apply_changes,
+        "restart": restart(),
+    }
+    because, remedy = (part.format_map(values) for part in _FILE_REASONS[rule.reason])
+    if not remedy or (rule.reason is Reason.PROTECTED and rule.entry not in OPENABLE):
+        return f"The sandbox refused to {operation} {path}: {because}. No setting opens it."
+    return f"The sandbox refused to {operation} {path}: {because}. {for_person(f'To open it, {remedy}.')}"

@@ -1,13 +1,45 @@
-"""Path patterns of sandbox settings: which paths an entry covers, and how deep, as srt interprets it."""
+"""Path patterns of sandbox settings: which paths an entry covers, and how deep, as srt interprets it; and denials."""
 
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from fnmatch import translate
 
-from ipybox.sandbox.denial import Reason
 from ipybox.workspace.scan import is_name_pattern, name_matchers
+
+
+class Reason(Enum):
+    """The part of the settings that denies access."""
+
+    DENY_READ = auto()
+    DENY_WRITE = auto()
+    #: No entry of `allowWrite` covers the path.
+    NOT_IN_ALLOW_WRITE = auto()
+    #: The scan of the workspace found credentials that no entry names.
+    SECRET = auto()
+    #: Configuration that programs outside the sandbox trust or execute.
+    PROTECTED = auto()
+    #: ipybox's own keys and programs; no setting opens them.
+    INTERNAL = auto()
+
+
+@dataclass(frozen=True)
+class Denial:
+    """The reason why access to a path is denied.
+
+    Attributes:
+        reason: The part of the settings.
+        entry: The entry as it is written there, or the protected name; empty if no entry allows access.
+        place: The path that the entry names: the denied path, or a directory above it.
+        below: Whether the denied path is below `place`.
+    """
+
+    reason: Reason
+    entry: str = ""
+    place: str = ""
+    below: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,15 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from ipybox.sandbox.denial import Denial, Reason
-from ipybox.sandbox.path_patterns import PathPattern, components_of, covered_depth, deepest_pattern, patterns_of
+from ipybox.sandbox.path_patterns import (
+    Denial,
+    PathPattern,
+    Reason,
+    components_of,
+    covered_depth,
+    deepest_pattern,
+    patterns_of,
+)
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.names import OPENABLE, STATE_DIR, expand, is_protected
 
@@ -72,20 +79,6 @@ class SandboxPolicy:
         self._read_only = tuple(read_only)
         self._secret = tuple(secret)
         self._closed = tuple(closed)
-
-    @cached_property
-    def untrusted(self) -> "SandboxPolicy | None":
-        """The policy that would apply if the workspace's settings file was trusted; None if nothing would change."""
-        if self.settings.untrusted is None:
-            return None
-        return SandboxPolicy(
-            self.settings.untrusted.settings,
-            Path(self.workspace),
-            hidden=self._hidden,
-            readable=self._readable,
-            writable=self._writable,
-            read_only=self._read_only,
-        )
 
     def read_denial(self, path: str) -> Denial | None:
         """Returns the denial that hides a path; None if the settings allow reading it.

@@ -45,7 +45,7 @@ class SandboxSettings:
             sandbox always has its own loopback interface.
         weaker_nested_sandbox: Whether to omit features that an unprivileged container does not allow.
         file: The file that they were read from, which the guest must not change.
-        untrusted: A file of the workspace that is not trusted, so that only its restrictions apply.
+        untrusted: The command with which a person trusts `file`, of which nothing applies until then.
     """
 
     source: str
@@ -58,17 +58,27 @@ class SandboxSettings:
     allow_local_binding: bool = True
     weaker_nested_sandbox: bool = False
     file: Path | None = None
-    untrusted: "UntrustedSettings | None" = None
+    untrusted: str | None = None
 
     @property
     def notices(self) -> tuple[str, ...]:
         """Sentences for the user of a session."""
-        return () if self.untrusted is None else (self.untrusted.notice,)
+        if self.untrusted is None or self.file is None:
+            return ()
+        return (
+            f"The workspace's {self.file.name} is not trusted: ipybox ignores it. To see and apply it, "
+            f"{self.to_apply_changes}.",
+        )
 
     @property
     def place(self) -> str:
         """The file that the user changes, or can give, to change them."""
         return sandbox_file() if self.file is None else str(self.file)
+
+    @property
+    def to_apply_changes(self) -> str:
+        """What the user does to have a changed file applied."""
+        return restart() if self.untrusted is None else f"run `{self.untrusted}` in a terminal, then {restart()}"
 
     @property
     def has_network(self) -> bool:
@@ -83,37 +93,6 @@ class SandboxSettings:
         """
         allowed = {domain.rpartition(":")[0] or domain for domain in (*self.allowed_domains, "")}
         return ",".join(name for name in ("localhost", "127.0.0.1", "::1") if name not in allowed)
-
-
-@dataclass(frozen=True)
-class UntrustedSettings:
-    """A file of the workspace that would open more than the user's own settings, and that no person has trusted.
-
-    Attributes:
-        settings: The settings that would apply if the file was trusted.
-        name: The name of the file, for messages.
-        command: The command with which a person trusts the file.
-    """
-
-    settings: SandboxSettings
-    name: str
-    command: str
-
-    @property
-    def notice(self) -> str:
-        """A sentence for the session."""
-        return (
-            f"The workspace's {self.name} is not trusted: it can only restrict the sandbox. To see and allow what it "
-            f"opens, run `{self.command}` in a terminal, then {restart()}."
-        )
-
-    @property
-    def remedy(self) -> str:
-        """A sentence for a denial that the file would lift."""
-        return (
-            f"The workspace's {self.name} would open it, but is not trusted: run `{self.command}` in a terminal, then "
-            f"{restart()}."
-        )
 
 
 #: The sandbox settings as a file, the name of a profile, an object, or a function that returns one.

@@ -1,7 +1,7 @@
 """Sandbox settings from files of a workspace, as the command line applies them.
 
-A file in a place that code can write may restrict. What it opens applies only after a person has agreed to exactly that
-content (`ipybox trust`): the hashed bytes are the parsed bytes. Files elsewhere belong to the user.
+Nothing of a file in a place that code can write applies before a person has agreed to exactly that content
+(`ipybox trust`): the hashed bytes are the parsed bytes. Files elsewhere belong to the user.
 """
 
 import os
@@ -9,15 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ipybox.sandbox.narrowing import narrowed, opened
-from ipybox.sandbox.settings import (
-    PROFILES,
-    SandboxSettings,
-    UntrustedSettings,
-    load_settings,
-    parse_settings,
-    unreadable,
-)
+from ipybox.sandbox.settings import PROFILES, SandboxSettings, load_settings, parse_settings, unreadable
 from ipybox.support.safe_directory import names_below
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 from ipybox.workspace.writable import WritablePlaces
@@ -36,14 +28,15 @@ def sandbox_settings(
 
     Args:
         store: The files of the workspace that a person trusts.
-        profile: The user's profile. The keys of a trusted file replace those of the profile.
+        profile: The user's profile, which holds as long as the file is not trusted. The keys of a trusted file replace
+            those of the profile.
         allowed_domains: Hosts that the user allows in addition to those of the profile or the file.
         file: A file of settings.
         discover: Whether to look for `sandbox-config.json` in the workspace instead.
         program: The program that trusts files, for messages; by default the current one.
 
     Raises:
-        SandboxError: If the file can't be read, or is wrong, or an allowed host is invalid.
+        SandboxError: If the file can't be read, or is trusted and wrong, or an allowed host is invalid.
     """
     base = PROFILES[profile]
     own = load_settings(base, allowed_domains)
@@ -57,14 +50,10 @@ def sandbox_settings(
         data = file.read_bytes() if place is None else read_untrusted(place, workspace)
     except OSError as exc:
         raise unreadable(place or file, exc) from exc
-    wanted = load_settings(parse_settings(data, place or file, base), allowed_domains)
     if place is None or store.trusts(place, data, profile):
-        return wanted
-    safe = narrowed(own, wanted, workspace)
-    if not opened(own, wanted, workspace):
-        return safe
+        return load_settings(parse_settings(data, place or file, base), allowed_domains)
     command = store.command(profile, None if place == workspace / SANDBOX_CONFIG else place, program)
-    return replace(safe, untrusted=UntrustedSettings(wanted, place.name, command))
+    return replace(own, file=place, untrusted=command)
 
 
 def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:

@@ -23,12 +23,24 @@ FLAGS = {"allowed_domains": "allow_domain", "approval_policy": "approve"}
 PLUGIN_VARIABLE = "CLAUDE_PLUGIN_ROOT"
 
 _way = WayIn.SDK
+_read_by_model = False
 
 
 def use_command_line() -> None:
     """Notes that this process was started by a command line, possibly that of a plugin."""
     global _way
     _way = WayIn.PLUGIN if PLUGIN_VARIABLE in os.environ else WayIn.COMMAND_LINE
+
+
+def use_model() -> None:
+    """Notes that a model reads the messages of this process about code, and passes on what only a person can do."""
+    global _read_by_model
+    _read_by_model = True
+
+
+def for_person(sentence: str) -> str:
+    """Returns a sentence that asks the person to do something; a model gets the order to pass it on."""
+    return f"Tell the user: {sentence}" if _read_by_model else sentence
 
 
 def name_of(parameter: str) -> str:

@@ -221,6 +221,7 @@ def test_a_program_can_not_add_lines_to_a_notice(sandbox: Path):
 def test_settings_that_the_sandbox_would_refuse_are_told(sandbox: Path, tmp_path: Path):
     config = tmp_path / "sandbox-config.json"
     config.write_text('{"netwrok": {}}')
+    TrustStore(tmp_path).trust(config, config.read_bytes(), "default")
     known = "'enableWeakerNestedSandbox', 'filesystem', 'network'"
     remedy = "correct or remove it, even if srt accepts it"
 

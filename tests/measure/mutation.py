@@ -40,12 +40,11 @@ TARGETS: dict[str, list[str]] = {
     "audit/redaction": ["tests/audit/test_redaction.py"],
     "mcp_apigen/render/naming": ["tests/mcp_apigen/test_naming.py"],
     "kernel_mgr/messages": ["tests/kernel_mgr/test_messages.py"],
-    "sandbox/workspace_settings": ["tests/sandbox/test_narrowing.py", "tests/workspace/trust"],
+    "sandbox/workspace_settings": ["tests/workspace/trust"],
     "workspace/env_file": ["tests/workspace/test_env_file.py"],
     "workspace/git_config": ["tests/workspace/test_git_config.py"],
     "workspace/imports": ["tests/workspace/test_imports.py"],
     "support/names": ["tests/support/test_names.py"],
-    "sandbox/narrowing": ["tests/sandbox/test_narrowing.py"],
     "workspace/programs": ["tests/workspace/test_programs.py", "tests/workspace/test_writable.py"],
     "workspace/registrations": ["tests/workspace/test_registrations.py"],
     "workspace/scan": _without(

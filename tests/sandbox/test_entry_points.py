@@ -119,7 +119,7 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
     ("options", "message"),
     [
         (["--sandbox", "--sandbox-config", "none.json"], "don't exist: pass a file, or one of the profiles"),
-        (["--sandbox", "--sandbox-config", "typo.json"], "contain an unknown key 'filesytem'"),
+        (["--sandbox", "--sandbox-config", "../typo.json"], "contain an unknown key 'filesytem'"),
         (["--sandbox-config", "typo.json"], "has no effect without the sandbox: add --sandbox"),
         (["--sandbox-profile", "workspace"], "has no effect without the sandbox: add --sandbox"),
         (["--allow-domain", "example.org"], "has no effect without the sandbox: add --sandbox"),
@@ -130,7 +130,7 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
     ],
 )
 async def test_wrong_settings_are_refused_on_the_command_line(workspace: Path, options: list[str], message: str):
-    (workspace / "typo.json").write_text('{"filesytem": {}}')
+    (workspace.parent / "typo.json").write_text('{"filesytem": {}}')  # that of the user
 
     status, output = await run(workspace, "-m", "ipybox", *options)
 

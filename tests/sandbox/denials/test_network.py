@@ -6,21 +6,20 @@ import pytest
 
 from ipybox.sandbox.denials import explain_denials
 from ipybox.sandbox.policy import SandboxPolicy
-from ipybox.sandbox.settings import SandboxSettings, UntrustedSettings
+from ipybox.sandbox.settings import SandboxSettings
 from tests.sandbox.denials.texts import SOURCE, refused
 
 
-def test_a_host_that_a_file_of_the_workspace_would_open_names_how_to_trust_it(workspace: Path):
-    would_be = SandboxSettings(source=SOURCE, allowed_domains=("example.org",))
-    untrusted = UntrustedSettings(would_be, name="sandbox-config.json", command="ipybox trust")
-    policy = SandboxPolicy(SandboxSettings(source=SOURCE, untrusted=untrusted), workspace)
+def test_a_file_that_is_not_trusted_does_not_open_a_host(workspace: Path):
+    settings = SandboxSettings(source=SOURCE, file=workspace / "sandbox-config.json", untrusted="ipybox trust")
+    policy = SandboxPolicy(settings, workspace)
 
-    (opened,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
-    (other,) = explain_denials("curl: (6) Could not resolve host: example.com", policy)
+    (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
+    (about_file,) = explain_denials("/etc/q: Read-only file system", policy)
 
-    assert opened.endswith(untrusted.remedy)
-    assert "ipybox trust" in opened
-    assert "ipybox trust" not in other
+    assert about_host.endswith("To open it, list it in allowed_domains.")
+    assert about_file.endswith("in a terminal, then start a new executor.")
+    assert f"in {workspace}/sandbox-config.json, and run `ipybox trust` in a terminal" in about_file
 
 
 @pytest.mark.parametrize(

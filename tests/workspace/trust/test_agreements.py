@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,15 +68,49 @@ def test_trust_is_for_one_workspace_and_one_file(workspace: Path, file: Path, tm
     assert found(elsewhere).untrusted is not None
 
 
-def test_a_file_that_only_restricts_needs_no_trust(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("profile", list(PROFILES))
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            json.dumps({section: {key: value}})
+            for section, key, value in (
+                *(("filesystem", "denyRead", entries) for entries in ([], ["data"])),
+                ("filesystem", "allowRead", ["~/.ssh"]),
+                *(("filesystem", "allowWrite", entries) for entries in ([], ["out"], [".", "/"])),
+                ("filesystem", "denyWrite", ["data"]),
+                ("network", "allowedDomains", ["evil.test"]),
+                ("network", "deniedDomains", ["*"]),
+                ("network", "allowLocalBinding", False),
+            )
+        ),
+        '{"enableWeakerNestedSandbox": true}',
+        *("{}", '{"unknown": {}}', '{"network": {"allowedDomains": "evil.test"}}', "[]", "{", "", "\xff"),
+    ],
+)
+def test_nothing_of_a_file_counts_before_it_is_trusted(workspace: Path, file: Path, content: str, profile: str):
+    file.write_bytes(content.encode("latin-1"))
+
+    settings = found(workspace, profile=profile, allowed_domains=["example.org"])
+
+    own = replace(PROFILES[profile], allowed_domains=("example.org",))
+    assert settings.untrusted is not None
+    assert replace(settings, untrusted=None, file=None) == own
+    assert settings.file == file
+
+
+def test_a_file_that_only_restricts_needs_trust_too(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
     file.write_text('{"filesystem": {"denyWrite": ["data"], "allowWrite": ["out"]}}')
 
-    settings = found(workspace)
-    assert (settings.deny_write, settings.allow_write) == (("data",), (f"{workspace}/out",))
-    assert settings.untrusted is None
     assert trust(workspace) == 0
-    assert "nothing to trust, because it only restricts what code may do" in capsys.readouterr().out
-    assert TrustStore(workspace).agreements() == []
+    assert f"{file} allows more than your own settings:\n  code may also write: out\n" in capsys.readouterr().out
+    settings = found(workspace)
+    assert (settings.deny_write, settings.allow_write, settings.notices) == (("data",), ("out",), ())
+
+    file.write_text('{"filesystem": {"denyWrite": ["data"]}}')
+    assert trust(workspace) == 0
+    assert f"{file} allows nothing beyond your own settings\n" in capsys.readouterr().out
+    assert found(workspace).deny_write == ("data",)
 
 
 def test_a_file_that_is_missing_changes_nothing(workspace: Path, file: Path):

@@ -24,7 +24,7 @@ def test_a_person_sees_what_is_opened_and_is_asked(workspace: Path, file: Path, 
     hidden = " ".join(told.split()).partition("no longer hidden from code: ")[2].partition(" - ")[0]
     assert "**/.env*, " in hidden
     assert "/etc/shadow" in hidden
-    assert "~/.ssh" not in hidden  # it is below ~
+    assert "~/.ssh" in hidden  # although it is below ~
     assert '- ipybox.yaml:3: {"effect": "allow", "server": "files", "tool": "write"}' in told
     assert "- every call that no rule matches" in told
     assert told.count("run this in a terminal to be asked, or add --yes") == 2

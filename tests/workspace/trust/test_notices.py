@@ -71,21 +71,21 @@ def test_the_notice_of_a_policy_says_what_holds_and_how_to_trust_it(workspace: P
     )
 
 
-def test_a_file_that_is_not_trusted_says_what_it_would_open_and_how_to_trust_it(workspace: Path, file: Path):
+def test_a_file_that_is_not_trusted_says_how_to_trust_it(workspace: Path, file: Path):
     other = workspace / "a" / "other.json"
     other.parent.mkdir()
     other.write_text(file.read_text())
     store = TrustStore(workspace)
 
-    found = sandbox_settings(store, file=file, program=["run"]).untrusted
-    named = sandbox_settings(store, file=other, profile="workspace", program=["run"]).untrusted
+    found = sandbox_settings(store, file=file, program=["run"])
+    named = sandbox_settings(store, file=other, profile="workspace", program=["run"])
 
-    assert found is not None
-    assert named is not None
-    assert (found.name, named.name) == (file.name, "other.json")
-    assert found.command == f"run trust --workspace={workspace}"
-    assert named.command == f"run trust --workspace={workspace} --sandbox-profile=workspace {other}"
-    assert found.settings.allow_read == named.settings.allow_read == ("~/.ssh",)
+    assert found.untrusted == f"run trust --workspace={workspace}"
+    assert named.untrusted == f"run trust --workspace={workspace} --sandbox-profile=workspace {other}"
+    assert named.notices == (
+        f"The workspace's other.json is not trusted: ipybox ignores it. To see and apply it, run `{named.untrusted}` "
+        "in a terminal, then start a new executor.",
+    )
 
 
 @pytest.mark.parametrize("place", ["workspace", "."], ids=["of_the_workspace", "of_the_user"])

@@ -38,14 +38,15 @@ async def test_a_hostile_file_opens_nothing_until_a_person_trusts_it_and_again_w
     workspace: Path, file: Path, home: Path
 ):
     run = ("--sandbox", "--workspace-config")
-    name = "The workspace's sandbox-config.json would open it, but is not trusted: run `"
+    apply = f"{file}, and run `"
+    ignored = "The workspace's sandbox-config.json is not trusted: ipybox ignores it."
 
     async with client_of(workspace, *run, HOME=str(home)) as client:
         told = await output(client, PROBE)
         assert "PRIVATE" not in told
-        assert told.count(name) == 2
-        assert told.count("is not trusted: it can only restrict the sandbox.") == 1  # the session's notice
-        assert "can only restrict" not in await output(client, "1")
+        assert told.count(apply) == told.count("Tell the user: To open it, ") == 2
+        assert told.count(ignored) == 1  # the session's notice
+        assert ignored not in await output(client, "1")
         assert f"trust --workspace={workspace}` in a terminal" in told
     assert (home / ".bashrc").read_text() == ""
 
@@ -60,9 +61,9 @@ async def test_a_hostile_file_opens_nothing_until_a_person_trusts_it_and_again_w
 
     file.write_text(json.dumps(HOSTILE, indent=2))
     async with client_of(workspace, *run, HOME=str(home)) as client:
-        assert name in await output(client, PROBE)
+        assert ignored in await output(client, PROBE)
     async with client_of(workspace, "--sandbox", "--sandbox-config", str(file), HOME=str(home)) as client:
-        assert name in await output(client, PROBE)
+        assert ignored in await output(client, PROBE)
 
 
 def test_what_is_trusted_is_listed_and_revoked(workspace: Path, file: Path):
