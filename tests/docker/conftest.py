@@ -32,8 +32,8 @@ IMAGE = "ipybox-test"
 #: Seconds for all layers of the image.
 BUILD_TIMEOUT = 900
 
-#: Seconds after the end of a client in which its container has to be gone: `END_GRACE` of the launcher, and the time that a
-#: busy engine needs to remove it.
+#: Seconds after the end of a client in which its container has to be gone: `END_GRACE` of the launcher, and the time
+#: that a busy engine needs to remove it.
 GRACE = 20.0
 
 #: The engine that `ensure-docker.sh` starts has none but the host's and none at all.
