@@ -21,7 +21,7 @@ OF_VERSION_1 = ("with_mcp1.py", "with_langchain.py", "with_langchain_per_call.py
 RUN_TIMEOUT = 180
 
 
-def run(command: list[str], cwd: Path, **env: str) -> str:
+def run(command: list[str], cwd: Path | str, **env: str) -> str:
     """Returns what a program prints, which has to succeed and to leave no process behind."""
     with no_process_left():
         done = subprocess.run(
