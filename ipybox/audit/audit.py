@@ -145,7 +145,8 @@ class AuditLog:
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
         """Removes the secrets behind the placeholders in a server's parameters from now on."""
-        self.know({name: os.environ[name] for name in variables(value) if name in os.environ})
+        if names := variables(value):
+            self.know({name: os.environ[name] for name in names if name in os.environ})
 
 
 #: The earlier name, which documents use.

@@ -71,21 +71,18 @@ class AuditLogFile:
             AuditError: If it can't be written; the file is then unchanged.
         """
         try:
-            self._append(line)
+            with self._locked():
+                file = self._current()
+                size = os.fstat(file).st_size
+                if line and size and size + len(line) > self._max_bytes:
+                    file = self._begin_anew()
+                    size = 0
+                if os.write(file, line) < len(line):
+                    os.ftruncate(file, size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         except OSError as exc:
             off = f"set {setting('audit')} to off"
             raise AuditError(f"can't write the audit log: {exc}; free up space, make it writable, or {off}") from exc
-
-    def _append(self, line: bytes) -> None:
-        with self._locked():
-            file = self._current()
-            size = os.fstat(file).st_size
-            if line and size and size + len(line) > self._max_bytes:
-                file = self._begin_anew()
-                size = 0
-            if os.write(file, line) < len(line):
-                os.ftruncate(file, size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def close(self) -> None:
         """Closes the files; a later line opens them again."""

@@ -6,7 +6,7 @@ between two cells, from a thread of the kernel, belongs to no cell.
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ class SessionRecorder:
         self._id = new_id()
         #: The name of the session.
         self.name = name
+        #: The fields of its events.
+        self._ids = {"session_id": self._id, "session_name": name}
         self._cell: ExecutionRecord | None = None
 
     def named(self, name: str | None) -> "SessionRecorder":
@@ -65,7 +67,7 @@ class SessionRecorder:
     def session(self, action: str, **fields: object) -> None:
         """Records that the session starts or stops, gets a new kernel, or is joined by a person."""
         if self._audit is not None:
-            self._audit.record("session", **self._ids(), action=action, **fields)
+            self._audit.record("session", **self._ids_now(), action=action, **fields)
         if self._observer is not None:
             self._observer.session(action)
         if self._history is not None:
@@ -77,7 +79,7 @@ class SessionRecorder:
             fields = asdict(event) | {"reason": self._audit.text(event.reason)}
             if event.waited is not None:
                 fields["waited"] = round(event.waited, 3)
-            self._audit.record("job", **self._ids_in(self._cell), **fields)
+            self._audit.record("job", **self._ids, cell_id=self._cell and self._cell.id, **fields)
         if self._observer is not None:
             self._observer.job(event)
 
@@ -109,20 +111,21 @@ class SessionRecorder:
         Raises:
             AuditError: If it can't be recorded; it must not be executed then.
         """
-        self.require()
+        if self._audit is not None:
+            self._audit.require()
         history = self._history
         executed = None if history is None else history.begin(code)
-        cell = self._cell = ExecutionRecord(self._id, executed)
+        cell = self._cell = ExecutionRecord(self._ids, executed)
         try:
             yield cell
         except BaseException as exc:
             cell.fail(exc)
             raise
         finally:
-            ids, ended = self._ids(), cell.end()
+            ended = cell.end()
             self._cell = None
             if self._audit is not None:
-                self._audit.record("cell", **ids, **self._audit.code(code), **ended)
+                self._audit.record("cell", **cell.ids, **self._audit.code(code), **ended)
             if self._observer is not None:
                 self._observer.cell(cell.outcome, ended["duration"])
             if history is not None and executed is not None:
@@ -150,9 +153,9 @@ class SessionRecorder:
             server_params: The parameters of the server.
             large: Whether processing the arguments takes long.
         """
-        call = ToolCallRecord(server_name, tool_name, self._cell)
+        call = ToolCallRecord(self._ids, server_name, tool_name, self._cell)
         try:
-            with tracing.current(call.span):
+            with nullcontext() if call.span is None else tracing.current(call.span):
                 if self._audit is not None:
                     self._audit.know_variables_of(server_params)
                     describe = self._audit.arguments
@@ -172,8 +175,8 @@ class SessionRecorder:
         finally:
             ended = call.end()
             if self._audit is not None:
-                error = self._audit.error(call.error)
-                self._audit.record("tool_call", **self._ids_of(call), **call.written, **ended, error=error)
+                error = None if call.error is None else self._audit.error(call.error)
+                self._audit.record("tool_call", **call.ids, **call.written, **ended, error=error)
             if self._observer is not None:
                 self._observer.tool_call(call.outcome, ended["duration"])
             if self._history is not None:
@@ -194,11 +197,9 @@ class SessionRecorder:
             call.span.add_event("decision", {"accepted": decided.accepted, "by": decided.by})
         if self._audit is None:
             return
-        written = {name: value for name, value in call.written.items() if name != "arguments"}
-        reason = self._audit.text(decided.reason)
-        self._audit.record(
-            "decision", **self._ids_of(call), **written, accepted=decided.accepted, by=decided.by, reason=reason
-        )
+        reason = None if decided.reason is None else self._audit.text(decided.reason)
+        fields = {**call.ids, **call.written, "arguments": None}  # the event of the call has these
+        self._audit.record("decision", **fields, accepted=decided.accepted, by=decided.by, reason=reason)
         self._audit.require()
 
     def denied(self, by: str, messages: Iterable[str]) -> None:
@@ -210,15 +211,9 @@ class SessionRecorder:
         """
         for message in messages:
             if self._audit is not None:
-                self._audit.record("denial", **self._ids(), by=by, message=self._audit.text(message))
+                self._audit.record("denial", **self._ids_now(), by=by, message=self._audit.text(message))
             if self._observer is not None:
                 self._observer.denial(by)
 
-    def _ids(self) -> dict[str, str | None]:
-        return self._ids_in(self._cell) | tracing.ids(self._cell and self._cell.span)
-
-    def _ids_of(self, call: ToolCallRecord) -> dict[str, str | None]:
-        return self._ids_in(call.cell) | tracing.ids(call.span)
-
-    def _ids_in(self, cell: ExecutionRecord | None) -> dict[str, str | None]:
-        return {"session_id": self._id, "session_name": self.name, "cell_id": cell and cell.id}
+    def _ids_now(self) -> dict[str, str | None]:
+        return self._ids if self._cell is None else self._cell.ids

@@ -3,6 +3,7 @@
 import asyncio
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,12 +28,16 @@ MAX_NAME = 200
 
 
 class ExecutionRecord:
-    """One execution of a cell."""
+    """One execution of a cell.
 
-    def __init__(self, session_id: str, executed: "ExecutedCell | None" = None):
+    Args:
+        session: The fields of events that name its session.
+        executed: The cell as a notebook shows it; None if it is not kept.
+    """
+
+    def __init__(self, session: Mapping[str, str | None], executed: "ExecutedCell | None" = None):
         self.id = new_id()
         self.outcome: Outcome = "ok"
-        #: The cell as a notebook shows it; None if it is not kept.
         self.executed = executed
         #: Its result or its error, once it has one.
         self.result: ExecutionOutput | BaseException | None = None
@@ -40,7 +45,10 @@ class ExecutionRecord:
         self.lost_state = False
         self._output_chars = 0
         self._over = False
-        self.span = tracing.start_span("execute_cell", {"session.id": session_id, "ipybox.cell.id": self.id})
+        attributes = {"session.id": str(session["session_id"]), "ipybox.cell.id": self.id}
+        self.span = tracing.start_span("execute_cell", attributes)
+        #: The fields of its events that name it, its session, and its span.
+        self.ids = {**session, "cell_id": self.id, **(tracing.ids(self.span) if self.span else {})}
         self._started = time.monotonic()
 
     def succeed(self, result: "ExecutionOutput") -> None:
@@ -66,14 +74,24 @@ class ExecutionRecord:
 
     def end(self) -> dict[str, Any]:
         """Ends its span, and returns the fields of its outcome."""
-        tracing.end_span(self.span, None if self.outcome == "ok" else self.outcome)
+        if self.span is not None:
+            tracing.end_span(self.span, None if self.outcome == "ok" else self.outcome)
         return {"outcome": self.outcome, "output_chars": self._output_chars, "duration": seconds_since(self._started)}
 
 
 class ToolCallRecord:
-    """One tool call."""
+    """One tool call.
 
-    def __init__(self, server_name: str, tool_name: str, cell: ExecutionRecord | None):
+    Args:
+        session: The fields of events that name its session.
+        server_name: The name of the server.
+        tool_name: The name of the tool.
+        cell: The cell that it belongs to; None between two cells.
+    """
+
+    def __init__(
+        self, session: Mapping[str, str | None], server_name: str, tool_name: str, cell: ExecutionRecord | None
+    ):
         self.id = new_id()
         self.cell = cell
         self.outcome: Outcome = "ok"
@@ -92,6 +110,8 @@ class ToolCallRecord:
             "ipybox.server.name": server_name[:MAX_NAME],
         }
         self.span = tracing.start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
+        #: The fields of its events that name it, its session, its cell and its span.
+        self.ids = {**session, "cell_id": cell and cell.id, **(tracing.ids(self.span) if self.span else {})}
         self._started = time.monotonic()
 
     def fail(self, error_type: str, error: str | None = None, outcome: Outcome = "error") -> None:
@@ -111,7 +131,8 @@ class ToolCallRecord:
 
     def end(self) -> dict[str, Any]:
         """Ends its span, and returns the fields of its outcome."""
-        tracing.end_span(self.span, self._error_type)
+        if self.span is not None:
+            tracing.end_span(self.span, self._error_type)
         return {"outcome": self.outcome, "error_type": self._error_type, "duration": seconds_since(self._started)}
 
 

@@ -103,7 +103,7 @@ def shortened(secret: str) -> str:
 
 def is_secret_name(name: str) -> bool:
     """Returns whether the name of a field or a variable means that its value is a secret."""
-    words = [word.lower() for word in _WORDS.findall(name[:200])]
+    words = [*map(str.lower, _WORDS.findall(name[:200]))]
     return not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
 
 

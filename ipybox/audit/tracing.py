@@ -6,7 +6,7 @@ https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-
 
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,19 +32,15 @@ def start_span(name: str, attributes: "Mapping[str, AttributeValue]", *, parent:
     return span if span.get_span_context().is_valid else None
 
 
-def current(span: "Span | None") -> AbstractContextManager[object]:
+def current(span: "Span") -> AbstractContextManager[object]:
     """Makes a span the parent of spans that start in the context. It is not ended."""
-    if span is None:
-        return nullcontext()
     from opentelemetry import trace
 
     return trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
 
-def end_span(span: "Span | None", error_type: str | None, message: str | None = None) -> None:
+def end_span(span: "Span", error_type: str | None, message: str | None = None) -> None:
     """Ends a span; after a failure with a type of error, and perhaps a message."""
-    if span is None:
-        return
     if error_type is not None:
         from opentelemetry.trace import StatusCode
 
@@ -53,13 +49,11 @@ def end_span(span: "Span | None", error_type: str | None, message: str | None = 
     span.end()
 
 
-def ids(span: "Span | None") -> dict[str, str]:
+def ids(span: "Span") -> dict[str, str]:
     """Returns the fields that identify a span in a log.
 
     https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/
     """
-    if span is None:
-        return {}
     context = span.get_span_context()
     return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 

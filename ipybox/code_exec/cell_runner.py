@@ -193,7 +193,8 @@ class CellRunner:
         self._kernel.notices[:0] = dict.fromkeys(cell.reported)
 
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
-        await self._kernel.client_cells.until_none(cell.deadline)
+        if self._kernel.client_cells.pending:
+            await self._kernel.client_cells.until_none(cell.deadline)
         client = await self._ready_kernel(cell.deadline)
         self._kernel_id = client.kernel_id
         async with self._approvals.cell(cell.approver):
@@ -245,11 +246,14 @@ class CellRunner:
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
         explained = await self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
-        self._recorder.denied("sandbox", explained)
-        notices = [*self._kernel.notices, *output.notices, *explained]
-        restarted = any(notice.startswith(STATE_LOST) for notice in self._kernel.notices)
-        cell.reported.extend(self._kernel.notices)
-        self._kernel.notices.clear()
+        notices, restarted = [*output.notices, *explained], False
+        if explained:
+            self._recorder.denied("sandbox", explained)
+        if told := self._kernel.notices:
+            notices = [*told, *notices]
+            restarted = any(notice.startswith(STATE_LOST) for notice in told)
+            cell.reported.extend(told)
+            told.clear()
         return CodeExecutionResult(
             output.text, output.images, output.image_data, output.files, notices, output.outputs, restarted
         )

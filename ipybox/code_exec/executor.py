@@ -103,7 +103,8 @@ class CodeExecutor:
         self._recorder = recorder
         approvals = Approvals(config.policy, config.approval_timeout)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
-        caller = ToolCaller(token=new_token(), approvals=approvals, recorder=recorder, on_text=tool_texts.append)
+        on_text = tool_texts.append if config.sandbox else None  # they help to explain denials
+        caller = ToolCaller(token=new_token(), approvals=approvals, recorder=recorder, on_text=on_text)
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)

@@ -85,11 +85,6 @@ class KernelLifecycle:
         self.notices: list[str] = []
 
     @property
-    def alive(self) -> bool:
-        """Whether there is a kernel that is not known to be dead."""
-        return self.client is not None and self.client.alive
-
-    @property
     def running(self) -> bool:
         """Whether the executor was started, and not stopped."""
         return self._state is _State.STARTED
@@ -110,7 +105,7 @@ class KernelLifecycle:
         Raises:
             RuntimeError: If it is not running, or in another event loop, in which calls would wait for ever.
         """
-        if not self.running:
+        if self._state is not _State.STARTED:
             raise RuntimeError(f"the code executor {self._state.value}")
         if _running_loop() is not self._loop:
             raise RuntimeError(

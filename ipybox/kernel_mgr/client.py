@@ -15,7 +15,7 @@ import aiohttp
 from ipybox.guest.protocol import READ
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_files import DisplayDirectory
-from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.gateway_client import is_shortage
 from ipybox.kernel_mgr.late_output import LateOutput
@@ -125,7 +125,7 @@ class KernelClient:
     @property
     def idle(self) -> bool:
         """Whether there is a kernel that is not known to be dead, and no execution is being interrupted in it."""
-        return self.alive and self._recovery is None
+        return self._recovery is None and self._channels.alive
 
     async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
         """Creates a kernel and returns when it is ready to execute code.
@@ -237,12 +237,9 @@ class KernelClient:
         """
         execution = Execution(on_output)
         request = messages.execute_request(code, **(inputs.fields() if inputs else {}))
-        self._late.move_to(execution.outputs)
-        self._late.running = execution.outputs
+        self._late.begin_cell(execution.outputs)
         try:
             await self._execute(execution, request, deadline, inputs.buffers() if inputs else ())
-        except KernelDiedError as exc:
-            raise KernelDiedError(str(exc), await self._output(execution)) from None
         finally:
             self._late.running = None
         output = await self._output(execution)
@@ -267,13 +264,13 @@ class KernelClient:
 
         Sending goes on if the caller is cancelled: a part of the request may have left already.
         """
-        try:
-            async with deadline.limit():
-                await self.recovered()
-        except TimeoutError:
-            raise deadline.not_begun("an earlier cell that timed out or was cancelled is still running") from None
+        if self._recovery is not None:
+            try:
+                async with deadline.limit():
+                    await self.recovered()
+            except TimeoutError:
+                raise deadline.not_begun("an earlier cell that timed out or was cancelled is still running") from None
         sending = asyncio.create_task(self._send(execution, request, buffers))
-        sending.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio may log it
         try:
             async with deadline.limit():
                 await asyncio.shield(sending)
@@ -288,20 +285,17 @@ class KernelClient:
         self._channels.forget(execution.msg_id)
 
     async def _send(self, execution: Execution, request: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Sends a request; an execution whose kernel has died ends without its messages."""
         try:
             execution.msg_id = await self._channels.request("execute_request", request, execution, buffers)
-        except BaseException:
+        except KernelDiedError:
             execution.lose()
-            raise
 
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
-        collected = execution.outputs
-        saved, notices = await self._displays.save(collected.displays())
-        notices = [*collected.notices(), *notices]
-        return ExecutionResult(
-            collected.text(saved.of), saved.images, saved.image_data, saved.files, notices, collected.in_order(saved.of)
-        )
+        saved = await self._displays.save(execution.outputs.outputs())
+        outputs, notices = tuple(saved.outputs), [*execution.outputs.notices(), *saved.notices]
+        return ExecutionResult(text_of_all(outputs), saved.images, saved.image_data, saved.files, notices, outputs)
 
     async def _recover(self, execution: Execution, sending: "asyncio.Task[None]") -> str:
         """Interrupts an execution or restarts its kernel, also if this task is cancelled; returns the outcome.

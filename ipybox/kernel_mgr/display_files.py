@@ -5,12 +5,20 @@ import binascii
 import os
 import secrets
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
-from ipybox.kernel_mgr.display_forms import BASE64_TYPES, IMAGE_TYPES, files_of, has_broken_image, image_of
-from ipybox.support.outputs import Display
+from ipybox.kernel_mgr.display_forms import (
+    BASE64_TYPES,
+    FILE_TYPES,
+    IMAGE_TYPES,
+    files_of,
+    has_broken_image,
+    image_of,
+)
+from ipybox.support.outputs import Display, Stream
 from ipybox.support.safe_directory import Directory, open_directory
 
 #: Maximum number of files per cell that are not images, and of their characters together.
@@ -24,22 +32,24 @@ MAX_IMAGE_DATA = 64 << 20
 IMAGE_PIECE = 1 << 22
 
 
-@dataclass(frozen=True)
-class SavedFiles:
-    """The files that were saved: see `ExecutionOutput`.
+#: The forms of displays that become files.
+_SAVED_TYPES = {**IMAGE_TYPES, **FILE_TYPES, **BASE64_TYPES}.keys()
 
-    Attributes:
-        of: The paths of all files of a display, by the number of the display.
-    """
 
+@dataclass
+class SavedOutputs:
+    """The outputs of a cell, whose displays name the files that they were saved in: see `ExecutionOutput`."""
+
+    outputs: list[Stream | Display]
     images: list[Path] = field(default_factory=list[Path])
     image_data: list[bytes | None] = field(default_factory=list[bytes | None])
     files: list[Path] = field(default_factory=list[Path])
-    of: dict[int, tuple[Path, ...]] = field(default_factory=dict[int, tuple[Path, ...]])
+    notices: list[str] = field(default_factory=list[str])
 
     def add(self, number: int, path: Path) -> None:
         """Adds a file of a display."""
-        self.of[number] = (*self.of.get(number, ()), path)
+        display = cast(Display, self.outputs[number])
+        self.outputs[number] = replace(display, files=(*display.files, path))
 
 
 class DisplayDirectory:
@@ -57,33 +67,45 @@ class DisplayDirectory:
         in_workspace = workspace and path.resolve().is_relative_to(workspace.resolve())
         self._base = workspace if in_workspace else None
 
-    async def save(self, displays: Sequence[Display]) -> tuple[SavedFiles, list[str]]:
-        """Saves the displays of one cell, and returns the files, and notices about what was not saved."""
-        files = DisplayFiles(displays)
-        notices = files.notices()
-        if files.empty:  # as after most cells; a thread takes 0.1 ms to start on it
-            return SavedFiles(), notices
-        try:
-            saved = await asyncio.to_thread(
-                files.save, self._path, untrusted_root=self._untrusted_root, base=self._base
-            )
-        except OSError as exc:
-            return SavedFiles(), [*notices, f"What the cell displayed can't be saved in {self._path}: {exc}"]
-        return saved, notices
+    async def save(self, outputs: list[Stream | Display]) -> SavedOutputs:
+        """Saves the displays among the outputs of one cell; notices report what was not saved."""
+        displays = {
+            number: output
+            for number, output in enumerate(outputs)
+            if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data)
+        }
+        if not displays:  # as after most cells
+            return SavedOutputs(outputs)
+        files, saved = DisplayFiles(displays), SavedOutputs([*outputs])
+        if not files.empty:  # a thread takes 0.1 ms to start
+            try:
+                await asyncio.to_thread(
+                    files.save, saved, self._path, untrusted_root=self._untrusted_root, base=self._base
+                )
+            except OSError as exc:
+                saved = SavedOutputs(
+                    outputs, notices=[f"What the cell displayed can't be saved in {self._path}: {exc}"]
+                )
+        saved.notices[:0] = files.notices()
+        return saved
 
 
 class DisplayFiles:
-    """The files of the displays of one cell, which `save` writes."""
+    """The files of the displays of one cell, which `save` writes.
 
-    def __init__(self, displays: Sequence[Display]):
+    Args:
+        displays: The displays, by their numbers among the outputs.
+    """
+
+    def __init__(self, displays: Mapping[int, Display]):
         self._displays = displays
         #: The number of a display, and suffix and text of its form.
         self._forms: list[tuple[int, str, str]] = []
         self._omitted = 0
         #: The number of displays with an image that is no base64.
-        self._broken = sum(map(has_broken_image, displays))
+        self._broken = sum(map(has_broken_image, displays.values()))
         room, count = MAX_FILE_CHARS, 0
-        for number, display in enumerate(displays):
+        for number, display in displays.items():
             for suffix, text in files_of(display):
                 count += 1
                 if count <= MAX_FILES and len(text) <= room:
@@ -95,7 +117,7 @@ class DisplayFiles:
     @property
     def empty(self) -> bool:
         """Whether no display has a form that could be saved."""
-        return not self._forms and all(IMAGE_TYPES.keys().isdisjoint(display.data) for display in self._displays)
+        return not (self._forms or any(map(image_of, self._displays.values())))
 
     def notices(self) -> list[str]:
         """Returns a sentence about forms beyond the limits, and one about images that could not be decoded."""
@@ -109,32 +131,32 @@ class DisplayFiles:
             notices.append(f"Images from {self._broken} displays were not saved because they are not valid base64.")
         return notices
 
-    def save(self, directory: Path, *, untrusted_root: Path | None = None, base: Path | None = None) -> SavedFiles:
-        """Writes the images and other forms to new files in `directory`, which is created if needed.
+    def save(
+        self, saved: SavedOutputs, directory: Path, *, untrusted_root: Path | None = None, base: Path | None = None
+    ) -> None:
+        """Writes the images and other forms to new files in `directory`, and adds these to `saved`.
 
-        `untrusted_root` is a directory that the cell can write: links there are not followed. If `base` does not exist,
-        nothing is created (`open_directory`). Git ignores a directory that is created in `base`.
+        The directory is created if needed. `untrusted_root` is a directory that the cell can write: links there are not
+        followed. If `base` does not exist, nothing is created (`open_directory`). Git ignores a directory that is
+        created in `base`.
         """
-        saved = SavedFiles()
-        if self._forms or any(map(image_of, self._displays)):
-            makes = base is not None and not os.path.lexists(directory)
-            with open_directory(directory, untrusted_root=untrusted_root, base=base) as opened:
-                if makes:
-                    opened.keep_out_of_git()
-                self._save_images(opened, directory, saved)
-                for number, suffix, text in self._forms:
-                    path = directory / f"{secrets.token_hex(4)}{suffix}"
-                    data = _decoded(text) if suffix in BASE64_TYPES.values() else text.encode(errors="replace")
-                    if data is None:
-                        continue
-                    opened.write_new(path.name, data)
-                    saved.files.append(path)
-                    saved.add(number, path)
-        return saved
+        makes = base is not None and not os.path.lexists(directory)
+        with open_directory(directory, untrusted_root=untrusted_root, base=base) as opened:
+            if makes:
+                opened.keep_out_of_git()
+            self._save_images(opened, directory, saved)
+            for number, suffix, text in self._forms:
+                path = directory / f"{secrets.token_hex(4)}{suffix}"
+                data = _decoded(text) if suffix in BASE64_TYPES.values() else text.encode(errors="replace")
+                if data is None:
+                    continue
+                opened.write_new(path.name, data)
+                saved.files.append(path)
+                saved.add(number, path)
 
-    def _save_images(self, opened: Directory, directory: Path, saved: SavedFiles) -> None:
+    def _save_images(self, opened: Directory, directory: Path, saved: SavedOutputs) -> None:
         room = MAX_IMAGE_DATA
-        for number, display in enumerate(self._displays):
+        for number, display in self._displays.items():
             image = image_of(display)
             if image is None:
                 continue

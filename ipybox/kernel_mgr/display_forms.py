@@ -5,7 +5,7 @@ Any value may arrive, because code can send messages itself.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,7 +46,10 @@ _HIDDEN = re.compile(r"\s*<(script|style)\b", re.IGNORECASE)
 
 def display_of(content: Mapping[str, Any], *, is_result: bool = False) -> Display:
     """Returns the display that a message contains."""
-    data = {mime: value if _is_json(mime) else joined(value) for mime, value in object_of(content.get("data")).items()}
+    data: dict[str, Any] = {}
+    for mime, value in object_of(content.get("data")).items():
+        is_json = mime == "application/json" or mime.endswith("+json")
+        data[mime] = value if is_json or isinstance(value, str) else joined(value)
     metadata = object_of(content.get("metadata"))
     display_id = object_of(content.get("transient")).get("display_id")
     display_id = display_id if isinstance(display_id, str) else None
@@ -56,18 +59,26 @@ def display_of(content: Mapping[str, Any], *, is_result: bool = False) -> Displa
     return Display(data, metadata, (), display_id)
 
 
-def text_of(output: Stream | Display | Clear, files: Sequence[Path] = ()) -> str:
-    """Returns the text that stands for an output; a display has lines of its own, an image and a `Clear` no text.
+def text_of_all(outputs: Iterable[Stream | Display]) -> str | None:
+    """Returns all text of a cell in order without its final newline, or None if there is no text."""
+    pieces: list[str] = []
+    for output in outputs:
+        if text := text_of(output):
+            # A display has its own lines.
+            if isinstance(output, Display) and pieces and not pieces[-1].endswith("\n"):
+                pieces.append("\n")
+            pieces.append(text)
+    if not pieces:
+        return None
+    pieces[-1] = pieces[-1].removesuffix("\n")
+    return "".join(pieces)
 
-    Args:
-        output: The output.
-        files: The files of a display, if they were saved already.
-    """
+
+def text_of(output: Stream | Display | Clear) -> str:
+    """Returns the text that stands for an output; a display has lines of its own, an image and a `Clear` no text."""
     if isinstance(output, Stream):
         return output.text
-    if isinstance(output, Clear):
-        return ""
-    text = _text_form(output.data, files, has_image=image_of(output) is not None)
+    text = "" if isinstance(output, Clear) else _text_form(output)
     return f"{text.rstrip(chr(10))}\n" if text else ""
 
 
@@ -106,10 +117,6 @@ def joined(value: object, between: str = "") -> str:
     return between.join(line for line in lines if isinstance(line, str))
 
 
-def _is_json(mime: str) -> bool:
-    return mime == "application/json" or mime.endswith("+json")
-
-
 def _base64_of(display: Display, mime: str) -> str:
     """Returns a form as base64; an empty text if it can't be base64."""
     text: str = display.data.get(mime, "")
@@ -118,14 +125,15 @@ def _base64_of(display: Display, mime: str) -> str:
     return text if text.isascii() and len(text) % 4 == 0 else ""
 
 
-def _text_form(data: Mapping[str, Any], files: Sequence[Path], *, has_image: bool) -> str:
+def _text_form(display: Display) -> str:
+    data = display.data
     text: str = data.get("text/plain", "")
     if _is_informative(data):
-        return plain("" if has_image and text.startswith("<") else text)
+        return "" if text.startswith("<") and image_of(display) is not None else plain(text)
     for mime in TEXT_TYPES:
         if mime in data:
             return plain(_form(data, mime))
-    return "" if has_image else _line_for(data, files) or plain(text)
+    return "" if image_of(display) is not None else _line_for(data, display.files) or plain(text)
 
 
 def _is_informative(data: Mapping[str, Any]) -> bool:

@@ -59,25 +59,6 @@ class Execution:
         self.begun.set()
         self.ended.set()
 
-    @property
-    def failure(self) -> str | None:
-        """The traceback of the error that the execution ended with, if any."""
-        content = self._error
-        if content is None:
-            return None
-        # Any value may be there, because code can send messages itself.
-        summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
-        return plain(_traceback(content) or summary)
-
-    @property
-    def raised(self) -> RaisedException | None:
-        """The exception that the execution ended with, if any."""
-        content = self._error
-        if content is None:
-            return None
-        name, value = (text if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
-        return RaisedException(plain(name) or "Error", plain(value), plain(_traceback(content)))
-
     def check(self, output: ExecutionOutput | None, death: str) -> Message:
         """Returns the reply of an execution that has ended without an error.
 
@@ -90,19 +71,23 @@ class Execution:
             KernelDiedError: If the kernel ended first.
             VariableError: If a variable could not be set or read.
         """
-        if not self.over or self._reply is None:
+        if self._reply is None or not self._idle:
             raise KernelDiedError(death, output)
-        if isinstance(problem := (self._error or {}).get(VARIABLE_ERROR), str):
+        content = self._reply.content
+        if content.get("status", "ok") == "ok":
+            return self._reply
+        if isinstance(problem := content.get(VARIABLE_ERROR), str):
             raise VariableError(problem)
-        if self.failure is not None:
-            raise ExecutionError(self.failure, output, self.raised)
-        return self._reply
+        raised = _raised(content)
+        # Any value may be there, because code can send messages itself.
+        summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
+        raise ExecutionError(raised.traceback or plain(summary), output, raised)
 
-    @property
-    def _error(self) -> dict[str, Any] | None:
-        """The content of a reply that reports an error."""
-        content = self._reply.content if self._reply is not None else {}
-        return None if content.get("status", "ok") == "ok" else content
+
+def _raised(content: dict[str, Any]) -> RaisedException:
+    """Returns the exception that a reply reports."""
+    name, value = (plain(text) if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
+    return RaisedException(name or "Error", value, plain(_traceback(content)))
 
 
 def _traceback(content: dict[str, Any]) -> str:

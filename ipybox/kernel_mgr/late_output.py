@@ -23,7 +23,7 @@ class LateOutput:
     """Keeps output until the next cell, and passes it on while a cell runs."""
 
     def __init__(self) -> None:
-        #: The outputs of the running cell, if any.
+        #: The outputs of the running cell; None at its end, which the owner sets.
         self.running: OutputCollector | None = None
         self._messages: deque[Message] = deque()
         self._bytes = 0
@@ -43,15 +43,16 @@ class LateOutput:
             self._bytes -= size
             self._dropped += size
 
-    def move_to(self, outputs: OutputCollector) -> None:
-        """Moves what was kept to the start of a cell's outputs, marked as such."""
+    def begin_cell(self, outputs: OutputCollector) -> None:
+        """Moves what was kept to the start of a cell's outputs, marked as such, and adds later output to them."""
         if self._messages or self._dropped:
             dropped = f"; the first {format_bytes(self._dropped)} were dropped" if self._dropped else ""
             outputs.add_text(LATE.format(dropped))
             for message in self._messages:
                 outputs.add(message)
             outputs.add_text(END)
-        self.clear()
+            self.clear()
+        self.running = outputs
 
     def clear(self) -> None:
         """Discards what was kept."""

@@ -7,12 +7,12 @@ https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.h
 """
 
 import json
+import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, cast
 
 from ipybox.support.bounded_json import exceeds_value_limit
@@ -23,6 +23,8 @@ SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 PROTOCOL_VERSION = "5.3"
 
 _WORD = 8
+
+_JSON = json.JSONEncoder(separators=(",", ":"))
 
 #: Larger headers can only be an attack.
 MAX_HEADER_BYTES = 1 << 16
@@ -87,14 +89,14 @@ def encode(
     buffers: Sequence[bytes] = (),
 ) -> bytes:
     """Returns the bytes of a message without metadata."""
-    parts = [channel.encode(), _encode(header), _encode(parent_header), b"{}", _encode(content), *buffers]
+    texts = [channel, _JSON.encode(header), _JSON.encode(parent_header), "{}", _JSON.encode(content)]
+    parts = [*map(str.encode, texts), *buffers]
     position = _WORD * (len(parts) + 2)
     offsets = [position]
     for part in parts:
         position += len(part)
         offsets.append(position)
-    head = b"".join(number.to_bytes(_WORD, "little") for number in (len(offsets), *offsets))
-    return head + b"".join(parts)
+    return b"".join([struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets), *parts])
 
 
 def decode(data: bytes) -> Message:
@@ -107,13 +109,14 @@ def decode(data: bytes) -> Message:
     count = int.from_bytes(words[:_WORD], "little")
     if not 6 <= count <= 1024 or len(data) < _WORD * (count + 1):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offset count")
-    offsets = [int.from_bytes(words[_WORD * i : _WORD * (i + 1)], "little") for i in range(1, count + 1)]
+    offsets = [*struct.unpack_from(f"<{count}Q", data, _WORD)]
     if offsets != sorted(offsets) or offsets[-1] > len(data):
         raise ValueError("not a message of the Jupyter WebSocket protocol v1: bad offsets")
     if offsets[3] - offsets[0] > MAX_HEADER_BYTES:
         raise ValueError(f"message headers larger than {MAX_HEADER_BYTES >> 10} KiB")
-    channel, header, parent_header, _, content = (data[a:b] for a, b in pairwise(offsets[:6]))
-    buffers = tuple(words[a:b] for a, b in pairwise(offsets[5:]))
+    bounds = [*map(slice, offsets, offsets[1:])]
+    channel, header, parent_header, _, content = map(data.__getitem__, bounds[:5])
+    buffers = tuple(map(words.__getitem__, bounds[5:]))
     return Message(channel.decode(), _decode_object(header), _decode_object(parent_header), content, buffers)
 
 
@@ -133,10 +136,6 @@ def execute_request(code: str, **fields: Any) -> dict[str, Any]:
         "stop_on_error": False,
         **fields,
     }
-
-
-def _encode(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _decode_object(data: bytes) -> dict[str, Any]:

@@ -6,14 +6,11 @@ messages are held in memory. `Execution` adds messages; `KernelClient` reads the
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ipybox.kernel_mgr.display_forms import display_of, joined, object_of, text_of
+from ipybox.kernel_mgr.display_forms import display_of, joined, object_of
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.plain_text import plain, split_unfinished
 from ipybox.support.bounded_json import MAX_VALUES, count_values
@@ -55,7 +52,7 @@ class OutputCollector:
     """Collects the outputs of one cell from its messages.
 
     `add` accepts the messages of outputs in order. `end` accepts the reply after all of them, because the reply may
-    arrive earlier. `text`, `displays` and `in_order` return the final output, after updates and clearings.
+    arrive earlier. `outputs` returns the final output, after updates and clearings.
 
     Args:
         on_output: Called with each output as it arrives.
@@ -113,56 +110,26 @@ class OutputCollector:
         for traceback in self._tracebacks:
             self._add_stream("stderr", traceback)
         self._tracebacks.clear()
-        pages = list(_pages(reply.content))
-        size = _display_size(reply)
-        if pages and self._has_room(reply, size):
-            for page in pages:
-                self._add_display(display_of(page), size)
+        if pages := _pages(reply.content.get("payload")):
+            size = _display_size(reply)
+            if self._has_room(reply, size):
+                for page in pages:
+                    self._add_display(display_of(page), size)
 
-    def text(self, files: Mapping[int, tuple[Path, ...]] = MappingProxyType({})) -> str | None:
-        """Returns all text in order without its final newline, or None if there is no text.
-
-        Args:
-            files: As of `in_order`.
-        """
-        pieces: list[str] = []
-        number = 0
-        for output in self._shown():
-            if isinstance(output, StreamRun):
-                text = output.join()
+    def outputs(self) -> list[Stream | Display]:
+        """Returns all outputs in order, after all updates, without displays that contain nothing."""
+        held_back = [StreamRun(self._stream, [plain(self._held_back, stream=True)])] if self._held_back else []
+        shown: list[StreamRun | Display] = []
+        for i, output in enumerate([*self._outputs, *held_back]):
+            if isinstance(output, Display):
+                before, update, _ = self._updates.get(output.display_id or "", (0, output, 0))
+                if (display := update if i < before else output).data:
+                    shown.append(display)
+            elif shown and isinstance(last := shown[-1], StreamRun) and last.name == output.name:
+                last.texts.append(output.join())
             else:
-                text = text_of(output, files.get(number, ()))
-                number += 1
-                # A display has its own lines.
-                if text and pieces and not pieces[-1].endswith("\n"):
-                    pieces.append("\n")
-            if text:
-                pieces.append(text)
-        if not pieces:
-            return None
-        pieces[-1] = pieces[-1].removesuffix("\n")
-        return "".join(pieces)
-
-    def displays(self) -> list[Display]:
-        """Returns the displays in order."""
-        return [output for output in self._shown() if isinstance(output, Display)]
-
-    def in_order(self, files: Mapping[int, tuple[Path, ...]]) -> tuple[Stream | Display, ...]:
-        """Returns all outputs in order.
-
-        Args:
-            files: The files of displays, by the number of the display among `displays`.
-        """
-        outputs: list[Stream | Display] = []
-        number = 0
-        for name, group in groupby(self._shown(), lambda output: getattr(output, "name", None)):
-            if name is not None:
-                outputs.append(Stream(name, "".join(run.join() for run in cast(Iterator[StreamRun], group))))
-                continue
-            for display in cast(Iterator[Display], group):
-                outputs.append(replace(display, files=files.get(number, ())))
-                number += 1
-        return tuple(outputs)
+                shown.append(StreamRun(output.name, [output.join()]))
+        return [Stream(each.name, each.join()) if isinstance(each, StreamRun) else each for each in shown]
 
     def notices(self) -> list[str]:
         """Returns a sentence about dropped output."""
@@ -173,20 +140,10 @@ class OutputCollector:
             f"per cell and {MAX_VALUES:,} values per display."
         ]
 
-    def _shown(self) -> Iterator[StreamRun | Display]:
-        """Yields the outputs after all updates, without displays that contain nothing."""
-        for i, output in enumerate(self._outputs):
-            if isinstance(output, Display):
-                before, update, _ = self._updates.get(output.display_id or "", (0, output, 0))
-                output = update if i < before else output
-            if isinstance(output, StreamRun) or output.data:
-                yield output
-        if self._held_back:
-            yield StreamRun(self._stream, [plain(self._held_back, stream=True)])
-
     def _has_room(self, message: Message, size: int) -> bool:
         """Reserves the bytes for a message, or counts it as dropped."""
-        self._clear_if_due()
+        if self._clear_before_next:
+            self._clear()
         if message.costly or self._bytes + size > MAX_OUTPUT_BYTES:
             self._left_out += len(message.raw_content)
             return False
@@ -224,7 +181,8 @@ class OutputCollector:
             self._report(display, size)
 
     def _update_display(self, message: Message) -> None:
-        self._clear_if_due()
+        if self._clear_before_next:
+            self._clear()
         update = {} if message.costly else object_of(message.content.get("transient"))
         wanted = update.get("display_id")
         places = self._places[wanted] if isinstance(wanted, str) else 0
@@ -248,10 +206,6 @@ class OutputCollector:
         if self._on_output is not None:
             self._on_output(output, size)
 
-    def _clear_if_due(self) -> None:
-        if self._clear_before_next:
-            self._clear()
-
     def _clear(self) -> None:
         self._clear_before_next = False
         self._held_back = ""
@@ -272,9 +226,9 @@ def _display_size(message: Message) -> int:
     return max(size, VALUE_BYTES * count_values(message.raw_content, size // VALUE_BYTES))
 
 
-def _pages(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the content that the kernel shows in a pager, for example for `len?`."""
-    payloads = content.get("payload")
-    for payload in map(object_of, cast(list[object], payloads) if isinstance(payloads, list) else []):
-        if payload.get("source") == "page" and "data" in payload:
-            yield payload
+def _pages(payloads: object) -> list[dict[str, Any]]:
+    """Returns the content that the kernel shows in a pager, for example for `len?`."""
+    if not payloads or not isinstance(payloads, list):
+        return []
+    pages = map(object_of, cast(list[object], payloads))
+    return [page for page in pages if page.get("source") == "page" and "data" in page]

@@ -64,7 +64,7 @@ class ElicitationApprover:
         client: object = None,
         *,
         seconds: float | None = None,
-        tell: Callable[[str], None] = lambda _: None,
+        tell: Callable[[str], None] | None = None,
     ) -> "CellApprover":
         """Returns the approver for the calls of one cell.
 
@@ -72,9 +72,9 @@ class ElicitationApprover:
             ask: Sends a form to the user; None if the client does not support forms.
             client: What `client_of` returns.
             seconds: How long the cell may take; its forms expire with it.
-            tell: Shows the user a line, immediately.
+            tell: Shows the user a line, immediately; None if nothing is shown.
         """
-        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), seconds, tell)
+        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), seconds, tell or _show_nothing)
 
 
 class _Client:
@@ -224,6 +224,10 @@ def _kept(text: str | None) -> Generator[Path | None]:
         with create_private(file, "wb") as opened:
             opened.write(text.encode())
         yield file
+
+
+def _show_nothing(line: str) -> None:
+    """Takes the place of a function that shows the user a line."""
 
 
 _DECLINED = "the user declined it"

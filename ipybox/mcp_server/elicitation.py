@@ -39,7 +39,7 @@ class ElicitingRunner:
         self._waiting: dict[str, _Cell] = {}
 
     async def run(
-        self, executor: CodeExecutor, code: str, timeout: float, progress: Progress, context: Context[Any, Any]
+        self, executor: CodeExecutor, code: str, timeout: float, progress: Progress | None, context: Context[Any, Any]
     ) -> CodeExecutionResult | InputRequiredResult:
         """Executes a cell, or continues the one that a request answers; returns its result or its next form.
 
@@ -53,8 +53,9 @@ class ElicitingRunner:
         client = client_of(context)
 
         async def execute(ask: Ask | None) -> CodeExecutionResult:
-            approver = self._approver.cell(ask, client, seconds=timeout, tell=progress.note)
-            return await executor.run(Cell(code, Deadline(timeout), approver.decide, progress.note_output))
+            tell, on_output = (None, None) if progress is None else (progress.note, progress.note_output)
+            approver = self._approver.cell(ask, client, seconds=timeout, tell=tell)
+            return await executor.run(Cell(code, Deadline(timeout), approver.decide, on_output))
 
         ask = asker(context)
         if ask is None or context.session.can_send_request:

@@ -109,8 +109,8 @@ class KernelSessions:
 
     def start(self) -> None:
         """Starts the default session in the background, unless it has started, or was not used for too long."""
-        if not self._stopped and DEFAULT_SESSION not in self._expired:
-            self._ensure_started(DEFAULT_SESSION)
+        if not (self._stopped or DEFAULT_SESSION in self._sessions or DEFAULT_SESSION in self._expired):
+            self._start(DEFAULT_SESSION)
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncGenerator[CodeExecutor]:
@@ -124,7 +124,7 @@ class KernelSessions:
             CodeExecutionError: If the session ends during the use.
             IpyboxError, OSError: If it can't be started.
         """
-        session = self._ensure_started(name)
+        session = self._sessions.get(name) or self._start(name)
         session.users += 1
         try:
             if not session.start.done():
@@ -141,7 +141,8 @@ class KernelSessions:
                 raise CodeExecutionError(self._end_of(name)) from exc
         finally:
             session.users -= 1
-            self._release(name, session)
+            if self._idle_timeout is not None or not session.start.done():
+                self._release(name, session)
 
     async def reset(self, name: str) -> None:
         """Gives the default session a new kernel, or ends another session: its next use starts it again.
@@ -173,12 +174,10 @@ class KernelSessions:
     def _end_of(self, name: str) -> str:
         return _STOPPING if self._stopped else f"session {name!r} was reset while in use"
 
-    def _ensure_started(self, name: str) -> "_Session":
-        session = self._sessions.get(name)
-        if session is None:
-            self._check_new(name)
-            session = self._sessions[name] = _Session(lambda: self._executor(name))
-            session.start.add_done_callback(lambda _: self._settle(name, session))
+    def _start(self, name: str) -> "_Session":
+        self._check_new(name)
+        session = self._sessions[name] = _Session(lambda: self._executor(name))
+        session.start.add_done_callback(lambda _: self._settle(name, session))
         return session
 
     def _check_new(self, name: str) -> None:

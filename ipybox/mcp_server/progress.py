@@ -38,13 +38,14 @@ class Progress:
 
     Args:
         report: Sends a notification: progress, no total, and a message.
+        waits_for: Returns what the cell waits for before it runs, such as the queue of a scheduler; empty if it does
+            not wait.
     """
 
-    def __init__(self, report: Report):
+    def __init__(self, report: Report, waits_for: Callable[[], str] = str):
         self._report = report
         self._tail = ""
-        #: Returns what the cell waits for before it runs, such as the queue of a scheduler; empty if it does not wait.
-        self.waits_for: Callable[[], str] = str
+        self._waits_for = waits_for
         self._printed = asyncio.Event()
 
     def note(self, text: str) -> None:
@@ -74,7 +75,7 @@ class Progress:
             self._printed.clear()
             elapsed = loop.time() - started
             line = latest_line(self._tail)
-            if waits_for := latest_line(self.waits_for()):
+            if waits_for := latest_line(self._waits_for()):
                 message = f"waiting for {waits_for}"
             else:
                 message = line if line != shown else f"still running after {elapsed:.0f} s"
@@ -91,13 +92,20 @@ def latest_line(text: str) -> str:
 
 
 @asynccontextmanager
-async def progress_of(context: Context[Any, Any]) -> AsyncGenerator[Progress]:
-    """Yields an object that collects output, and reports to the client that makes this request in the background."""
-    progress = Progress(context.report_progress)
-    meta = context.request_context.meta or {}
-    tasks = TaskSet()
-    if "progress_token" in meta:
-        tasks.start(progress.run())
+async def progress_of(
+    context: Context[Any, Any], waits_for: Callable[[], str] = str
+) -> AsyncGenerator[Progress | None]:
+    """Yields an object that collects output, and reports to the client that makes this request in the background.
+
+    Args:
+        context: The request; None is yielded if its client did not ask for progress.
+        waits_for: What the request waits for, see `Progress`.
+    """
+    if "progress_token" not in (context.request_context.meta or {}):
+        yield None
+        return
+    progress, tasks = Progress(context.report_progress, waits_for), TaskSet()
+    tasks.start(progress.run())
     try:
         yield progress
     finally:

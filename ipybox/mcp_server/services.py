@@ -16,6 +16,7 @@ from ipybox.mcp_server.choices import Approval, AuditOption
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.deadline import Deadline
 from ipybox.support.names import STATE_DIR
+from ipybox.tool_exec.approval.approvals import accept_call
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class WorkspaceServices:
             self._audit.close()
 
     async def run_cell(
-        self, session: str, code: str, timeout: float, progress: "Progress", context: "Context[Any, Any]"
+        self, session: str, code: str, timeout: float, progress: "Progress | None", context: "Context[Any, Any]"
     ) -> "CodeExecutionResult | InputRequiredResult":
         """Executes a cell in a session, and returns its result, or a form for the user about one of its tool calls.
 
@@ -113,10 +114,9 @@ class WorkspaceServices:
             ValueError, IpyboxError, OSError: If the session can't be used, see `KernelSessions.use`.
             CodeExecutionError, TimeoutError: If the cell fails, as with `CodeExecutor.execute`.
         """
-        progress.waits_for = lambda: self.sessions.waits_for(session)
         async with self.sessions.use(session) as executor:
             if self._approve == "auto":
-                cell = Cell(code, Deadline(timeout), executor.default_approver, progress.note_output)
+                cell = Cell(code, Deadline(timeout), accept_call, None if progress is None else progress.note_output)
                 return await executor.run(cell)
             assert self._elicitation is not None
             return await self._elicitation.run(executor, code, timeout, progress, context)

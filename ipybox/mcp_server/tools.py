@@ -108,7 +108,8 @@ class ToolHandlers:
         """
         try:
             async with progress_of(context) as progress:
-                modules = await self._registrations.register(server_name, server_params, context, progress.note_line)
+                note_line = _ignore if progress is None else progress.note_line
+                modules = await self._registrations.register(server_name, server_params, context, note_line)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
         if isinstance(modules, InputRequiredResult):
@@ -130,13 +131,13 @@ class ToolHandlers:
         """
         resources = self._knows_resources(context.request_context)
         try:
-            async with progress_of(context) as progress:
+            async with progress_of(context, lambda: self._services.sessions.waits_for(session)) as progress:
                 result = await self._services.run_cell(session, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
             return await self._results.failure(exc, max_output_chars, session=session, resources=resources)
         if isinstance(result, InputRequiredResult):
             return result
-        return await self._results.success(result, max_output_chars, session=session, resources=resources)
+        return await self._results.result(result, max_output_chars, session=session, resources=resources)
 
     async def install_package(
         self,
@@ -202,11 +203,12 @@ class ToolHandlers:
         """Answers a request, and starts a session after the first one (middleware of the SDK's server)."""
         try:
             answer = await call_next(ctx)
-            if self._structured:
-                answer = _structured(ctx, answer)
+            if ctx.method == "tools/call":
+                return _structured(ctx, answer) if self._structured else answer
             return _trimmed(answer, resources=self._knows_resources(ctx))
         finally:
-            self._services.start()
+            if not self._services.sessions.running:
+                self._services.start()
 
     def _knows_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
         """Returns whether the server announces resources to the client that makes a request."""
@@ -266,9 +268,8 @@ def _trimmed(answer: Any, *, resources: bool) -> Any:
 
 def _structured(ctx: ServerRequestContext[Any, Any], answer: Any) -> Any:
     """Adds structured content to an error of the SDK in place of a cell's result, such as one about arguments."""
-    match ctx.method, ctx.params, answer:
+    match ctx.params, answer:
         case (
-            "tools/call",
             {"name": ToolHandlers.execute_ipython_cell.__name__, **params},
             {"isError": True, "content": [{"text": str(text)}]},
         ) if "structuredContent" not in answer:
@@ -305,6 +306,10 @@ def _unchanged_logging() -> Generator[None]:
         yield
     finally:
         names["configure_logging"] = configure
+
+
+def _ignore(line: str) -> None:
+    """Takes the place of a function that reports a line to a client that asked for no progress."""
 
 
 def _leave_unchanged(level: str = "INFO") -> None:

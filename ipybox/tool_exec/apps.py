@@ -58,8 +58,9 @@ def _guard(tokens: Collection[str]) -> Middleware:
         if "Origin" in request.headers or not is_local(request.host):
             return web.json_response(RunReply(error="requests from web pages are refused"), status=403)
         presented = request.headers.get("Authorization", "").encode(errors="replace")
-        if not any(hmac.compare_digest(presented, f"token {token}".encode()) for token in tokens):
-            return web.json_response(RunReply(error="the request's token is missing or wrong"), status=401)
-        return await handler(request)
+        for token in tokens:
+            if hmac.compare_digest(presented, f"token {token}".encode()):
+                return await handler(request)
+        return web.json_response(RunReply(error="the request's token is missing or wrong"), status=401)
 
     return guard

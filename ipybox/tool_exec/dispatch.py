@@ -38,7 +38,7 @@ class ConnectedCaller:
         approvals: Decides on the calls.
         connections: The connections to the MCP servers.
         recorder: Records the calls.
-        on_text: Called with each text that a tool returns.
+        on_text: Called with each text that a tool returns; None if nothing looks at them.
         functions: The functions of the application, if it has any.
     """
 
@@ -49,44 +49,46 @@ class ConnectedCaller:
     functions: "FunctionTools | None" = None
 
 
-async def run_tool(call: RunRequest, caller: ConnectedCaller, *, large: bool) -> RunReply:
-    """Asks for approval of a tool call, runs it and returns the reply.
+async def call_tool(call: RunRequest, caller: ConnectedCaller) -> RunReply:
+    """Calls the tool of an MCP server, or a function of the application, and returns the reply.
 
-    Args:
-        call: The call.
-        caller: The source of the call.
-        large: Whether the arguments are too large to be recorded in the event loop.
+    Raises:
+        IpyboxError, ValueError, OSError: If there is no result.
     """
-
-    async def perform() -> RunReply:
-        server_name, params, tool_name = call["server_name"], call["server_params"], call["tool_name"]
-        if server_name == APP_SERVER and params == APP_PARAMS:
-            if caller.functions is None:
-                raise ToolRunnerError("the application provides no functions: pass them to CodeExecutor as `tools`")
-            return await caller.functions.call(tool_name, call["tool_args"])
-        result = await caller.connections.call(server_name, params, tool_name, call["tool_args"])
-        return _reply(result, f"{server_name}.{tool_name}")
-
-    return await approve_and_perform(call, caller, perform, large=large)
+    server_name, params, tool_name = call["server_name"], call["server_params"], call["tool_name"]
+    if server_name == APP_SERVER and params == APP_PARAMS:
+        if caller.functions is None:
+            raise ToolRunnerError("the application provides no functions: pass them to CodeExecutor as `tools`")
+        return await caller.functions.call(tool_name, call["tool_args"])
+    result = await caller.connections.call(server_name, params, tool_name, call["tool_args"])
+    return _reply(result, f"{server_name}.{tool_name}")
 
 
-async def approve_and_perform(
+async def run_call(
     call: RunRequest,
     caller: ConnectedCaller,
-    perform: Callable[[], Awaitable[RunReply]],
+    perform: Callable[[RunRequest, ConnectedCaller], Awaitable[RunReply]] = call_tool,
     *,
     kind: RequestKind = "tool",
     large: bool = False,
 ) -> RunReply:
-    """Asks for approval of a call, performs it, and returns the reply or the error that code in the kernel gets."""
+    """Asks for approval of a call, performs it, and returns the reply or the error that code in the kernel gets.
+
+    Args:
+        call: The call.
+        caller: The source of the call.
+        perform: Performs it, once it is approved.
+        kind: Whether it is a tool call or a shell command.
+        large: Whether the arguments are too large to be recorded in the event loop.
+    """
     server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
-    what = "the shell command" if kind == "shell" else f"call to {server_name}.{tool_name}"
     async with caller.recorder.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:
         refusal = await _rejection_reason(call, caller, recorded, kind)
         if refusal is not None:
+            what = "the shell command" if kind == "shell" else f"call to {server_name}.{tool_name}"
             return RunReply(error=f"{what} was {refusal}")
         try:
-            reply = await perform()
+            reply = await perform(call, caller)
         except (IpyboxError, ValueError, OSError) as exc:
             recorded.fail(type(exc).__name__, str(exc))
             reply = RunReply(error=str(exc))

@@ -26,7 +26,7 @@ from ipybox.guest.tools.protocol import (
     is_shell_request,
 )
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, RefusedError, finite, read_body
-from ipybox.tool_exec.dispatch import ConnectedCaller, approve_and_perform, denied, run_tool
+from ipybox.tool_exec.dispatch import ConnectedCaller, denied, run_call
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
@@ -118,10 +118,10 @@ class KernelRequests:
             tool_args={"package_name": package_name},
         )
 
-        async def perform() -> RunReply:
+        async def perform(*_: object) -> RunReply:
             return RunReply(content=[{"type": "text", "text": await install(package_name)}])
 
-        return web.json_response(await approve_and_perform(call, caller, perform))
+        return web.json_response(await run_call(call, caller, perform))
 
     async def _shell(self, request: web.Request) -> web.Response:
         caller = self._caller_of(request)
@@ -144,10 +144,10 @@ class KernelRequests:
             output_mark=asked["output_mark"],
         )
 
-        async def perform() -> RunReply:
+        async def perform(*_: object) -> RunReply:
             return RunReply(content=[])  # the kernel runs it
 
-        return web.json_response(await approve_and_perform(call, caller, perform, kind="shell"))
+        return web.json_response(await run_call(call, caller, perform, kind="shell"))
 
     async def _infer_models(self, request: web.Request) -> web.Response:
         caller = self._caller_of(request)
@@ -185,7 +185,7 @@ async def run_request(
     if (error := _wrong_parameters(call, caller, seals)) is not None:
         logger.warning("refused a call to %r with unregistered server parameters", call["server_name"])
         return denied(caller, error, HTTPStatus.FORBIDDEN)
-    reply = await run_tool(call, caller, large=(request.content_length or 0) > LARGE_REQUEST_BYTES)
+    reply = await run_call(call, caller, large=(request.content_length or 0) > LARGE_REQUEST_BYTES)
     from pydantic_core import to_json  # not at startup; a tool call imports it anyway
 
     # Several times faster than Python's encoder, which blocks the event loop for results of many megabytes.

@@ -80,7 +80,8 @@ class ServerConnections:
                 del self._sessions[server_name]
                 self._expired.add(session)
         finally:
-            self._end_expired()
+            if self._expired:
+                self._end_expired()
         return await self._current(server_name, server_params).call(tool_name, tool_args)
 
     def _current(self, server_name: str, server_params: dict[str, Any]) -> "_ServerConnection":
@@ -137,6 +138,7 @@ class _ServerConnection:
         self.calls = 0
         self._name = name
         self._predecessor = predecessor
+        self._client: MCPClient | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._reason = "it was stopped"
         # A separate task, so that it belongs to no call and outlives a cancelled one.
@@ -152,7 +154,9 @@ class _ServerConnection:
     @property
     def ended(self) -> bool:
         """Whether the connection can't be used any more, because it failed, broke or is being stopped."""
-        return self._stopping is not None or (self._start.done() and not self.running)
+        if self._stopping is not None or not self._start.done():
+            return self._stopping is not None
+        return self._client is None or self._client.closed
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "CallToolResult":
         """Waits for the start and calls a tool."""
@@ -192,7 +196,8 @@ class _ServerConnection:
         if self._predecessor is not None:
             await self._predecessor.stop("it was restarted with other parameters")
             self._predecessor = None
-        return await connect()
+        self._client = client = await connect()
+        return client
 
     async def _close(self, reason: str) -> None:
         self._start.cancel()
@@ -201,11 +206,6 @@ class _ServerConnection:
             await self._predecessor.stop(reason)
         if self._client is not None:
             await self._client.close(reason)
-
-    @property
-    def _client(self) -> "MCPClient | None":
-        done = self._start.done() and not self._start.cancelled() and self._start.exception() is None
-        return self._start.result() if done else None
 
 
 async def _connect(

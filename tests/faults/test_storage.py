@@ -71,7 +71,7 @@ async def main():
         said["image"] = [image.text, image.images, image.notices]
         said["written"] = await error_of(executor, "open('made', 'w').write('x' * 10_000)")
         long = await executor.execute("print('long' * 1000)")
-        (block, told) = (await ToolResultBuilder(outputs).success(long, 100)).content
+        (block, told) = (await ToolResultBuilder(outputs).result(long, 100)).content
         said["output"] = told.text
         try:
             AuditLog(workspace).open()

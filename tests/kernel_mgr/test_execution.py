@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from ipybox.errors import RaisedException
-from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.errors import ExecutionError, RaisedException
+from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.messages import Message
 
@@ -29,14 +29,14 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
     assert failed.over
     assert failed.ended.is_set()
     assert "".join(chunks) == "printed\nshown\n"
-    assert failed.outputs.text() == "printed\nshown"
-    assert failed.failure == "the cell's own"
+    assert text_of_all(failed.outputs.outputs()) == "printed\nshown"
+    with pytest.raises(ExecutionError, match=r"^the cell's own$"):
+        failed.check(None, "")
 
 
 @pytest.mark.parametrize(
     ("reply", "failure", "raised"),
     [
-        pytest.param({}, None, None, id="no_error"),
         pytest.param(
             {"ename": "E", "evalue": "\x1b[1mv\ud800", "traceback": ["a", "\x1b[1mb"]},
             "a\nb",
@@ -58,13 +58,14 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
         ),
     ],
 )
-def test_an_error_has_its_parts_whatever_code_sends(
-    reply: dict[str, Any], failure: str | None, raised: RaisedException | None
-):
+def test_an_error_has_its_parts_whatever_code_sends(reply: dict[str, Any], failure: str, raised: RaisedException):
     ended = Execution()
-    ended.take(message("execute_reply", **{"status": "error" if reply else "ok", **reply}))
+    ended.take(message("status", execution_state="idle"))
+    ended.take(message("execute_reply", **{"status": "error", **reply}))
 
-    assert (ended.failure, ended.raised) == (failure, raised)
+    with pytest.raises(ExecutionError) as error:
+        ended.check(None, "")
+    assert (str(error.value), error.value.raised) == (failure, raised)
 
 
 def test_an_execution_whose_messages_stop_has_ended_and_is_not_over():

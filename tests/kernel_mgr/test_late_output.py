@@ -10,6 +10,7 @@ import pytest
 
 from ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutor, Display, Stream
 from ipybox.kernel_mgr import late_output
+from ipybox.kernel_mgr.display_forms import text_of_all
 from ipybox.kernel_mgr.late_output import END, LATE, LateOutput
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
@@ -148,7 +149,8 @@ async def test_what_a_task_prints_while_a_later_cell_runs_is_part_of_that_cell(e
 
 def collected(late: LateOutput) -> OutputCollector:
     outputs = OutputCollector()
-    late.move_to(outputs)
+    late.begin_cell(outputs)
+    late.running = None
     return outputs
 
 
@@ -162,25 +164,27 @@ def kept(*messages: Message) -> LateOutput:
 def test_it_is_output_in_order():
     late = kept(stream("a"), message("stream", name="stderr", text="b"), display("c"))
 
-    assert collected(late).in_order({}) == (
+    assert collected(late).outputs() == [
         Stream("stdout", f"{START}a"),
         Stream("stderr", "b"),
         Display({"text/plain": "c"}),
         Stream("stdout", END),
-    )
-    assert collected(late).text() is None
+    ]
+    assert text_of_all(collected(late).outputs()) is None
 
 
 @pytest.mark.parametrize(
     "type_", ["status", "execute_result", "clear_output", "update_display_data", "error", "comm_msg"]
 )
 def test_other_messages_are_not_kept(type_: str):
-    assert collected(kept(message(type_, data={"text/plain": "a"}, execution_state="idle"))).text() is None
+    assert (
+        text_of_all(collected(kept(message(type_, data={"text/plain": "a"}, execution_state="idle"))).outputs()) is None
+    )
 
 
 def test_the_oldest_is_dropped_beyond_the_limit():
     messages = [stream(f"{number:>999}\n") for number in range(1000)]
-    shown = (collected(kept(*messages)).text() or "").splitlines()
+    shown = (text_of_all(collected(kept(*messages)).outputs()) or "").splitlines()
 
     assert shown[0].startswith("[output from earlier cells, printed after they finished; the first ")
     assert shown[0].endswith(" were dropped]")
@@ -189,6 +193,6 @@ def test_the_oldest_is_dropped_beyond_the_limit():
 
 
 def test_one_message_beyond_the_limit_is_dropped_and_counted():
-    text = collected(kept(stream("x" * late_output.MAX_LATE_BYTES))).text()
+    text = text_of_all(collected(kept(stream("x" * late_output.MAX_LATE_BYTES))).outputs())
 
     assert text == f"{LATE.format('; the first 256 KiB were dropped')}{END}".rstrip("\n")

@@ -7,8 +7,8 @@ import pytest
 
 from ipybox.kernel_mgr import display_files
 from ipybox.kernel_mgr import output_collector as outputs_module
-from ipybox.kernel_mgr.display_files import DisplayFiles, SavedFiles
-from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.kernel_mgr.display_files import DisplayDirectory, DisplayFiles, SavedOutputs
+from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.kernel_mgr.plain_text import plain
@@ -31,9 +31,21 @@ class Collector(OutputCollector):
         self.add(message)
         return "".join(map(text_of, self.arrived))
 
-    def save(self, directory: Path) -> SavedFiles:
+    def text(self) -> str | None:
+        """Returns the text of all outputs."""
+        return text_of_all(self.outputs())
+
+    def files(self) -> DisplayFiles:
+        """Returns the files of the displays."""
+        return DisplayFiles({n: each for n, each in enumerate(self.outputs()) if isinstance(each, Display)})
+
+    def save(self, directory: Path, *, untrusted_root: Path | None = None) -> SavedOutputs:
         """Saves the files of the displays."""
-        return DisplayFiles(self.displays()).save(directory)
+        files, saved = self.files(), SavedOutputs(self.outputs())
+        if not files.empty:
+            files.save(saved, directory, untrusted_root=untrusted_root)
+        saved.notices += files.notices()
+        return saved
 
 
 def message(type_: str, **content: Any) -> Message:
@@ -136,10 +148,11 @@ def test_a_display_gives_its_most_readable_text(data: dict[str, Any], expected: 
 def test_the_line_for_what_is_no_text_names_its_file(tmp_path: Path):
     outputs = collected(display("a"), display({"text/html": "<b>"}), display(png()), display({"image/gif": "AAAA"}))
     saved = outputs.save(tmp_path)
-    (html,), _, (gif,) = (saved.of[number] for number in (1, 2, 3))
+    html, gif = saved.files
 
     assert (html.suffix, gif.suffix) == (".html", ".gif")
-    assert outputs.text(saved.of) == f"a\n[HTML saved as {html.name}]\n[GIF image saved as {gif.name}]"
+    assert [getattr(output, "files", None) for output in saved.outputs] == [(), (html,), (*saved.images,), (gif,)]
+    assert text_of_all(saved.outputs) == f"a\n[HTML saved as {html.name}]\n[GIF image saved as {gif.name}]"
 
 
 @pytest.mark.parametrize("html", ["<script>" * 300_000, "<script></script>" * 150_000, "<style" * 400_000])
@@ -307,10 +320,10 @@ def test_pictures_have_lines_and_what_is_no_picture_is_not_saved(tmp_path: Path)
 
 def test_pictures_that_are_no_base64_are_reported(tmp_path: Path):
     broken = [display({"image/png": text}) for text in ("A===", "no base64", "\xe9")]
-    files = DisplayFiles(collected(*broken, display(png()), display({"image/png": "A", **png()})).displays())
+    saved = collected(*broken, display(png()), display({"image/png": "A", **png()})).save(tmp_path)
 
-    assert len(files.save(tmp_path).images) == 2
-    assert files.notices() == ["Images from 3 displays were not saved because they are not valid base64."]
+    assert len(saved.images) == 2
+    assert saved.notices == ["Images from 3 displays were not saved because they are not valid base64."]
 
 
 def test_pictures_are_saved_in_order_as_new_files(tmp_path: Path):
@@ -400,7 +413,7 @@ def test_too_many_or_too_large_files_are_left_out_and_it_is_said(tmp_path: Path,
 
     assert [path.read_text() for path in outputs.save(tmp_path).files] == ["x" * 90, *["z"] * 10]
     assert (outputs.text() or "").splitlines() == ["text"] * 32
-    (notice,) = DisplayFiles(outputs.displays()).notices()
+    (notice,) = outputs.files().notices()
     assert notice.startswith("21 displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: ")
 
 
@@ -425,3 +438,10 @@ def test_many_different_characters_are_shown_as_each_of_them_is():
 
     assert shown == "".join(map(plain, f"ä{controls}"))
     assert set(shown).isdisjoint(controls)
+
+
+async def test_an_image_that_turns_out_to_be_damaged_is_reported(tmp_path: Path):
+    saved = await DisplayDirectory(tmp_path, None, None).save(collected(display({"image/png": "A==="})).outputs())
+
+    assert saved.notices == ["Images from 1 displays were not saved because they are not valid base64."]
+    assert saved.images == []

@@ -17,7 +17,7 @@ def stderr(text: str) -> Message:
 
 
 def in_order(*messages: Message) -> tuple[Stream | Display, ...]:
-    return collected(*messages).in_order({})
+    return tuple(collected(*messages).outputs())
 
 
 def test_stdout_stderr_displays_and_the_result_are_in_order():
@@ -92,7 +92,7 @@ def test_the_files_of_a_display_are_at_the_display(tmp_path: Path):
     both = {**png(b"first"), "text/html": "<b>"}
     outputs = collected(display("no file"), display(both), stream("a"), display(png(b"second")))
     saved = outputs.save(tmp_path)
-    text, first, _, second = outputs.in_order(saved.of)
+    text, first, _, second = saved.outputs
 
     assert isinstance(text, Display)
     assert isinstance(first, Display)
@@ -117,7 +117,7 @@ def test_tracebacks_that_were_shown_are_text_on_stderr():
     outputs = collected(stream("a"), message("error", traceback=["shown"]))
     outputs.end(message("execute_reply", status="ok"))
 
-    assert outputs.in_order({}) == (Stream("stdout", "a"), Stream("stderr", "shown\n"))
+    assert outputs.outputs() == [Stream("stdout", "a"), Stream("stderr", "shown\n")]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_values_of_json_count_what_they_take_in_memory():
     lists = [display({"a+json": [[]] * 1_000_000, "text/plain": "x"}) for _ in range(6)]
     outputs = collected(*lists)
 
-    assert len(outputs.displays()) == 2
+    assert len(outputs.outputs()) == 2
     (notice,) = outputs.notices()
     assert "of output were discarded" in notice
     texts = collected(*[display("a,[{" * 1_000_000) for _ in range(6)])
-    assert len(texts.displays()) == 6, "text is no value"
+    assert len(texts.outputs()) == 6, "text is no value"
 
 
 def test_changes_between_the_streams_count(monkeypatch: pytest.MonkeyPatch):

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.kernel_mgr.display_files import DisplayFiles
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import REMOVABLE_DEPTH, Directory, open_directory
-from tests.kernel_mgr.test_output_collector import collected, display, png
+from tests.kernel_mgr.test_output_collector import Collector, collected, display, png
 
 #: How often the host writes while a link and a directory keep taking each other's place.
 WRITES = 200
@@ -62,8 +61,8 @@ def names(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
-def picture() -> DisplayFiles:
-    return DisplayFiles(collected(display(png(b"picture"))).displays())
+def picture() -> Collector:
+    return collected(display(png(b"picture")))
 
 
 @contextmanager

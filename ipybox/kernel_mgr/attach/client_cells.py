@@ -18,14 +18,10 @@ class ClientCells:
     """The cells of clients that a kernel runs, or has yet to run."""
 
     def __init__(self) -> None:
-        self._pending: set[str] = set()
+        #: Their message ids.
+        self.pending: set[str] = set()
         self._none = asyncio.Event()
         self._none.set()
-
-    @property
-    def any(self) -> bool:
-        """Whether there are such cells."""
-        return bool(self._pending)
 
     def begin(self, channels: "KernelChannels", msg_id: str) -> None:
         """Notes that a client sends a cell.
@@ -34,14 +30,14 @@ class ClientCells:
             channels: The application's own channels to the kernel, which say when the cell ends.
             msg_id: The id of the `execute_request`.
         """
-        self._pending.add(msg_id)
+        self.pending.add(msg_id)
         self._none.clear()
         channels.listen(msg_id, _CellEnd(self, channels, msg_id))
 
     def end(self, msg_id: str) -> None:
         """Notes that a cell has ended, or will never run."""
-        self._pending.discard(msg_id)
-        if not self._pending:
+        self.pending.discard(msg_id)
+        if not self.pending:
             self._none.set()
 
     async def until_none(self, deadline: Deadline) -> None:
@@ -50,12 +46,11 @@ class ClientCells:
         Raises:
             TimeoutError: At the deadline.
         """
-        if self._pending:
-            try:
-                async with deadline.limit():
-                    await self._none.wait()
-            except TimeoutError:
-                raise deadline.not_begun("the person connected to the kernel is running a cell") from None
+        try:
+            async with deadline.limit():
+                await self._none.wait()
+        except TimeoutError:
+            raise deadline.not_begun("the person connected to the kernel is running a cell") from None
 
 
 class _CellEnd:

@@ -107,7 +107,7 @@ class KernelRelay:
         self._runner: web.AppRunner | None = None
         self._tasks = TaskSet()
         self._idle: asyncio.TimerHandle | None = None
-        self._models = KernelModels(self.kernel_id, name, lambda: cells.any, lambda: len(self._clients))
+        self._models = KernelModels(self.kernel_id, name, lambda: bool(cells.pending), lambda: len(self._clients))
         self.token = new_token()
         self.port = 0
         #: Why clients can't connect anymore.

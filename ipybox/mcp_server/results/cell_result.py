@@ -55,7 +55,7 @@ class SavedFile(_Part):
 
     @classmethod
     def of(cls, path: Path) -> "SavedFile":
-        """Returns a file that `DisplayFiles` saved."""
+        """Returns a file that a display was saved in."""
         return cls(path=printable(path), mime_type=_MIME_TYPES[path.suffix])
 
 

@@ -15,6 +15,7 @@ import binascii
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -53,38 +54,6 @@ MARK = "[ipybox]"
 _FORGED = f"Output lines that start with {MARK} were printed by the code, not by ipybox."
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """An execution that ended.
-
-    Attributes:
-        output: Its output.
-        failure: Why it failed; None if it succeeded.
-        session: Its session, if the call named one.
-        max_chars: How long each text of its result may be.
-        resources: Whether the client knows that it can read resources.
-    """
-
-    output: ExecutionOutput
-    failure: Exception | None
-    session: str | None
-    max_chars: int
-    resources: bool
-
-    @property
-    def short(self) -> bool:
-        """Whether its text is so short that a thread would take longer to start on it than to process it."""
-        return len(self.output.text or "") + len(str(self.failure or "")) <= SHORT
-
-    def texts(self) -> tuple[str, str]:
-        """Returns the output, then the error if there is one: as it arrived, and as a terminal finally shows it."""
-        whole = self.output.text or ""
-        if self.failure is not None:
-            error = failure_text(self.failure)
-            whole = f"{whole}\n{error}" if whole else error
-        return whole, drawn(whole)
-
-
 @dataclass
 class _Truncation:
     """What of a text is returned: the truncated text, a notice about the rest, and the file with the full text."""
@@ -108,56 +77,59 @@ class ToolResultBuilder:
         self._images: Images = images
         self._structured = structured
 
-    async def success(
-        self, output: ExecutionOutput, max_chars: int, *, session: str | None = None, resources: bool = True
+    async def result(
+        self,
+        output: ExecutionOutput,
+        max_chars: int,
+        *,
+        failure: Exception | None = None,
+        session: str | None = None,
+        resources: bool = True,
     ) -> CallToolResult:
-        """Returns the result of an execution that succeeded.
+        """Returns the result of an execution.
 
         Args:
             output: The output.
-            max_chars: How long its text may be.
+            max_chars: How long each of its texts may be.
+            failure: Why the execution failed; None if it succeeded.
             session: The session of the cell, if the call named one.
             resources: Whether the client knows that it can read resources; otherwise their addresses only cost context.
         """
-        return await self._result(_Outcome(output, None, session, max_chars, resources))
+        asked = output.image_data if self._images != "link" else []
+        shown = await asyncio.to_thread(model_images, asked) if asked else []
+        truncated = await self._truncated(output.text or "", failure, max_chars, resources=resources)
+        notices = [*map(partial(printable, lines=True), (*output.notices, *truncated.notices))]
+        warnings = [_FORGED] if MARK in truncated.text.lower() else []
+        messages = ""
+        if warnings or notices or output.images or output.files:
+            lines = [f"{MARK} {notice}" for notice in [*warnings, *notices]]
+            messages = "\n".join([*lines, *_list(self._links(output.images, shown)), *_files(output.files)])
+        texts = [truncated.text, messages] if len(truncated.text) < MESSAGES_FIRST else [messages, truncated.text]
+        content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
+        if shown:
+            content += [_block(image) for image in shown if isinstance(image, ModelImage)]
+        result = CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
+        if self._structured:
+            structure = await asyncio.to_thread(
+                _structure, output, failure, notices, max_chars, session=session, file=truncated.file
+            )
+            result.structured_content = structure.content()
+        return result
 
     async def failure(
         self, failure: Exception, max_chars: int, *, session: str | None = None, resources: bool = True
     ) -> CallToolResult:
         """Returns the result of an execution that failed, with the output before the failure."""
         output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
-        return await self._result(_Outcome(output, failure, session, max_chars, resources))
+        return await self.result(output, max_chars, failure=failure, session=session, resources=resources)
 
-    async def _result(self, outcome: _Outcome) -> CallToolResult:
-        output = outcome.output
-        asked = output.image_data if self._images != "link" else []
-        shown = await asyncio.to_thread(model_images, asked) if asked else []
-        truncated = await self._truncated(outcome)
-        notices = [printable(notice, lines=True) for notice in (*output.notices, *truncated.notices)]
-        warnings = [_FORGED] if MARK in truncated.text.lower() else []
-        messages = "\n".join(
-            [
-                *(f"{MARK} {notice}" for notice in [*warnings, *notices]),
-                *_list(self._links(output.images, shown)),
-                *_files(output.files),
-            ]
-        )
-        images = [_block(image) for image in shown if isinstance(image, ModelImage)]
-        texts = [truncated.text, messages] if len(truncated.text) < MESSAGES_FIRST else [messages, truncated.text]
-        content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
-        result = CallToolResult(
-            content=[*content, *images] or [TextContent(text=NO_OUTPUT)], is_error=outcome.failure is not None
-        )
-        if self._structured:
-            structure = await asyncio.to_thread(_structure, outcome, notices, truncated.file)
-            result.structured_content = structure.content()
-        return result
-
-    async def _truncated(self, outcome: _Outcome) -> _Truncation:
+    async def _truncated(self, text: str, failure: Exception | None, max_chars: int, *, resources: bool) -> _Truncation:
         """Returns the text of the result; if it is not the whole text, keeps that in a file."""
-        whole, text = outcome.texts() if outcome.short else await asyncio.to_thread(outcome.texts)
-        if len(text) > outcome.max_chars:
-            truncated, omission = _Truncation(_cut(text, outcome.max_chars)), ""
+        # A thread takes longer to start on a short text than to process it.
+        short = len(text) + (0 if failure is None else len(str(failure))) <= SHORT
+        whole, text = _texts(text, failure) if short else await asyncio.to_thread(_texts, text, failure)
+        if len(text) > max_chars:
+            truncated, omission = _Truncation(_cut(text, max_chars)), ""
         elif len(whole) > len(text) + REDRAWN:
             truncated, omission = _Truncation(text), "Overwritten text is omitted. "
         else:
@@ -170,7 +142,7 @@ class ToolResultBuilder:
             return truncated
         truncated.file = self._store.path(name)
         place = printable(truncated.file)
-        place = f"{output_uri(name)}, file {place}" if outcome.resources else place
+        place = f"{output_uri(name)}, file {place}" if resources else place
         truncated.notices.append(f"{omission}Full output: {place}")
         return truncated
 
@@ -185,21 +157,36 @@ class ToolResultBuilder:
         return links
 
 
-def _structure(outcome: _Outcome, notices: Sequence[str], file: Path | None) -> CellResult:
+def _texts(text: str, failure: Exception | None) -> tuple[str, str]:
+    """Returns the output, then the error if there is one: as it arrived, and as a terminal finally shows it."""
+    if failure is not None:
+        error = failure_text(failure)
+        text = f"{text}\n{error}" if text else error
+    return text, drawn(text)
+
+
+def _structure(
+    output: ExecutionOutput,
+    failure: Exception | None,
+    notices: Sequence[str],
+    max_chars: int,
+    *,
+    session: str | None,
+    file: Path | None,
+) -> CellResult:
     """Returns the structured content. Blocks, because drawing and truncating long texts takes a while."""
 
     def shortened(text: str) -> str:
         text = drawn(text)
-        return _cut(text, outcome.max_chars) if len(text) > outcome.max_chars else text
+        return _cut(text, max_chars) if len(text) > max_chars else text
 
-    output, failure = outcome.output, outcome.failure
     more = len(output.images) - NAMED
     return CellResult(
         text=shortened(output.text or ""),
         images=[SavedFile.of(path) for path in output.images[:NAMED]],
         files=[SavedFile.of(path) for path in output.files],
         error=None if failure is None else CellError.of(failure, shortened),
-        session=outcome.session,
+        session=session,
         kernel_restarted=output.kernel_restarted,
         notices=[*notices, f"The same directory contains {more} more images."] if more > 0 else notices,
         full_output=None if file is None else printable(file),

@@ -43,6 +43,8 @@ class Approvals:
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
         self._pending = PendingRequests()
+        #: Whether the approver of the cell was asked.
+        self._asked = False
 
     @asynccontextmanager
     async def cell(self, approver: ApprovalCallback) -> AsyncGenerator[None]:
@@ -50,12 +52,13 @@ class Approvals:
 
         Requests that are undecided at its end are cancelled, and so are approvers that still run.
         """
-        self._approver = approver
+        self._approver, self._asked = approver, False
         try:
             yield
         finally:
             self._approver = None
-            await self._pending.cancel(_CELL_ENDED)
+            if self._asked:
+                await self._pending.cancel(_CELL_ENDED)
 
     async def decide(
         self,
@@ -79,6 +82,7 @@ class Approvals:
                 return ApprovalDecision(False, "rule", f"denied by {decision.reason}")
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
+        self._asked = True
         return await self._pending.decide(
             partial(ask, approver),
             self._timeout,

@@ -61,7 +61,7 @@ def test_the_calls_of_a_cell_are_bounded():
     history = SessionHistory(100 * KB, Redactor)
     cell = history.begin("pass")
     for _ in range(MAX_CALLS + 2):
-        call = ToolCallRecord("server", "tool", None)
+        call = ToolCallRecord({}, "server", "tool", None)
         call.shown = history.call_fields("server", "tool", {"text": "x" * 10_000})
         history.add_call(cell, call, {"outcome": "ok"})
     history.end(cell, None)

@@ -41,7 +41,7 @@ def builder(tmp_path: Path) -> ToolResultBuilder:
 
 async def test_by_default_there_is_no_structured_content(tmp_path: Path):
     assert (
-        await ToolResultBuilder(OutputStore(tmp_path)).success(ExecutionOutput("x", []), 9)
+        await ToolResultBuilder(OutputStore(tmp_path)).result(ExecutionOutput("x", []), 9)
     ).structured_content is None
 
 
@@ -49,14 +49,14 @@ async def test_a_success_has_everything_that_its_blocks_say(builder: ToolResultB
     images = [Path(f"/w/{number}.jpg") for number in range(NAMED + 1)]
     output = ExecutionOutput("10 %\r20 %", images, files=[Path("/w/a.tex")], notices=["Denied."], kernel_restarted=True)
 
-    assert structure(await builder.success(output, 9, session="s")) == NOTHING | {
+    assert structure(await builder.result(output, 9, session="s")) == NOTHING | {
         "text": "20 %",
         "images": [{"path": f"/w/{number}.jpg", "mime_type": "image/jpeg"} for number in range(NAMED)],
         "files": [{"path": "/w/a.tex", "mime_type": "text/latex"}],
         "kernel_restarted": True,
         "notices": ["Denied.", "The same directory contains 1 more images."],
     }
-    assert structure(await builder.success(ExecutionOutput(None, []), 9)) == NOTHING | {"session": None}
+    assert structure(await builder.result(ExecutionOutput(None, []), 9)) == NOTHING | {"session": None}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_each_text_is_truncated_like_the_blocks_and_the_file_with_all_is_n
 
 async def test_names_of_files_that_are_not_text_are_valid_json(builder: ToolResultBuilder):
     output = ExecutionOutput(None, [Path("/w/\udc80.png")], files=[Path("/\udc80/a.svg")], notices=["\udc80"])
-    content = structure(await builder.success(output, 9))
+    content = structure(await builder.result(output, 9))
 
     assert (content["images"][0]["path"], content["files"][0]["path"]) == ("/w/\\udc80.png", "/\\udc80/a.svg")
     assert content["notices"] == ["\\udc80"]
