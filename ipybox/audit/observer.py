@@ -1,11 +1,34 @@
-"""What a `SessionRecorder` reports to metrics: outcomes and durations, without names and texts of users."""
+"""What a `SessionRecorder` reports to metrics: outcomes, durations, and events of jobs, without texts of users."""
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from ipybox.audit.records import Outcome
 
-if TYPE_CHECKING:
-    from ipybox.audit.job import JobEvent
+#: What happened: the job waits in a queue; its node runs a kernel gateway, or failed to; the node is lost; the job has
+#: ended, because it is not needed any more.
+JobAction = Literal["queued", "started", "failed", "lost", "ended"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEvent:
+    """Something that happened to a job.
+
+    Attributes:
+        action: What happened.
+        engine: The engine, as messages call it.
+        job: The number of the job; None if it is not known. Without a scheduler, it never is.
+        node: The name of the node; None before the job has a node.
+        reason: Why the job waits, failed or was lost.
+        waited: Seconds from the start of the command until its node ran, or failed; None for other actions.
+    """
+
+    action: JobAction
+    engine: str
+    job: str | None = None
+    node: str | None = None
+    reason: str | None = None
+    waited: float | None = None
 
 
 class SessionObserver(Protocol):

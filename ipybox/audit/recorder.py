@@ -11,16 +11,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit import tracing
-from ipybox.audit.decision import ApprovalDecision
-from ipybox.audit.records import ExecutionRecord, ToolCallRecord, new_id
+from ipybox.audit.records import ApprovalDecision, ExecutionRecord, ToolCallRecord, new_id
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
     from ipybox.audit.audit import AuditLog
-    from ipybox.audit.job import JobEvent
     from ipybox.audit.notebook.history import SessionHistory
-    from ipybox.audit.observer import SessionObserver
+    from ipybox.audit.observer import JobEvent, SessionObserver
 
 
 class SessionRecorder:

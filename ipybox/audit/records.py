@@ -1,9 +1,11 @@
-"""The state of an execution, and of a tool call, from start to end."""
+"""What the audit log records: executions, tool calls, the decisions on them, and other actions of the application."""
 
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,9 +13,30 @@ from ipybox.audit import tracing
 from ipybox.support.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 
 if TYPE_CHECKING:
-    from ipybox.audit.decision import ApprovalDecision
+    from ipybox.audit.audit import AuditLog
     from ipybox.audit.notebook.cell import ExecutedCell
-    from ipybox.support.execution_output import ExecutionOutput
+    from ipybox.support.outputs import ExecutionOutput
+
+
+@dataclass(frozen=True)
+class ApprovalDecision:
+    """The decision on a call; it is true if the call is accepted.
+
+    Attributes:
+        accepted: Whether it may run.
+        by: The decider: `auto`, a `rule`, a `user`, a `client` without its user, the `application`, `timeout`,
+            `nobody`, or a name that an application gives.
+        reason: The reason, such as the rule's file and line; None without a reason.
+    """
+
+    accepted: bool
+    by: str
+    reason: str | None = None
+
+    def __bool__(self) -> bool:
+        # `if await request.decided()` must not accept a rejected call.
+        return self.accepted
+
 
 #: How an action ended.
 Outcome = Literal["ok", "error", "timeout", "cancelled", "rejected"]
@@ -149,3 +172,33 @@ def utc_now() -> str:
 def seconds_since(started: float) -> float:
     """Returns the seconds since a time of the monotonic clock."""
     return round(time.monotonic() - started, 4)
+
+
+@contextmanager
+def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Generator[dict[str, Any]]:
+    """Records an action and its outcome; yields a dictionary for further fields.
+
+    Args:
+        audit: The audit log; None to record nothing.
+        event: The name of the event.
+        fields: Fields known in advance; they are written without secrets.
+
+    Raises:
+        AuditError: If it can't be recorded; the action must not start then.
+    """
+    if audit is None:
+        yield fields
+        return
+    audit.require()
+    audit.know_variables_of(fields)
+    started = time.monotonic()
+    outcome: Outcome = "ok"
+    try:
+        yield fields
+    except BaseException as exc:
+        outcome = "error" if isinstance(exc, Exception) else "cancelled"
+        fields["error"] = str(exc) or type(exc).__name__
+        raise
+    finally:
+        written = {name: audit.value(value) for name, value in fields.items()}
+        audit.record(event, **written, outcome=outcome, duration=seconds_since(started))

@@ -19,7 +19,7 @@ from ipybox.support.errors import (
     ExecutionTimeoutError,
     KernelDiedError,
 )
-from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import ExecutionOutput
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
     from ipybox.audit.notebook.history import SessionHistory
     from ipybox.audit.redaction import Redactor
+    from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.remote.application.settings import Engine
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
@@ -209,6 +210,21 @@ class ExecutorConfig:
             cpu_seconds=self.cpu_seconds,
             processes=self.process_limit,
         )
+
+    def file_transfer(self, allowed: Sequence[Path | str] = (".",)) -> "FileTransfer":
+        """Returns transfers with directories of the workspace. Uploads are noted for nodes that don't share it.
+
+        Raises:
+            ValueError: If a directory can't be allowed.
+        """
+        from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
+
+        settings = self.require_settings if self.sandbox else None
+        if self.engine is None:
+            return FileTransfer(self.workspace, allowed, settings=settings)
+        from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
+
+        return FileTransfer(self.workspace, allowed, settings=settings, on_upload=UploadedPaths(self.workspace).add)
 
     def placeholder_values(self) -> dict[str, str]:
         """Returns the current values of `${VAR}` placeholders that this process's environment does not set."""

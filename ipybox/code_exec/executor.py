@@ -3,6 +3,7 @@
 It only connects `SharedRuntime`, `KernelLifecycle` and `CellRunner`. Applications and the MCP server use it.
 """
 
+import asyncio
 import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
@@ -15,9 +16,8 @@ from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, Cell, CellRunner, encode_inputs
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.file_transfers import download, read_from_node, upload
 from ipybox.code_exec.lifecycle import KernelLifecycle
-from ipybox.code_exec.parameters import accepts_options
+from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import SharedRuntime
@@ -366,7 +366,11 @@ class CodeExecutor:
             OSError: If `source` can't be read or `destination` can't be written, or is not in the working directory.
             ValueError: If `source` is too large.
         """
-        return await upload(self._config, self._kernel, Path(source), destination)
+        source = Path(source)
+        report = await asyncio.to_thread(lambda: self._config.file_transfer().copy_in(source, destination))
+        if self._kernel.running:
+            self._kernel.notices += await self._kernel.gateway.push_files()
+        return report
 
     async def download_file(self, source: str | Path, destination: Path | str) -> "TransferReport":
         """Copies a file or directory of the working directory to the host; the result says what was copied.
@@ -382,8 +386,20 @@ class CodeExecutor:
             OSError: If `source` can't be read or is not in the working directory, or `destination` can't be written.
             ValueError: If `source` is too large.
         """
-        return await download(self._config, self._kernel, source, Path(destination))
+        destination = Path(destination)
+        remote = await self.read_from_node(source)
+        if remote is not None:
+            return await asyncio.to_thread(lambda: self._config.file_transfer().store(remote, destination))
+        return await asyncio.to_thread(lambda: self._config.file_transfer().copy_out(source, destination))
 
     async def read_from_node(self, source: str | Path) -> "Download | None":
-        """Returns a file, or a directory as tar, of a node without the working directory; otherwise None."""
-        return await read_from_node(self._config, self._kernel, source)
+        """Returns a file, or a directory as tar, of a node without the working directory; otherwise None.
+
+        Raises:
+            OSError: If it can't be read there.
+            ValueError: If it is too large.
+        """
+        path = Path(source)
+        if path.is_absolute() and path.is_relative_to(self._config.workspace):
+            path = path.relative_to(self._config.workspace)
+        return await self._kernel.gateway.read_file(str(path)) if self._kernel.running else None

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipybox.audit.action import recorded
+from ipybox.audit.records import recorded
 from ipybox.code_exec.function_package import is_of_functions
 from ipybox.mcp_apigen.generator import check_place, generate_package
 from ipybox.mcp_apigen.package.tool_modules import ToolModules

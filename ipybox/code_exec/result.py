@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.support.errors import NO_CELL
-from ipybox.support.execution_output import ExecutionOutput
-from ipybox.support.outputs import Clear, Display, Stream
+from ipybox.support.outputs import Clear, Display, ExecutionOutput, Stream
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

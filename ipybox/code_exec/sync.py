@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
-from ipybox.code_exec.parameters import accepts_options
+from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.support.daemon_thread import in_daemon_thread, start_daemon_thread
 from ipybox.tool_exec.approval.request import ask

@@ -25,8 +25,7 @@ from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline, DeadlineLock
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
-from ipybox.support.execution_output import ExecutionResult
-from ipybox.support.outputs import Clear, Display, Stream
+from ipybox.support.outputs import Clear, Display, ExecutionResult, Stream
 from ipybox.support.tasks import TaskSet
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector, OutputListener
 from ipybox.kernel_mgr.plain_text import plain
 from ipybox.support.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
-from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import ExecutionOutput
 
 
 class Execution:

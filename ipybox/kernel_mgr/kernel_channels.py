@@ -15,7 +15,6 @@ import aiohttp
 
 from ipybox.guest.protocol import EXIT, MARK, MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
-from ipybox.kernel_mgr.acknowledgment import acknowledge
 from ipybox.support.deadline import Deadline
 from ipybox.support.errors import KernelDiedError
 from ipybox.support.printable import printable
@@ -26,6 +25,11 @@ logger = logging.getLogger(__name__)
 
 #: Frames after which no more arrive.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
+
+
+#: Seconds after a message until something is sent the other way (`acknowledge`). The last message of a cell needs no
+#: acknowledgment: it would hold up the next request in turn.
+ACKNOWLEDGMENT_PAUSE = 0.001
 
 
 def describe_exit(exit_status: object) -> str:
@@ -221,3 +225,29 @@ class KernelChannels:
         if isinstance(number, int):
             self._mark = number
             self._marked.set()
+
+
+async def acknowledge(
+    websocket: aiohttp.ClientWebSocketResponse, received: asyncio.Event, expecting: Callable[[], bool]
+) -> None:
+    """Sends a pong soon after each message, until it is cancelled or the connection ends.
+
+    With Nagle's algorithm, which srun and slurmstepd leave on, a small write waits until all before it was
+    acknowledged. The receiver's system does that after 40 ms, or with the next data that goes the other way. Most cells
+    end with several small messages, so that each cell would take 40 ms longer.
+
+    An unsolicited pong is data that the acknowledgment travels with:
+    https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
+
+    Args:
+        websocket: The WebSocket.
+        received: Set when a message has arrived.
+        expecting: Returns whether more messages are expected.
+    """
+    with suppress(aiohttp.ClientError, OSError):  # the connection is lost, which its reader learns
+        while True:
+            await received.wait()
+            await asyncio.sleep(ACKNOWLEDGMENT_PAUSE)
+            received.clear()
+            if expecting():
+                await websocket.pong()

@@ -12,8 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ipybox.audit.job import JobEvent
-from ipybox.audit.observer import SessionObserver
+from ipybox.audit.observer import JobEvent, SessionObserver
 from ipybox.audit.records import Outcome
 from ipybox.mcp_server.kernel_sessions import KernelSessions, State
 

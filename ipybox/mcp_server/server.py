@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.file_transfers import file_transfer
 from ipybox.mcp_server.choices import Approval, AuditOption, Images, Instructions
 from ipybox.mcp_server.kernel_sessions import MAX_SESSIONS
 from ipybox.mcp_server.services import REGISTRATION_TIMEOUT, WorkspaceServices
@@ -90,7 +89,7 @@ class MCPServer:
             audit=audit,
             register_timeout=register_timeout,
         )
-        self._files = file_transfer(config, allowed_dirs) if allowed_dirs else None
+        self._files = config.file_transfer(allowed_dirs) if allowed_dirs else None
         self._images: Images = images
         self._resources = resources
         self._instructions: Instructions = instructions

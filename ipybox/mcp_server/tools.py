@@ -21,8 +21,7 @@ from ipybox.mcp_server.instructions import TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
 from ipybox.mcp_server.progress import progress_of
 from ipybox.mcp_server.registration import ServerRegistrar
-from ipybox.mcp_server.results.cell_result import CellResult, refused
-from ipybox.mcp_server.results.failure import failure_result
+from ipybox.mcp_server.results.cell_result import CellResult, failure_result, refused
 from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import ToolResultBuilder

@@ -26,7 +26,6 @@ from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.errors import SandboxError
 from ipybox.support.names import HOME_FILES, OPENABLE, PLACEHOLDERS, STATE_DIR, expand, literal
 from ipybox.support.printable import printable
-from ipybox.support.private_directories import private_directories
 from ipybox.support.private_file import create_private
 from ipybox.support.state import (
     make_directory,
@@ -35,6 +34,7 @@ from ipybox.support.state import (
     scratch_root,
     workspace_state_dir,
 )
+from ipybox.support.tokens import private_directories
 from ipybox.workspace.programs import dropped_directories, host_path, interpreter
 from ipybox.workspace.scan import ScanResult, is_name_pattern, name_matchers, scan
 from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces

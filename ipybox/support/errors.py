@@ -35,8 +35,7 @@ from ipybox.support.printable import printable
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-    from ipybox.support.execution_output import ExecutionOutput
-    from ipybox.support.outputs import Display, Stream
+    from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
 
 #: The error of an export of a cell that is not kept.

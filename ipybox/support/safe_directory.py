@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 #: Levels that `Directory.remove` descends: each costs a descriptor, and code can nest directories without limit.
 REMOVABLE_DEPTH = 32
@@ -246,3 +246,17 @@ def _naming(path: Path) -> Generator[None]:
         yield
     except OSError as exc:
         raise OSError(exc.errno, exc.strerror, str(path)) from exc
+
+
+def open_untrusted(path: Path) -> IO[bytes]:
+    """Opens a path for reading, without following a link at its end, and without waiting for the writer of a pipe.
+
+    Raises:
+        OSError: If it can't be opened, or is a directory.
+    """
+
+    def opener(name: str, _: int) -> int:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+    # With an opener, the file owns the descriptor from the start: `open(fd)` would leave a directory's descriptor open.
+    return open(path, "rb", opener=opener)

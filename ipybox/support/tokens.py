@@ -15,7 +15,7 @@ from typing import Literal
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.support.private_file import create_private
-from ipybox.support.state import unwritable
+from ipybox.support.state import scratch_root, state_dir, unwritable
 
 Kind = Literal["kernel-gateway", "mcp-server", "tool-server"]
 
@@ -69,3 +69,8 @@ def find_token(kind: Kind, port: int) -> str | None:
         return str(json.loads(token_file(kind, port).read_text())["token"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def private_directories() -> list[Path]:
+    """Returns the directories with ipybox's keys, the tokens of ports, and the host's scratch directories."""
+    return [state_dir(), Path(jupyter_runtime_dir()), scratch_root()]

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from ipybox.kernel_mgr.acknowledgment import acknowledge
+from ipybox.kernel_mgr.kernel_channels import acknowledge
 from tests.servers import WAIT
 
 

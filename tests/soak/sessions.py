@@ -12,7 +12,7 @@ from mcp_types import CallToolResult, TextContent
 from ipybox import ApprovalRequest, CodeExecutor, generate_mcp_sources
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, GatewayError
 from ipybox.mcp_server.results.tool_result import NO_OUTPUT
-from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import ExecutionOutput
 from tests import servers
 from tests.conftest import Mode
 from tests.faults.model import Calls, Outcome, outcome_of

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.support.untrusted_file import open_untrusted
+from ipybox.support.safe_directory import open_untrusted
 
 
 def lowest_free() -> int:

@@ -16,8 +16,7 @@ from typing_extensions import TypedDict
 
 from ipybox.errors import ToolRunnerError
 from ipybox.tool_exec.functions import function_tools
-from ipybox.tool_exec.functions.function_tool import FunctionTool
-from ipybox.tool_exec.functions.function_tools import FunctionTools
+from ipybox.tool_exec.functions.function_tools import FunctionTool, FunctionTools
 from tests.servers import WAIT
 
 if TYPE_CHECKING:

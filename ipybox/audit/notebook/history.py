@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError, note_of
 from ipybox.audit.records import MAX_ARGUMENTS, MAX_OTHER, utc_now
 from ipybox.support.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
-from ipybox.support.execution_output import ExecutionOutput
-from ipybox.support.outputs import Display, Stream
+from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from ipybox.audit.action import recorded
+from ipybox.audit.records import recorded
 from ipybox.kernel_mgr.packages.distributions import unmet
 from ipybox.kernel_mgr.packages.pip import Pip, PipSettings, read_settings
 from ipybox.kernel_mgr.packages.pip_failure import PipError

@@ -10,7 +10,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from ipybox.kernel_mgr.packages.pip_failure import PipError
-from ipybox.support.untrusted_file import open_untrusted
+from ipybox.support.safe_directory import open_untrusted
 
 MAX_REPORT_BYTES = 64 << 20
 

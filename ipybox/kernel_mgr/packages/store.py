@@ -20,8 +20,8 @@ from packaging.utils import canonicalize_name
 
 from ipybox.guest.packages import packages_dir
 from ipybox.support.errors import IpyboxError
+from ipybox.support.safe_directory import open_untrusted
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
-from ipybox.support.untrusted_file import open_untrusted
 
 #: Seconds between two polls of a lock that another process holds, because its release gives no signal.
 LOCK_INTERVAL = 0.05

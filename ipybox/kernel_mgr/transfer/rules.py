@@ -8,7 +8,7 @@ from pathlib import Path
 from ipybox.sandbox.policy import DEEPEST_PATH, LONGEST_PATH, SandboxPolicy
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support import names
-from ipybox.support.private_directories import private_directories
+from ipybox.support.tokens import private_directories
 from ipybox.workspace.git_config import holds_credentials
 from ipybox.workspace.scan import ends_with, name_matchers
 from ipybox.workspace.writable import PYTHON_DIRECTORIES

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ConfigDict, Field
 
 from ipybox.kernel_mgr.display_forms import FILE_TYPES, IMAGE_TYPES
-from ipybox.mcp_server.results.failure import failure_text
 from ipybox.support.errors import CodeExecutionError
 from ipybox.support.printable import printable
 
@@ -91,3 +91,14 @@ def refused(text: str, session: str | None) -> CellResult:
         notices=[],
         full_output=None,
     )
+
+
+def failure_text(failure: Exception) -> str:
+    """Returns the message of an exception as printable text, or its type if it has no message."""
+    text = printable(str(failure), lines=True)
+    return text if text.strip() else type(failure).__name__
+
+
+def failure_result(failure: Exception) -> CallToolResult:
+    """Returns the tool result of a call that failed."""
+    return CallToolResult(content=[TextContent(text=failure_text(failure))], is_error=True)

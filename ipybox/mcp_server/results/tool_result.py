@@ -13,6 +13,7 @@ No block of text is blank (empty, or only white space): model APIs answer reques
 import asyncio
 import binascii
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,13 +23,11 @@ from pathlib import Path
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
 from ipybox.mcp_server.choices import Images
-from ipybox.mcp_server.results.cell_result import CellError, CellResult, SavedFile
-from ipybox.mcp_server.results.failure import failure_text
+from ipybox.mcp_server.results.cell_result import CellError, CellResult, SavedFile, failure_text
 from ipybox.mcp_server.results.model_images import ModelImage, model_images
 from ipybox.mcp_server.results.resources import output_uri
 from ipybox.mcp_server.results.store import OutputStore
-from ipybox.mcp_server.results.terminal import drawn
-from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -214,3 +213,47 @@ def _files(paths: Sequence[Path]) -> list[str]:
 def _block(image: ModelImage) -> ImageContent:
     data = binascii.b2a_base64(image.data, newline=False).decode()
     return ImageContent(data=data, mime_type=image.mime_type)
+
+
+#: Characters of a line up to which backspaces move the cursor; in longer lines they are only removed.
+MAX_LINE = 1 << 20
+
+_MOVES = re.compile("(\b+|\r)")
+
+
+def drawn(text: str) -> str:
+    """Returns the final text: after a carriage return or backspace, new characters overwrite old ones."""
+    if "\r" not in text and "\b" not in text:
+        return text
+    return "\n".join(map(_line, text.split("\n")))
+
+
+def _line(line: str) -> str:
+    if "\b" in line:
+        if len(line) <= MAX_LINE:
+            return _line_with_backspaces(line)
+        line = line.replace("\b", "")
+    return _line_with_returns(line) if "\r" in line else line
+
+
+def _line_with_backspaces(line: str) -> str:
+    shown, cursor = list[str](), 0
+    for part in _MOVES.split(line):
+        if part.startswith("\b"):
+            cursor = max(0, cursor - len(part))
+        elif part == "\r":
+            cursor = 0
+        else:
+            shown[cursor : cursor + len(part)] = part
+            cursor += len(part)
+    return "".join(shown)
+
+
+def _line_with_returns(line: str) -> str:
+    shown, length = list[str](), 0
+    # The last part is shown in full; an earlier part only where it is longer.
+    for part in reversed(line.split("\r")):
+        if len(part) > length:
+            shown.append(part[length:])
+            length = len(part)
+    return "".join(shown)

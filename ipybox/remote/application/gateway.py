@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipybox.audit.job import JobAction, JobEvent
+from ipybox.audit.observer import JobAction, JobEvent
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.remote.application.link import NodeLink
 from ipybox.remote.application.node_wait import NodeWait, stderr_of

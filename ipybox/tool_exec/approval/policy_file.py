@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ipybox.support.errors import PolicyError
-from ipybox.support.safe_directory import open_directory
-from ipybox.support.untrusted_file import open_untrusted
+from ipybox.support.safe_directory import open_directory, open_untrusted
 from ipybox.tool_exec.approval.rules import ApprovalRule
 
 REMEMBERED = "# remembered from an answer"

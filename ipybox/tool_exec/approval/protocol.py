@@ -7,7 +7,7 @@ https://www.jsonrpc.org/specification
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, cast
 
-from ipybox.audit.decision import ApprovalDecision
+from ipybox.audit.records import ApprovalDecision
 
 APPROVE_METHOD = "approve"
 DECIDED_METHOD = "decided"

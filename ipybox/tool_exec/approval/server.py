@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from ipybox.support.errors import ToolRunnerError
-from ipybox.tool_exec.approval.pending import PendingRequests
+from ipybox.tool_exec.approval.approvals import PendingRequests
 from ipybox.tool_exec.approval.protocol import (
     APPLICATION,
     DISCONNECTED,

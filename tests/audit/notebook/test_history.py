@@ -5,8 +5,7 @@ from typing import Any
 from ipybox.audit.notebook.history import MAX_CALLS, SessionHistory
 from ipybox.audit.records import ToolCallRecord
 from ipybox.audit.redaction import Redactor
-from ipybox.support.execution_output import ExecutionOutput
-from ipybox.support.outputs import Display, Stream
+from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
 KB = 1 << 10
 

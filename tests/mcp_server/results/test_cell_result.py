@@ -6,13 +6,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, TextContent
 
-from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
-from ipybox.mcp_server.results.cell_result import CellResult
+from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, MCPServerError, RaisedException
+from ipybox.mcp_server.results.cell_result import CellResult, failure_result
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder
-from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import ExecutionOutput
 
 NOTHING: dict[str, Any] = {
     "text": "",
@@ -107,3 +107,16 @@ async def test_names_of_files_that_are_not_text_are_valid_json(builder: ToolResu
     assert (content["images"][0]["path"], content["files"][0]["path"]) == ("/w/\\udc80.png", "/\\udc80/a.svg")
     assert content["notices"] == ["\\udc80"]
     assert structure(await builder.failure(OSError(2, "no", "/\udc80"), 99))["error"]["value"].endswith("'/\\udc80'")
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (ValueError("no such tool"), "no such tool"),
+        (OSError("\x1b"), "\\u001b"),
+        (ValueError(), "ValueError"),
+        (MCPServerError(" \n"), "MCPServerError"),
+    ],
+)
+def test_result_has_the_message_or_else_the_type_of_a_failure(failure: Exception, text: str):
+    assert failure_result(failure) == CallToolResult(content=[TextContent(text=text)], is_error=True)

@@ -1,6 +1,6 @@
 import pytest
 
-from ipybox.mcp_server.results.terminal import drawn
+from ipybox.mcp_server.results.tool_result import drawn
 
 
 @pytest.mark.parametrize(

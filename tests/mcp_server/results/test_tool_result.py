@@ -12,7 +12,7 @@ from ipybox.errors import CodeExecutionError, ExecutionTimeoutError
 from ipybox.mcp_server.choices import Images
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder
-from ipybox.support.execution_output import ExecutionOutput
+from ipybox.support.outputs import ExecutionOutput
 
 
 def png() -> bytes:
