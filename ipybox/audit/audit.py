@@ -103,8 +103,10 @@ class AuditLog:
         """Writes a line, without the fields that are None. It does not raise: see `require`."""
         if self._missing and event != "gap":
             self.record("gap", missing=self._missing)
-        line: dict[str, object] = {"time": utc_now(), "event": event}
-        line.update((name, value) for name, value in fields.items() if value is not None)
+        line = {"time": utc_now(), "event": event, **fields}
+        for name in fields:
+            if line[name] is None:
+                del line[name]
         # ASCII, because terminals interpret many other characters.
         data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
         try:

@@ -108,6 +108,8 @@ class CodeExecutor:
         self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
+        #: Executes a prepared cell, as `execute` and the MCP server do, and returns its result; raises as `execute`.
+        self.run = self._runner.run
         self._presence = Presence(self._kernel, recorder, confined=config.untrusted_root is not None)
 
     @property
@@ -264,10 +266,6 @@ class CodeExecutor:
         deadline = Deadline(timeout)
         inputs = await encode_inputs(variables, env)
         return await self.run(Cell(code, deadline, approver or self.default_approver, inputs=inputs))
-
-    async def run(self, cell: Cell) -> CodeExecutionResult:
-        """Executes a prepared cell, as `execute` and the MCP server do, and returns its result; raises as `execute`."""
-        return await self._runner.run(cell)
 
     def stream(
         self,

@@ -166,7 +166,8 @@ class OutputCollector:
             run = StreamRun(name)
             self._outputs.append(run)
         run.texts.append(shown)
-        self._report(Stream(name, shown), len(shown))
+        if self._on_output is not None:
+            self._report(Stream(name, shown), len(shown))
 
     def _add_display_of(self, message: Message, *, is_result: bool = False) -> None:
         size = _display_size(message)
@@ -177,7 +178,7 @@ class OutputCollector:
         if display.display_id is not None:
             self._places[display.display_id] += 1
         self._outputs.append(display)
-        if display.data:
+        if self._on_output is not None and display.data:
             self._report(display, size)
 
     def _update_display(self, message: Message) -> None:
@@ -202,8 +203,8 @@ class OutputCollector:
             self._report(display, size)
 
     def _report(self, output: Stream | Display | Clear, size: int) -> None:
-        self._reported = not isinstance(output, Clear)
         if self._on_output is not None:
+            self._reported = not isinstance(output, Clear)
             self._on_output(output, size)
 
     def _clear(self) -> None:

@@ -60,8 +60,8 @@ class MessageOutput:
         """
         # If the descriptor is ready, so many bytes don't block. A thread would take longer than the write.
         if len(data) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
-            self._write(data)
-        else:
+            data = data[os.write(self._fd, data) :]
+        if data:
             await anyio.to_thread.run_sync(self._write, data)
 
     def _write(self, data: bytes) -> None:

@@ -5,51 +5,26 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from ipybox.audit.recorder import SessionRecorder
 from ipybox.audit.records import ToolCallRecord
 from ipybox.guest.tools.protocol import RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
-from ipybox.tool_exec.approval.approvals import Approvals
 from ipybox.tool_exec.approval.protocol import NoDecision, RequestKind
-from ipybox.tool_exec.approval.server import ApprovalChannel
+from ipybox.tool_exec.caller import ToolCaller
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
-from ipybox.tool_exec.server_connections import ServerConnections
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
-
-    from ipybox.tool_exec.functions.function_tools import FunctionTools
 
 #: Characters at the end of each text of an MCP server that `on_text` gets.
 MAX_NOTED_TEXT = 64 * 1024
 
 
-@dataclass(frozen=True)
-class ConnectedCaller:
-    """A source of tool calls (a kernel or the application) with the components that serve it.
-
-    Attributes:
-        approvals: Decides on the calls.
-        connections: The connections to the MCP servers.
-        recorder: Records the calls.
-        on_text: Called with each text that a tool returns; None if nothing looks at them.
-        functions: The functions of the application, if it has any.
-    """
-
-    approvals: Approvals | ApprovalChannel
-    connections: ServerConnections
-    recorder: SessionRecorder
-    on_text: Callable[[str], None] | None = None
-    functions: "FunctionTools | None" = None
-
-
-async def call_tool(call: RunRequest, caller: ConnectedCaller) -> RunReply:
+async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:
     """Calls the tool of an MCP server, or a function of the application, and returns the reply.
 
     Raises:
@@ -60,14 +35,15 @@ async def call_tool(call: RunRequest, caller: ConnectedCaller) -> RunReply:
         if caller.functions is None:
             raise ToolRunnerError("the application provides no functions: pass them to CodeExecutor as `tools`")
         return await caller.functions.call(tool_name, call["tool_args"])
+    assert caller.connections is not None
     result = await caller.connections.call(server_name, params, tool_name, call["tool_args"])
     return _reply(result, f"{server_name}.{tool_name}")
 
 
 async def run_call(
     call: RunRequest,
-    caller: ConnectedCaller,
-    perform: Callable[[RunRequest, ConnectedCaller], Awaitable[RunReply]] = call_tool,
+    caller: ToolCaller,
+    perform: Callable[[RunRequest, ToolCaller], Awaitable[RunReply]] = call_tool,
     *,
     kind: RequestKind = "tool",
     large: bool = False,
@@ -102,7 +78,7 @@ async def run_call(
 
 
 async def _rejection_reason(
-    call: RunRequest, caller: ConnectedCaller, recorded: ToolCallRecord, kind: RequestKind
+    call: RunRequest, caller: ToolCaller, recorded: ToolCallRecord, kind: RequestKind
 ) -> str | None:
     """Returns why a call was rejected, or None if it was accepted; records the decision."""
     decided = await caller.approvals.decide(
@@ -145,7 +121,7 @@ def _reply(result: "CallToolResult", name: str) -> RunReply:
     return reply
 
 
-def denied(caller: ConnectedCaller, error: str, status: HTTPStatus) -> web.Response:
+def denied(caller: ToolCaller, error: str, status: HTTPStatus) -> web.Response:
     """Records the denial of a request, and returns the answer."""
     caller.recorder.denied("tool_server", [error])
     return web.json_response(RunReply(error=error), status=status)

@@ -26,7 +26,8 @@ from ipybox.guest.tools.protocol import (
     is_shell_request,
 )
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, RefusedError, finite, read_body
-from ipybox.tool_exec.dispatch import ConnectedCaller, denied, run_call
+from ipybox.tool_exec.caller import ToolCaller
+from ipybox.tool_exec.dispatch import denied, run_call
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
@@ -60,7 +61,7 @@ class KernelRequests:
 
     def __init__(
         self,
-        callers: Mapping[str, ConnectedCaller],
+        callers: Mapping[str, ToolCaller],
         seals: SealVerifier | None,
         install: Callable[[str], Awaitable[str]] | None,
         shell_commands: bool,
@@ -84,7 +85,7 @@ class KernelRequests:
             ("POST", MODELS_PATH): self._infer_models,
         }
 
-    def _caller_of(self, request: web.Request) -> ConnectedCaller:
+    def _caller_of(self, request: web.Request) -> ToolCaller:
         return self._callers[request.headers["Authorization"].removeprefix("token ")]
 
     async def _run(self, request: web.Request) -> web.Response:
@@ -162,7 +163,7 @@ class KernelRequests:
 
 
 async def run_request(
-    request: web.Request, caller: ConnectedCaller, seals: SealVerifier | None, reading: asyncio.Lock | None = None
+    request: web.Request, caller: ToolCaller, seals: SealVerifier | None, reading: asyncio.Lock | None = None
 ) -> web.Response:
     """Runs the tool call in a request.
 
@@ -192,7 +193,7 @@ async def run_request(
     return web.Response(body=to_json(reply), content_type="application/json")
 
 
-def _wrong_parameters(call: RunRequest, caller: ConnectedCaller, seals: SealVerifier | None) -> str | None:
+def _wrong_parameters(call: RunRequest, caller: ToolCaller, seals: SealVerifier | None) -> str | None:
     """Returns why a call is refused because of its server's parameters; None if it is not."""
     name, params = call["server_name"], call["server_params"]
     if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -40,7 +41,6 @@ from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.apps import serve_connection, start_api
 from ipybox.tool_exec.caller import ToolCaller
-from ipybox.tool_exec.dispatch import ConnectedCaller
 from ipybox.tool_exec.kernel_requests import KernelRequests, run_request
 from ipybox.tool_exec.server_connections import ServerConnections
 from ipybox.workspace.seal import SealVerifier
@@ -103,20 +103,16 @@ class ToolServer:
     ):
         self.host = host
         self.port = port
-        self.kernel_token = new_token() if caller is None else caller.token
         self._token = new_token()
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
         self._new_connections = partial(ServerConnections, connect_timeout, read_variables, places)
         self._connections = self._new_connections()
         self._first = caller
         self._functions = functions
-        self._application = ConnectedCaller(
-            self._approvals if caller is None else caller.approvals,
-            self._connections,
-            SessionRecorder() if caller is None else caller.recorder,
-            None if caller is None else caller.on_text,
-            functions,
-        )
+        if caller is None:
+            caller = ToolCaller(token=new_token(), approvals=self._approvals, recorder=SessionRecorder())
+        self.kernel_token = caller.token
+        self._application = replace(caller, connections=self._connections, functions=functions)
         #: Kernels by their tokens.
         self._callers = {self.kernel_token: self._application}
         self._log_handler = _log_handler() if log_to_stderr else None
@@ -222,9 +218,7 @@ class ToolServer:
                 await self._connections.reset()
             return
         async with self._new_connections() as connections:
-            self._callers[caller.token] = ConnectedCaller(
-                caller.approvals, connections, caller.recorder, caller.on_text, self._functions
-            )
+            self._callers[caller.token] = replace(caller, connections=connections, functions=self._functions)
             try:
                 yield connections
             finally:

@@ -50,18 +50,16 @@ class EnvFile:
 
     def read(self) -> Mapping[str, str]:
         """Returns its variables, the same object as long as the file does not change."""
-        status = self._current_status()
+        try:
+            found = os.lstat(self._workspace / NAME)
+        except OSError:
+            status = None
+        else:
+            status = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
         if status != self._status:
             self._values = read_env_file(self._workspace)
             self._status = status
         return self._values
-
-    def _current_status(self) -> tuple[int, ...] | None:
-        try:
-            status = os.lstat(self._workspace / NAME)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def read_env_file(workspace: Path) -> dict[str, str]:
