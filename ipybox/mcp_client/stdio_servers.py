@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from ipybox.mcp_client.launcher_log import NPM_VARIABLES
 from ipybox.mcp_client.params import StdioParams
+from ipybox.mcp_client.stderr_tail import NPM_VARIABLES
 from ipybox.support.errors import MCPServerError
 from ipybox.support.inherited import NETWORK, inherited
 from ipybox.support.state import empty_directory
