@@ -17,7 +17,7 @@ from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.oauth.browser import open_in_browser
-from ipybox.mcp_client.params import StdioParams, parse_params
+from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stdio_servers import named_paths, risk
 from ipybox.sandbox.settings import PROFILES
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mcp_types import Tool
 
     from ipybox.audit.audit import AuditLog
+    from ipybox.mcp_client.answers import ToolList
     from ipybox.mcp_client.oauth.authenticator import SignIn
-    from ipybox.mcp_client.tool_list import ToolList
 
 logger = logging.getLogger(__name__)
 
@@ -99,21 +99,13 @@ async def generate_mcp_sources(
     """
     with recorded(audit, "registration", server_name=server_name, server_params=server_params) as record:
         name = package_name(server_name)
-        if name == OWN_NAME:
-            raise ValueError(
-                f"server name {server_name!r} is reserved: approval policies use it for ipybox itself. Choose another "
-                "name"
-            )
-        parse_params(server_params)
-        if audit is not None:
-            audit.hide(secret.value for secret in literal_secrets(server_params))
         place = Path(root_dir) / name
-        if name == APP_SERVER and is_of_functions(place.parent.resolve() / name):
-            raise ValueError(
-                f"server name {server_name!r} is taken by the application's functions in {place.parent}: choose "
-                f"another name, or delete {place} if the application no longer provides functions"
-            )
-        places = places or _default_places(place.parent, server_params)
+        _check_name(server_name, place)
+        server = parse_params(server_params)
+        secrets = literal_secrets(server)
+        if audit is not None:
+            audit.hide(secret.value for secret in secrets)
+        places = places or _default_places(place.parent, server)
         await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
         options = {
             "sign_in": sign_in,
@@ -121,38 +113,48 @@ async def generate_mcp_sources(
             "variables": read_env_file(places.workspace) if variables is None else variables,
             "on_progress": on_progress,
         }
-
-        def generate(tools: list[ToolSpec]) -> ToolModules:
-            return generate_package(name, server_params, tools, place, places.workspace)
-
-        modules = await _with_tools(generate, name, server_params, connect_timeout, options)
+        modules, remarks = await _generate(place, server_params, connect_timeout, options)
+        advice = [secret.advice(name) for secret in secrets]
+        if name != server_name:
+            advice.insert(0, f"{server_name!r} is not a Python name: import and call the server as {name!r}")
+        if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
+            advice.append(warning)
         modules.server_name = name
-        modules.advice = [*_advice(server_name, name, server_params, places), *modules.advice]
+        modules.advice = [*advice, *remarks]
         record |= _recorded_changes(modules)
     for line in modules.warnings():
         logger.warning("MCP server %s: %s", name, line)
     return modules
 
 
-async def _with_tools(
-    generate: Callable[[list[ToolSpec]], ToolModules],
-    server_name: str,
-    server_params: dict[str, Any],
-    connect_timeout: float,
-    options: dict[str, Any],
-) -> ToolModules:
-    """Generates the package from the tools of a server, while the server ends."""
+def _check_name(server_name: str, place: Path) -> None:
+    if place.name == OWN_NAME:
+        raise ValueError(
+            f"server name {server_name!r} is reserved: approval policies use it for ipybox itself. Choose another name"
+        )
+    if place.name == APP_SERVER and is_of_functions(place.parent.resolve() / APP_SERVER):
+        raise ValueError(
+            f"server name {server_name!r} is taken by the application's functions in {place.parent}: choose "
+            f"another name, or delete {place} if the application no longer provides functions"
+        )
+
+
+async def _generate(
+    place: Path, server_params: dict[str, Any], connect_timeout: float, options: dict[str, Any]
+) -> tuple[ToolModules, list[str]]:
+    """Generates the package from the tools of a server, while the server ends; also returns remarks on the tools."""
     # The SDK takes a second to import; that must not block the caller's loop.
     client = await asyncio.to_thread(import_installed, "ipybox.mcp_client.client")
     try:
         async with client.MCPClient(server_params, connect_timeout, **options) as session:
             tools = await session.list_tools()
+            specs, root = [*map(_spec, tools)], options["places"].workspace
+            generating = asyncio.to_thread(generate_package, place.name, server_params, specs, place, root)
             closing: Awaitable[None] = session.close()
-            modules, _ = await asyncio.gather(asyncio.to_thread(generate, [*map(_spec, tools)]), closing)
+            modules, _ = await asyncio.gather(generating, closing)
     except (MCPServerError, MissingVariableError) as exc:
-        raise type(exc)(f"MCP server {server_name!r}: {exc}") from exc
-    modules.advice = _remarks(tools)
-    return modules
+        raise type(exc)(f"MCP server {place.name!r}: {exc}") from exc
+    return modules, _remarks(tools)
 
 
 def _spec(tool: "Tool") -> ToolSpec:
@@ -173,17 +175,6 @@ def _remarks(tools: "ToolList") -> list[str]:
     return [*lines, *([f"and {len(remarks) - _MAX_REMARKS} more remarks"] if len(remarks) > _MAX_REMARKS else [])]
 
 
-def _advice(given: str, server_name: str, server_params: dict[str, Any], places: WritablePlaces) -> list[str]:
-    """Returns advice if the user may want to change the server's name, parameters or location."""
-    advice = [secret.advice(server_name) for secret in literal_secrets(server_params)]
-    if server_name != given:
-        advice.insert(0, f"{given!r} is not a Python name: import and call the server as {server_name!r}")
-    server = parse_params(server_params)
-    if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
-        advice.append(warning)
-    return advice
-
-
 def _recorded_changes(modules: ToolModules) -> dict[str, Any]:
     """Returns the changes of the package, for the audit log."""
     changes = {"added": modules.added, "removed": modules.removed, "changed": modules.changed}
@@ -194,14 +185,13 @@ def _recorded_changes(modules: ToolModules) -> dict[str, Any]:
     }
 
 
-def _default_places(root_dir: Path, server_params: dict[str, Any]) -> WritablePlaces:
+def _default_places(root_dir: Path, server: StdioParams | RemoteParams) -> WritablePlaces:
     """Returns the places that code can write, unless the application says; it has not confined any code yet.
 
     Scripts of the project are the author's own, until code has run confined to their directory.
     """
     workspace = _workspace_of(root_dir)
     trusting = WritablePlaces(workspace)
-    server = parse_params(server_params)
     if (
         isinstance(server, StdioParams)
         and not placeholders(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ipybox.mcp_apigen.package.existing import ExistingPackage, read_package
 from ipybox.mcp_apigen.package.files import render_package
-from ipybox.mcp_apigen.package.fingerprint import inputs_hash
+from ipybox.mcp_apigen.package.hashes import inputs_hash
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest
 from ipybox.mcp_apigen.package.merge import merge
 from ipybox.mcp_apigen.package.swap import Moved, check_generated, clean_up, swap_in

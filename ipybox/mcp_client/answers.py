@@ -1,20 +1,72 @@
-"""Has a session repair answers in which single parts don't follow MCP, before the SDK refuses them as a whole."""
+"""Answers of servers to `tools/list` and `tools/call`: what is usable is kept, even if parts don't follow MCP.
 
+The SDK refuses a whole answer for one wrong value in it. So a session repairs answers before the SDK checks them:
+
+A list is checked tool by tool: a malformed tool hides no other, and a malformed icon not its tool. A tool is omitted
+only if it can't be called. `ToolList.remarks` names both.
+
+A tool that was called has run, so a result that is refused is lost. The SDK gets one that it accepts:
+
+    content              text of blocks in another form, or a file with the JSON of an unknown block
+    isError              a boolean
+    structuredContent    in `_meta`, if it is not an object; `restored` puts it back
+"""
+
+import base64
+import json
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 from mcp import ClientSession
+from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import CallToolResult, ContentBlock, Tool
+from mcp_types.methods import validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 
-from ipybox.mcp_client.tool_list import repaired_page
-from ipybox.mcp_client.tool_result import repaired_result
+JSON = dict[str, Any]
+
+#: Other parts of a page than its tools and cursor, which some versions require. Nothing is cached.
+_PAGE = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
+#: Parts of a tool that calls don't need.
+_OPTIONAL = ("title", "description", "annotations", "icons", "execution", "_meta")
+_MAX_NAME = 100
+
+_KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
+_STRUCTURED = "ipybox/structuredContent"
+#: Types of images, by the start of their base64.
+_IMAGES = {"iVBORw0KGg": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 
 
-def repair_answers(session: ClientSession, on_remark: Callable[[str], None]) -> None:
+class ToolList(list[Tool]):
+    """The tools of a server.
+
+    Attributes:
+        remarks: What is missing, because the server listed it in a form that MCP doesn't have.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.remarks: list[str] = []
+        self._by_name: dict[str, Tool] = {}
+
+    def add(self, tools: list[Tool]) -> None:
+        """Adds the tools that have a new name."""
+        for tool in tools:
+            if tool.name not in self._by_name:
+                self._by_name[tool.name] = tool
+                self.append(tool)
+            elif self._by_name[tool.name] != tool:
+                self.remarks.append(f"tool {_shown(tool.name)} is listed twice: the second definition is ignored")
+
+
+def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], None]) -> None:
     """Repairs lists of tools and results of calls that a session, once it is initialized, receives.
 
     Args:
         session: The session.
-        on_remark: Called with what is missing in a list.
+        on_remarks: Called with what is missing in a list.
     """
     # The SDK has no hook of its own between the wire and its validation.
     dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage]
@@ -27,8 +79,228 @@ def repair_answers(session: ClientSession, on_remark: Callable[[str], None]) -> 
             return repaired_result(answer, version)
         if method == "tools/list":
             answer, remarks = repaired_page(answer, version)
-            for remark in remarks:
-                on_remark(remark)
+            on_remarks(remarks)
         return answer
 
     dispatcher.send_raw_request = send_raw_request
+
+
+def repaired_page(page: JSON, version: str) -> tuple[JSON, list[str]]:
+    """Returns a page of the list that the SDK accepts, and remarks on what is missing in it.
+
+    Args:
+        page: The server's answer.
+        version: The version of the protocol.
+    """
+    listed = page.get("tools")
+    if not isinstance(listed, list | None):
+        return page, []
+    tools: list[JSON] = []
+    remarks: list[str] = []
+    # Servers in Go send null for an empty list.
+    for number, given in enumerate(cast("list[Any]", listed or []), 1):
+        tool, remark = _repaired_tool(given, version, number)
+        tools += [tool] if tool else []
+        remarks += [remark] if remark else []
+    cursor = page.get("nextCursor")
+    if not isinstance(cursor, str | None):
+        remarks.append("the tool list is incomplete: the server's cursor for the next page is not a string")
+        cursor = None
+    return {**_PAGE, "tools": tools, **({"nextCursor": cursor} if cursor else {})}, remarks
+
+
+def _repaired_tool(given: Any, version: str, number: int) -> tuple[JSON | None, str | None]:
+    """Returns a tool that the SDK accepts, or None if it can't be called, and a remark on what is missing."""
+    tool = cast(JSON, given) if isinstance(given, dict) else {}
+    if not isinstance(tool.get("name"), str):
+        return None, f"tool number {number} is omitted: it has no name"
+    losses: list[str] = []
+    problem = _problem(tool, version)
+    # What only some versions refuse is repaired in all.
+    if problem is not None or _schema(tool["inputSchema"], "")[1]:
+        tool, losses = _without_mistakes(tool, version)
+        problem = _problem(tool, version)
+    if problem is None and version in MODERN_PROTOCOL_VERSIONS:
+        problem = find_invalid_x_mcp_header(tool["inputSchema"])  # the SDK drops such tools, as it must
+    if problem is not None:
+        return None, f"tool {_shown(tool['name'])} is omitted: {problem}"
+    return tool, f"tool {_shown(tool['name'])}: ignored malformed {', '.join(losses)}" if losses else None
+
+
+def _problem(tool: JSON, version: str) -> str | None:
+    """Returns why the SDK would refuse a tool, or None."""
+    try:
+        validate_server_result("tools/list", version, {**_PAGE, "tools": [tool]})
+        Tool.model_validate(tool, by_name=False)
+    except ValidationError as exc:
+        error = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
+    return None
+
+
+def _without_mistakes(given: JSON, version: str) -> tuple[JSON, list[str]]:
+    """Returns what of a tool is usable, and the names of the other parts."""
+    schema, losses = _schema(given.get("inputSchema"), "inputSchema")
+    tool: JSON = {"name": given["name"], "inputSchema": schema}
+    if given.get("outputSchema") not in (None, {}):
+        output, more = _schema(given["outputSchema"], "outputSchema")
+        # Without a schema of objects, the result is text.
+        tool |= {} if more == ["outputSchema"] else {"outputSchema": output}
+        losses += more
+    for part in _OPTIONAL:
+        if given.get(part) is not None:
+            if _problem({**tool, part: given[part]}, version) is None:
+                tool[part] = given[part]
+            else:
+                losses.append(part)
+    return tool, losses
+
+
+def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
+    """Returns a schema of objects that refuses nothing that a malformed one allows, and the names of wrong parts.
+
+    Only what the SDK checks is repaired: generated code copes with everything else.
+    """
+    if not isinstance(given, dict):
+        return {"type": "object"}, [name]
+    schema: JSON = dict(cast(JSON, given))
+    losses: list[str] = []
+    kinds: Any = schema.get("type", "object")
+    if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
+        return {"type": "object"}, [name]
+    schema["type"] = "object"
+    properties: Any = schema.get("properties", {})
+    if isinstance(properties, dict):
+        wrong = [key for key, value in cast(JSON, properties).items() if not isinstance(value, dict | bool)]
+        # A list is a keyword in the wrong place, such as `required`. Another value stands for some schema.
+        misplaced = {key for key in wrong if isinstance(properties[key], list)}
+        losses += [f"{name}.properties.{_shown(key)}" for key in wrong]
+        kept = {key: value for key, value in cast(JSON, properties).items() if key not in misplaced}
+        schema["properties"] = {**kept, **dict.fromkeys(set(wrong) - misplaced, True)}
+    else:
+        losses.append(f"{name}.properties")
+        del schema["properties"]
+    required: Any = schema.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(key, str) for key in cast("list[Any]", required)):
+        losses.append(f"{name}.required")
+        del schema["required"]
+    if not isinstance(schema.get("$schema"), str | None):
+        del schema["$schema"]
+    return schema, losses
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…")
+
+
+def repaired_result(result: JSON, version: str) -> JSON:
+    """Returns a result that the SDK accepts.
+
+    Args:
+        result: The server's answer.
+        version: The version of the protocol.
+    """
+    if result.get("resultType") == "input_required":
+        return result
+    structured, meta = result.get("structuredContent"), result.get("_meta")
+    flag = result.get("isError")
+    repaired: JSON = {
+        "resultType": "complete",
+        "content": [_repaired_block(block, version) for block in _blocks(result)],
+        "isError": bool(flag) and str(flag).strip().lower() != "false",
+    }
+    if isinstance(meta, dict) and _is_valid({"resultType": "complete", "content": [], "_meta": meta}, version):
+        repaired["_meta"] = meta
+    if isinstance(structured, dict):
+        repaired["structuredContent"] = structured
+    elif structured is not None:
+        repaired["_meta"] = {**repaired.get("_meta", {}), _STRUCTURED: structured}
+    return repaired
+
+
+def restored(result: CallToolResult) -> CallToolResult:
+    """Returns the result with the structured content that `repaired_result` hid from the SDK."""
+    meta = dict(result.meta or {})
+    if _STRUCTURED not in meta:
+        return result
+    structured = meta.pop(_STRUCTURED)
+    return result.model_copy(update={"structured_content": structured, "meta": meta or None})
+
+
+def _blocks(result: JSON) -> list[Any]:
+    content = result.get("content")
+    if isinstance(content, list):
+        return cast("list[Any]", content)
+    if content is not None:
+        return [content]
+    # Some servers return their data as the result itself.
+    rest = {name: value for name, value in result.items() if name not in _KNOWN}
+    return [rest] if rest and result.get("structuredContent") is None else []
+
+
+def _repaired_block(block: Any, version: str) -> JSON:
+    match block:
+        case {"type": "text", "text": str(), **rest} if not rest:
+            return cast(JSON, block)
+        case {"type": "image" | "audio", "data": str(), "mimeType": str(), **rest} if not rest:
+            return cast(JSON, block)
+        case {"type": str() as kind}:
+            candidates = (cast(JSON, block), _essence(cast(JSON, block)))
+            return next((each for each in candidates if _is_block(each, version)), None) or _as_file(block, str(kind))
+        case _:
+            return {"type": "text", "text": _as_text(block)}
+
+
+def _essence(block: JSON) -> JSON:
+    """Returns only what a block needs, and what it lacks where that is clear."""
+    match block:
+        case {"type": "resource", "resource": {"uri": uri, **resource}}:
+            return {"type": "resource", "resource": {"uri": str(uri), **_strings(resource, "mimeType", "text", "blob")}}
+        case {"type": "resource", "resource": {**resource}}:
+            return {"type": "resource", "resource": {"uri": "", **_strings(resource, "mimeType", "text", "blob")}}
+        case {"type": "resource_link", "uri": str(uri)}:
+            named = _strings(block, "name", "title", "mimeType", "description")
+            return {"type": "resource_link", "uri": uri, "name": uri, **named}
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            found = [name for start, name in _IMAGES.items() if kind == "image" and data.startswith(start)]
+            return {"type": kind, "data": data, "mimeType": "".join(found), **_strings(block, "mimeType")}
+        case {"text": text}:
+            return {"type": "text", "text": _as_text(text)}
+        case _:
+            return block
+
+
+def _strings(block: JSON, *names: str) -> JSON:
+    return {name: block[name] for name in names if isinstance(block.get(name), str)}
+
+
+def _as_file(block: JSON, kind: str) -> JSON:
+    """Returns a block that code gets as a file with the JSON of another one."""
+    data = base64.b64encode(json.dumps(block).encode()).decode()
+    resource = {"uri": f"content:{kind[:20]}", "mimeType": "application/json", "blob": data}
+    return {"type": "resource", "resource": resource}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_block(block: JSON, version: str) -> bool:
+    try:
+        _content_block().validate_python(block, by_name=False)
+    except ValidationError:
+        return False
+    return _is_valid({"resultType": "complete", "content": [block]}, version)
+
+
+@cache
+def _content_block() -> TypeAdapter[Any]:
+    return TypeAdapter(ContentBlock)
+
+
+def _is_valid(result: JSON, version: str) -> bool:
+    try:
+        validate_server_result("tools/call", version, result)
+    except ValidationError:
+        return False
+    return True

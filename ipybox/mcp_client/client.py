@@ -15,23 +15,20 @@ import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import mcp_types
-from mcp.client import Client, ClientRequestContext
+from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ipybox.mcp_client.answers import repair_answers
+from ipybox.mcp_client.answers import ToolList, repair_answers, restored
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.params import parse_params
-from ipybox.mcp_client.tool_list import ToolList
-from ipybox.mcp_client.tool_result import restored
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 
@@ -53,9 +50,6 @@ _STOP_TIMEOUT = 6.0
 
 _T = TypeVar("_T")
 
-#: Answers a server's elicitation request to a person: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
-Elicit = Callable[[mcp_types.ElicitRequestParams], Awaitable[mcp_types.ElicitResult]]
-
 
 class MCPClient:
     """A connection to the MCP server that `server_params` describe, open while the context is.
@@ -68,8 +62,6 @@ class MCPClient:
         connect_timeout: Seconds until the server must have answered, its start included.
         sign_in: Shows a person the URL at which to sign in, if a remote server requires that (OAuth), and may then wait
             for as long as that takes. Without it, stored sign-ins are used, and renewed silently.
-        elicit: Answers a server's elicitation request to a person. Fields that an accepted form omits get their
-            defaults from the request. Without it, elicitation is not announced to servers.
         variables: Values of placeholders that the environment lacks.
         places: The places that code can write, from which a stdio server loads nothing; by default the working
             directory.
@@ -88,16 +80,14 @@ class MCPClient:
         connect_timeout: float = 10,
         *,
         sign_in: "SignIn | None" = None,
-        elicit: Elicit | None = None,
         variables: Mapping[str, str] | None = None,
         places: WritablePlaces | None = None,
         on_progress: Callable[[str], None] | None = None,
     ):
-        parse_params(server_params)
+        self._described = parse_params(server_params)
         self._server_params = server_params
         self._connect_timeout = connect_timeout
         self._sign_in = sign_in
-        self._elicit = None if elicit is None else partial(_with_defaults, elicit)
         self._places = places
         self._on_progress = on_progress
         self._variables = ChainMap(os.environ, dict(variables or {}))
@@ -254,6 +244,7 @@ class MCPClient:
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> ClientConnection | None:
         """Connects, and stays until the connection ends; returns it if connecting failed."""
         connection = ClientConnection(
+            self._described,
             self._server_params,
             self._variables,
             self._connect_timeout,
@@ -270,11 +261,10 @@ class MCPClient:
                     await connection.transport(),
                     mode="auto" if probe or connection.sends_version_probe else "legacy",
                     cache=None,
-                    elicitation_callback=self._elicit,
                     message_handler=self._note_change,
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
-                    repair_answers(client.session, lambda remark: self._listed.remarks.append(remark))
+                    repair_answers(client.session, lambda remarks: self._listed.remarks.extend(remarks))
                     connection.establish()
                     self._client = client
                     self._settled.set()
@@ -325,17 +315,6 @@ async def _leave_unchecked(name: str, result: mcp_types.CallToolResult) -> None:
     The server chooses both: a pattern such as `^(a+)+$`, references or unique items could keep the event loop busy for
     years. The `Result` of a generated module checks the types in the kernel, where a cell's timeout ends the check.
     """
-
-
-async def _with_defaults(
-    elicit: Elicit, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
-) -> mcp_types.ElicitResult:
-    answer = await elicit(params)
-    if answer.action != "accept" or not isinstance(params, mcp_types.ElicitRequestFormParams):
-        return answer
-    fields: dict[str, Any] = params.requested_schema.get("properties", {})
-    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
-    return answer.model_copy(update={"content": {**defaults, **(answer.content or {})}})
 
 
 def tool_value(result: mcp_types.CallToolResult) -> dict[str, Any] | str | None:

@@ -19,6 +19,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +35,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 
 from ipybox.audit.redaction import Redactor
-from ipybox.mcp_client import launcher_log, process_guard
+from ipybox.mcp_client import process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
 from ipybox.mcp_client.http import Reach, bounded
 from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
-from ipybox.mcp_client.oauth.errors import SignInError
+from ipybox.mcp_client.oauth import SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
-from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail
+from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail, readable_line
 from ipybox.mcp_client.stdio_servers import harden_stdio_params
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.mcp_client.transport import stdio_transport
@@ -66,7 +67,8 @@ class ClientConnection:
     """One connection to a server, from the first attempt to the reason why it ended.
 
     Args:
-        server_params: The server, with placeholders.
+        described: The server, with placeholders.
+        server_params: The same, as it was given.
         env: The values of placeholders.
         connect_timeout: Seconds in which a remote server must accept a connection; also used in messages.
         deadline: When the server must have answered, on anyio's clock.
@@ -81,6 +83,7 @@ class ClientConnection:
 
     def __init__(
         self,
+        described: StdioParams | RemoteParams,
         server_params: dict[str, Any],
         env: Mapping[str, str],
         connect_timeout: float,
@@ -89,11 +92,10 @@ class ClientConnection:
         places: WritablePlaces | None = None,
         on_progress: Callable[[str], None] | None = None,
     ):
-        self._redactor = Redactor()
-        self._redactor.know({name: env[name] for name in variables(server_params) if name in env})
-        self._redactor.hide(secret.value for secret in literal_secrets(server_params))
-        self.label = server_label(parse_params(server_params), self._redactor)
-        self.server = parse_params(substitute(server_params, env))
+        self._described = described
+        placeholders = variables(server_params)
+        self._values = {name: env[name] for name in placeholders if name in env}
+        self.server = parse_params(substitute(server_params, self._values)) if placeholders else described
         #: Set as soon as the connection is known to have ended.
         self.ended = asyncio.Event()
         #: The exception that ended it, never a group.
@@ -118,6 +120,18 @@ class ClientConnection:
         self._noise: str | None = None
         self._received: MemoryObjectSendStream[SessionMessage] | None = None
         self._stderr: StderrTail | None = None
+
+    @cached_property
+    def label(self) -> str:
+        """What messages call the server."""
+        return server_label(self._described, self._redactor)
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        redactor = Redactor()
+        redactor.know(self._values)
+        redactor.hide(secret.value for secret in literal_secrets(self._described))
+        return redactor
 
     @property
     def sends_version_probe(self) -> bool:
@@ -281,11 +295,11 @@ class ClientConnection:
                 stderr=self._stderr.writer,
                 on_noise=self._note_noise,
                 on_excess=self._refuse,
-            ) as (read, write):
+                on_end=self.mark_ended,
+            ) as streams:
                 self._stderr.writer.close()
                 try:
-                    async with self._observed(read) as messages:
-                        yield messages, write
+                    yield streams
                 finally:
                     if self.server_exited:
                         # Before stdin is closed, because the guard then ends the server.
@@ -362,6 +376,6 @@ class ClientConnection:
 
     def _log(self, line: str) -> None:
         if self._on_progress is not None and not self.established:
-            self._on_progress(printable(self.redact(launcher_log.plain(line))))
+            self._on_progress(printable(self.redact(readable_line(line))))
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s", printable(self.error_text(line)))

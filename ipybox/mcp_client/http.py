@@ -16,14 +16,20 @@ Responses are decoded and checked before the SDK parses them: their bytes, those
 the number of their values. They are decoded as UTF-8, whatever their headers say: Python has codecs that take minutes.
 
 All of this is in hooks of the HTTP library, through which each request passes, including those of sign-ins.
+
+Certificate authorities take 20 ms to load, more than the rest of a connection to a server on this machine, and httpx2
+would load them for each client, also for a URL without TLS. So clients share them (`trusted_authorities`).
 """
 
 import asyncio
+import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from enum import IntEnum
+from functools import cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
@@ -34,6 +40,16 @@ from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, check_me
 # The end of a line, and an empty line: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _LONGEST_END = 4
+
+
+def trusted_authorities() -> ssl.SSLContext:
+    """Returns the TLS settings of httpx2, which are loaded again when the environment names other authorities."""
+    return _loaded(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _loaded(_file: str | None, _directory: str | None) -> ssl.SSLContext:
+    return httpx2.create_ssl_context()
 
 
 class Zone(IntEnum):
@@ -163,13 +179,19 @@ def bounded(
         encoded = {"content-encoding": response.headers.pop("content-encoding", "identity")}
         decoded = httpx2.Response(200, headers=encoded, stream=response.stream, request=response.request)
         events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = _BoundedStream(decoded, max_bytes, events=events, on_excess=on_excess)
+        response.stream = BoundedStream(decoded, max_bytes, events=events, on_excess=on_excess)
 
     return {"request": [before], "response": [after]}
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    """A response's body, in checked pieces: events, or all of it."""
+class BoundedStream(httpx2.AsyncByteStream):
+    """A response's body, in checked pieces: events, or all of it.
+
+    Attributes:
+        rewrite: Returns what takes the place of an event; None to leave all as they are.
+    """
+
+    rewrite: Callable[[bytes], Awaitable[bytes]] | None = None
 
     def __init__(self, response: httpx2.Response, max_bytes: int, *, events: bool, on_excess: Callable[[str], None]):
         self._response = response
@@ -180,29 +202,30 @@ class _BoundedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         try:
             async with aclosing(self._pieces()) as pieces:
-                async for piece in pieces:
+                async for piece, is_event in pieces:
                     check_message(piece)
-                    yield piece
+                    yield await self.rewrite(piece) if is_event and self.rewrite is not None else piece
         except ExcessError as exc:
             self._on_excess(str(exc))
             raise ExcessiveResponseError(str(exc)) from None
 
     async def aclose(self) -> None:
+        """Closes the response."""
         await self._response.aclose()
 
-    async def _pieces(self) -> AsyncGenerator[bytes]:
+    async def _pieces(self) -> AsyncGenerator[tuple[bytes, bool]]:
         pending = bytearray()
         async for data in self._response.aiter_bytes():
             searched = max(len(pending) - _LONGEST_END, 0)
             pending += data
             start = 0
             for end in [found.end() for found in _EVENT_END.finditer(pending, searched)] if self._events else ():
-                yield bytes(pending[start:end])
+                yield bytes(pending[start:end]), True
                 start = end
             del pending[:start]
             if len(pending) > self._max_bytes:
                 raise ExcessError(f"{self._max_bytes:,} bytes")
-        yield bytes(pending)
+        yield bytes(pending), False
 
 
 def _zone_of_name(host: str) -> Zone | None:

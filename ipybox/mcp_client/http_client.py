@@ -8,7 +8,7 @@ import codecs
 import html
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -21,9 +21,9 @@ import httpx2
 from mcp_types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, RequestId
 from pydantic_core import from_json
 
-from ipybox.mcp_client.authorities import trusted_authorities
+from ipybox.mcp_client.http import BoundedStream, trusted_authorities
 from ipybox.mcp_client.messages import Wire, encode, error_reply, read_answer, read_messages, validated
-from ipybox.mcp_client.oauth.errors import SignInError
+from ipybox.mcp_client.oauth import SignInError
 from ipybox.mcp_client.params import public_url
 
 #: Characters of an HTTP response that an error contains.
@@ -47,7 +47,6 @@ _BEFORE_SENDING = (
 
 _SESSION = "mcp-session-id"
 _LOOKS_LIKE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*+[\[{]")
-_EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)\Z")
 _TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,500})", re.IGNORECASE)
 _MARKUP = re.compile(r"<(?:script|style)\b[^<]*+|<[^<>]*+>?", re.IGNORECASE)
 
@@ -85,7 +84,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         headers: Headers of each request.
         timeout: Its time limits.
         auth: Signs requests.
-        hooks: Event hooks, which also limit responses.
+        hooks: Event hooks, which also limit responses (`bounded`).
         sse: Whether answers come in the response to a GET, and not to the POST.
         on_message: Called with each message that the SDK does not receive.
         on_failure: Called with the id of a request that gets no answer, and the reason. Messages that are not requests
@@ -124,7 +123,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if response.is_error:
             await _read_reason(response)
         elif _media_type(response) == "text/event-stream":
-            response.stream = _EventStream(response.stream, partial(self._read_event, str(request.url)))
+            _rewrite_events(response, partial(self._read_event, str(request.url)))
         return response
 
     async def _post(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
@@ -155,7 +154,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if request_id is None or self._sse or response.status_code == 202:
             return response
         if _media_type(response) == "text/event-stream":
-            response.stream = _EventStream(response.stream, partial(_with_answer, request_id))
+            _rewrite_events(response, partial(_with_answer, request_id))
             return response
         try:
             body = await response.aread()
@@ -207,19 +206,8 @@ def http_reason(response: httpx2.Response) -> str:
     return f"{status}: {reason}" if reason else f"{status} {response.reason_phrase}".rstrip()
 
 
-class _EventStream(httpx2.AsyncByteStream):
-    """A body whose pieces are events, which are rewritten."""
-
-    def __init__(self, stream: Any, rewrite: Callable[[bytes], Awaitable[bytes]]):
-        self._stream = cast(httpx2.AsyncByteStream, stream)
-        self._rewrite = rewrite
-
-    async def __aiter__(self) -> AsyncGenerator[bytes]:
-        async for piece in self._stream:
-            yield await self._rewrite(piece) if _EVENT_END.search(piece, max(len(piece) - 4, 0)) else piece
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+def _rewrite_events(response: httpx2.Response, rewrite: Callable[[bytes], Awaitable[bytes]]) -> None:
+    cast(BoundedStream, response.stream).rewrite = rewrite  # the event hooks have put it there
 
 
 async def _with_answer(request_id: RequestId, event: bytes) -> bytes:

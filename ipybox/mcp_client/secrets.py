@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from ipybox.audit.redaction import has_known_form, is_secret, is_secret_name, looks_secret
-from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
+from ipybox.mcp_client.params import RemoteParams, StdioParams
 from ipybox.support.placeholders import variables
 
 
@@ -40,9 +39,8 @@ class LiteralSecret:
         )
 
 
-def literal_secrets(server_params: dict[str, Any]) -> list[LiteralSecret]:
+def literal_secrets(server: StdioParams | RemoteParams) -> list[LiteralSecret]:
     """Returns the plain-text secrets in parameters, by their names and form; placeholders are not secrets."""
-    server = parse_params(server_params)
     found = _of_process(server) if isinstance(server, StdioParams) else _of_remote(server)
     return [secret for secret in found if secret.value and not variables(secret.value)]
 

@@ -1,4 +1,4 @@
-"""Reads what a stdio server writes to stderr."""
+"""Reads what a stdio server writes to stderr, and its launcher, such as the progress of downloads by npx and uvx."""
 
 import asyncio
 import os
@@ -8,11 +8,17 @@ from collections.abc import Callable
 from typing import Self
 
 from ipybox.mcp_client import process_guard
-from ipybox.mcp_client.launcher_log import is_progress
+
+#: Variables that make npm report each of its requests. Otherwise it reports a failed one only after its last attempt,
+#: later than any client waits.
+NPM_VARIABLES = {"npm_config_loglevel": "http"}
 
 #: Lines of stderr that are kept, and characters of each.
 STDERR_LINES = 10
 LINE_LENGTH = 500
+
+_FETCHED = re.compile(r"npm http (?:fetch|cache) (?:GET |POST )?(?:[23]\d\d )?(?:\S+@)?(?P<url>\w+://\S+) .*\d+ms\b.*")
+_UV = re.compile(r"(?:Downloading|Downloaded|Building|Built|Installed|Prepared|Resolved|Updating|Updated) \S.*")
 
 # Frames in tracebacks of Node and of Python (exception groups have bars before them), and the source below one.
 _NODE_FRAME = re.compile(
@@ -93,3 +99,16 @@ class StderrTail:
             asyncio.get_running_loop().remove_reader(self._fd)
             self._take(self._partial)
             self.ended.set()
+
+
+def is_progress(line: str) -> bool:
+    """Returns whether a line reports successful work, and so explains no failure."""
+    return _FETCHED.fullmatch(line) is not None or _UV.fullmatch(line.strip()) is not None
+
+
+def readable_line(line: str) -> str:
+    """Returns a line of progress as a person should see it; other lines are returned unchanged."""
+    if (match := _FETCHED.fullmatch(line)) is None:
+        return line
+    name = match["url"].partition("://")[2].partition("/")[2] or match["url"]
+    return f"downloading {name.rpartition('/')[2]}" if name.endswith(".tgz") else f"looking up {name}"

@@ -14,24 +14,31 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from ipybox.mcp_client.launcher_log import NPM_VARIABLES
 from ipybox.mcp_client.params import StdioParams
+from ipybox.mcp_client.stderr_tail import NPM_VARIABLES
 from ipybox.support.errors import MCPServerError
 from ipybox.support.inherited import NETWORK, inherited
 from ipybox.support.state import empty_directory
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
 
-#: Python imports no modules from the working directory (from 3.11 on), and uv reads no settings there.
-_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "UV_NO_CONFIG": "1"}
-
 #: Configuration that git must not read from a repository, because code can create repositories.
-_GIT_CONFIG = {
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.sshCommand": "ssh",
-    "core.pager": "cat",
-    "protocol.ext.allow": "never",
+_GIT_CONFIG = (
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", os.devnull),
+    ("core.sshCommand", "ssh"),
+    ("core.pager", "cat"),
+    ("protocol.ext.allow", "never"),
+)
+
+#: Python imports no modules from the working directory (from 3.11 on), uv reads no settings there, and git obeys
+#: `_GIT_CONFIG`, whatever a repository configures (git-config(1)).
+_ENVIRONMENT = {
+    "PYTHONSAFEPATH": "1",
+    "UV_NO_CONFIG": "1",
+    "GIT_CONFIG_COUNT": str(len(_GIT_CONFIG)),
+    **{f"GIT_CONFIG_KEY_{index}": key for index, (key, _) in enumerate(_GIT_CONFIG)},
+    **{f"GIT_CONFIG_VALUE_{index}": value for index, (_, value) in enumerate(_GIT_CONFIG)},
 }
 
 #: Programs that run the program in their arguments.
@@ -76,8 +83,7 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
         command = _behind_shim(command, path, _empty_directory(places)) or command
     words = [command, *server.args]
     reports = NPM_VARIABLES if _name(command) in ("npx", "npm") else {}
-    env = _network(places) | _ENVIRONMENT | _uv_config(places) | _git_environment() | reports | {"PATH": path}
-    env |= server.env
+    env = _network(places) | _ENVIRONMENT | _uv_config(places) | reports | {"PATH": path} | server.env
     hardened = replace(server, command=command, env=env)
     if server.cwd is not None:
         return hardened
@@ -315,11 +321,3 @@ def _uv_config(places: WritablePlaces) -> dict[str, str]:
     files = [own] if own else [os.path.join(directory, "uv", "uv.toml") for directory in (home, "/etc")]
     usable = [file for file in files if os.path.isfile(file) and not places.covers(file)]
     return {"UV_CONFIG_FILE": usable[0]} if usable else {}
-
-
-def _git_environment() -> dict[str, str]:
-    """Returns variables that make git obey `_GIT_CONFIG`, whatever a repository configures (git-config(1))."""
-    env = {"GIT_CONFIG_COUNT": str(len(_GIT_CONFIG))}
-    for index, (key, value) in enumerate(_GIT_CONFIG.items()):
-        env |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
-    return env

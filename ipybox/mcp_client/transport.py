@@ -48,6 +48,7 @@ async def stdio_transport(
     stderr: IO[str] | None,
     on_noise: Callable[[str], None],
     on_excess: Callable[[str], None],
+    on_end: Callable[[], None],
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage], MemoryObjectSendStream[SessionMessage]]]:
     """Starts a server and yields the stream of its messages and the one for messages to it.
 
@@ -58,6 +59,7 @@ async def stdio_transport(
         stderr: The server's stderr, by default the application's.
         on_noise: Called with each line that is not a message.
         on_excess: Called if a message exceeds the limits; no message follows.
+        on_end: Called when the server has closed its stdout or its stdin, unless the session has ended before.
 
     Raises:
         OSError: If the guard can't be started.
@@ -71,9 +73,9 @@ async def stdio_transport(
     received, messages = anyio.create_memory_object_stream[SessionMessage](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, protocol.stdout, received, on_noise, on_excess)
+        tasks.start_soon(_receive, protocol.stdout, received, on_noise, on_excess, on_end)
         sent = anyio.Event()
-        tasks.start_soon(_send, protocol.stdin, to_send, received, sent)
+        tasks.start_soon(_send, protocol.stdin, to_send, received, sent, on_end)
         try:
             yield messages, outgoing
         finally:
@@ -147,6 +149,7 @@ async def _receive(
     received: MemoryObjectSendStream[SessionMessage],
     on_noise: Callable[[str], None],
     on_excess: Callable[[str], None],
+    on_end: Callable[[], None],
 ) -> None:
     try:
         async with received:
@@ -156,6 +159,8 @@ async def _receive(
                 on_excess(str(exc))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # the session has ended
+            if received.statistics().open_receive_streams:
+                on_end()
     finally:
         with anyio.CancelScope(shield=True):
             while await stdout.read(_CHUNK):
@@ -182,6 +187,7 @@ async def _send(
     to_send: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage],
     sent: anyio.Event,
+    on_end: Callable[[], None],
 ) -> None:
     try:
         async with to_send:
@@ -190,13 +196,12 @@ async def _send(
                 stdin.write(f"{text}\n".encode())
                 await stdin.drain()
                 if stdin.is_closing():
-                    # The server had closed it before: the write has failed, but drain() does not report that.
-                    break
+                    raise BrokenPipeError  # the server had closed it before, which drain() does not report
     except OSError:
-        pass
-    finally:
         # The server may keep running, but would never answer a message that it can't read.
+        on_end()
         received.close()
+    finally:
         sent.set()
 
 

@@ -1,4 +1,4 @@
-"""Registrations of MCP servers; some wait for a person to sign in.
+"""Registrations of MCP servers; those of remote ones may wait for a person to sign in.
 
 A person may take longer than a client waits for an answer, and may have no browser on this machine. Therefore, a
 registration continues in the background once the address for signing in is known: the first request is answered in
@@ -12,7 +12,6 @@ https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
@@ -35,6 +34,8 @@ ANSWER_TIMEOUT = 45.0
 _SIGN_IN = "sign_in"
 
 Generate = Callable[[str, dict[str, Any], "SignIn", Callable[[str], None]], Awaitable["ToolModules"]]
+
+_Registration = DetachedTask[ElicitRequestURLParams, "ToolModules"]
 
 
 class ServerRegistrar:
@@ -61,12 +62,12 @@ class ServerRegistrar:
         Raises:
             MCPServerError: If it fails, or the user has not signed in yet: the message contains the address.
         """
+        if "url" not in server_params:  # it never asks for a sign-in
+            return await self._generate(server_name, server_params, open_in_browser, on_progress)
         key = json.dumps([server_name, server_params], sort_keys=True)
-        registration = self._waiting.pop(key, None)
-        if registration is None or registration.task.failed:
-            registration = _Registration(partial(self._generate, server_name, server_params))
-        registration.on_progress = on_progress
-        task = registration.task
+        task = self._waiting.pop(key, None)
+        if task is None or task.failed:
+            task = self._started(server_name, server_params, on_progress)
         try:
             question = await _wait(task, context)
         except BaseException:
@@ -74,40 +75,31 @@ class ServerRegistrar:
             raise
         if task.finished:
             return task.result()
-        self._waiting[key] = registration
+        self._waiting[key] = task
         if question is None:
             assert task.form is not None
             raise MCPServerError(f"MCP server {server_name!r}: {_sign_in_message(task.form.url)}")
         return question
 
-    async def aclose(self) -> None:
-        """Ends registrations that wait."""
-        for registration in self._waiting.values():
-            await registration.task.cancel()
-
-
-class _Registration:
-    """A registration, which reports progress to the request that is in progress."""
-
-    def __init__(self, generate: "Callable[[SignIn, Callable[[str], None]], Awaitable[ToolModules]]"):
-        #: Receives lines for the client whose request is in progress.
-        self.on_progress: Callable[[str], None] = lambda _: None
-
-        def work(
-            ask: "Callable[[ElicitRequestURLParams], asyncio.Future[ElicitResult]]",
-        ) -> "Awaitable[ToolModules]":
+    def _started(
+        self, server_name: str, server_params: dict[str, Any], on_progress: Callable[[str], None]
+    ) -> _Registration:
+        def work(ask: "Callable[[ElicitRequestURLParams], asyncio.Future[ElicitResult]]") -> "Awaitable[ToolModules]":
             async def show(url: str) -> None:
                 # Not awaited: the sign-in may succeed without an answer of the client.
                 ask(_question(url))
 
-            return generate(show, lambda line: self.on_progress(line))
+            return self._generate(server_name, server_params, show, on_progress)
 
-        self.task: DetachedTask[ElicitRequestURLParams, ToolModules] = DetachedTask(work)
+        return DetachedTask(work)
+
+    async def aclose(self) -> None:
+        """Ends registrations that wait."""
+        for task in self._waiting.values():
+            await task.cancel()
 
 
-async def _wait(
-    task: "DetachedTask[ElicitRequestURLParams, ToolModules]", context: Context[Any, Any]
-) -> InputRequiredResult | None:
+async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequiredResult | None:
     """Waits for the end, or as long as a request can; returns a form for the user, if there is one.
 
     Raises:

@@ -62,7 +62,7 @@ class WritablePlaces:
         self.confined = remote or settings is not None
         allowed = () if settings is None else settings.allow_write
         denied = () if settings is None else settings.deny_write
-        self._python = tuple(map(str, PYTHON_DIRECTORIES))
+        self._python = tuple(map(_prefix, map(str, PYTHON_DIRECTORIES)))
         self._roots = self._spellings(["", *allowed])
         self._read_only = (*self._spellings(denied), *self._python)
 
@@ -94,23 +94,25 @@ class WritablePlaces:
         Python, which are trusted in spite of that.
         """
         real = os.path.realpath(path)
-        if self._writable(real) or (self.covers(path) and not _is_below_any(real, self._python)):
+        if self._writable(real) or (self.covers(path) and not _prefix(real).startswith(self._python)):
             return None
         return real
 
     def _writable(self, path: str) -> bool:
-        return _is_below_any(path, self._roots) and not _is_below_any(path, self._read_only)
+        path = _prefix(path)
+        return path.startswith(self._roots) and not path.startswith(self._read_only)
 
     def _spellings(self, entries: Iterable[str]) -> tuple[str, ...]:
-        """Returns entries of the settings as absolute paths, both as they are spelled and without links."""
+        """Returns entries of the settings as prefixes of paths, both as they are spelled and without links."""
         paths = (os.path.abspath(self.workspace / os.path.expanduser(entry.removesuffix("**"))) for entry in entries)
-        return tuple(dict.fromkeys(form for path in paths for form in (path, os.path.realpath(path))))
+        return tuple(dict.fromkeys(_prefix(form) for path in paths for form in (path, os.path.realpath(path))))
 
 
 def is_below(path: str, directory: str) -> bool:
     """Returns whether an absolute path equals a directory or lies in it, as both are spelled."""
-    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
+    return _prefix(path).startswith(_prefix(directory))
 
 
-def _is_below_any(path: str, directories: Iterable[str]) -> bool:
-    return any(is_below(path, directory) for directory in directories)
+def _prefix(directory: str) -> str:
+    """Returns what the paths below a directory begin with, and its own with a slash at its end."""
+    return f"{directory.rstrip('/')}/"

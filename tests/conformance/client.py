@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp_types import ElicitRequestParams, ElicitResult, Tool
+from mcp_types import Tool
 
 from ipybox import generate_mcp_sources
 from ipybox.mcp_client.client import MCPClient
@@ -23,7 +23,7 @@ async def run(scenario: str, context: dict[str, Any], url: str) -> None:
         with TemporaryDirectory() as directory:
             assert await generate_mcp_sources("suite", params, Path(directory))
         return
-    async with MCPClient(params, WAIT, sign_in=sign_in, elicit=accept_all) as client:
+    async with MCPClient(params, WAIT, sign_in=sign_in) as client:
         for name, arguments in calls(context, await client.list_tools()):
             await client.call(name, arguments)
 
@@ -43,11 +43,6 @@ async def sign_in(url: str) -> None:
     """A person whom the suite's authorization server signs in at once."""
     async with httpx2.AsyncClient(follow_redirects=True) as browser:
         (await browser.get(url)).raise_for_status()
-
-
-async def accept_all(question: ElicitRequestParams) -> ElicitResult:
-    """A person who changes nothing in a form."""
-    return ElicitResult(action="accept", content={})
 
 
 async def agreement(scenario: str, context: dict[str, Any], url: str) -> dict[str, Any]:

@@ -23,7 +23,6 @@ SCENARIOS = {
     RELEASE: (
         "initialize",
         "tools_call",
-        "elicitation-sep1034-client-defaults",
         "sse-retry",
         "auth/metadata-default",
         "auth/metadata-var1",
@@ -71,6 +70,7 @@ _SKILLS = "an extension for skills as resources, of which ipybox's client reads 
 
 #: Why the others are not run.
 NOT_APPLICABLE = {
+    (RELEASE, "elicitation-sep1034-client-defaults"): "ipybox answers no questions of servers",
     (RELEASE, "auth/2025-03-26-oauth-metadata-backcompat"): (
         "its metadata name another issuer than that where they are, which RFC 8414 (3.3) has refused; mended in "
         "the version to come, of which it is run"

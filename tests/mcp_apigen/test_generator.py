@@ -21,7 +21,7 @@ from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.swap import STALE_AFTER
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import client
-from ipybox.mcp_client.tool_list import ToolList
+from ipybox.mcp_client.answers import ToolList
 from tests.mcp_apigen.test_naming import BAD_PACKAGE_NAMES
 
 PARAMS = {"command": "server", "env": {"TOKEN": "${TOKEN}"}}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ipybox import generate_mcp_sources
+from ipybox.mcp_apigen.package.hashes import meaning_hash
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, sha256_hex
-from ipybox.mcp_apigen.package.meaning import meaning_hash
 from ipybox.mcp_apigen.package.tool_modules import ToolChanges
 from ipybox.mcp_apigen.render.module import ToolSpec
 from tests.mcp_apigen.merge.packages import nested, rendered, write

@@ -15,7 +15,7 @@ import pytest
 from ipybox import generate_mcp_sources
 from ipybox.codeact import check
 from ipybox.mcp_apigen import ToolModules, generator
-from ipybox.mcp_apigen.package import fingerprint
+from ipybox.mcp_apigen.package import hashes
 from ipybox.mcp_apigen.package.manifest import MANIFEST, sha256_hex
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.state import state_dir
@@ -155,7 +155,7 @@ CHANGES: dict[str, Callable[[Registration, pytest.MonkeyPatch], object]] = {
     "order": lambda made, _: made.tools.reverse(),
     "no tools": lambda made, _: made.tools.clear(),
     "parameters": lambda made, _: made.params.update(env={"A": "b"}),
-    "generator": lambda _, patch: patch.setattr(fingerprint, "_generator", lambda: "other"),
+    "generator": lambda _, patch: patch.setattr(hashes, "_generator", lambda: "other"),
     "edited module": lambda made, _: edit(made.place / "list_commits.py"),
     "removed module": lambda made, _: (made.place / "list_commits.py").unlink(),
     "edited package": lambda made, _: edit(made.place / "__init__.py"),

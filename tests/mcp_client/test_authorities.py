@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_client.authorities import trusted_authorities
+from ipybox.mcp_client.http import trusted_authorities
 
 
 def test_authorities_are_loaded_again_only_if_the_environment_names_others(

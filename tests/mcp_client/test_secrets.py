@@ -6,6 +6,7 @@ import pytest
 
 from ipybox import generate_mcp_sources
 from ipybox.errors import MCPServerError
+from ipybox.mcp_client.params import parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 
 KEY = "sk-ant-api03-" + "x" * 20
@@ -37,7 +38,7 @@ KEY = "sk-ant-api03-" + "x" * 20
     ],
 )
 def test_secrets_in_plain_text_are_found_by_names_and_looks(params: dict[str, Any], found: dict[str, str]):
-    secrets = literal_secrets(params if "url" in params else {"command": "npx", **params})
+    secrets = literal_secrets(parse_params(params if "url" in params else {"command": "npx", **params}))
 
     assert {secret.place: secret.value for secret in secrets} == found
     for secret in secrets:

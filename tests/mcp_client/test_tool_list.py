@@ -6,7 +6,7 @@ import pytest
 from mcp_types import Tool
 from mcp_types.methods import validate_server_result
 
-from ipybox.mcp_client.tool_list import ToolList, repaired_page
+from ipybox.mcp_client.answers import ToolList, repaired_page
 
 VERSIONS = ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"]
 OBJECT = {"type": "object"}

@@ -9,7 +9,7 @@ import pytest
 from mcp_types import CallToolResult
 from mcp_types.methods import validate_server_result
 
-from ipybox.mcp_client.tool_result import repaired_result, restored
+from ipybox.mcp_client.answers import repaired_result, restored
 
 VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n1234").decode()

@@ -48,6 +48,7 @@ async def transport(code: str) -> AsyncGenerator[tuple[Any, Any]]:
         stderr=sys.__stderr__,
         on_noise=lambda text: None,
         on_excess=lambda why: None,
+        on_end=lambda: None,
     )
     async with asyncio.timeout(WAIT), server as streams:
         yield streams

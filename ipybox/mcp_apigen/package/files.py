@@ -1,11 +1,10 @@
 """Renders all files of a generated package as text: pure, so that it needs no server and can be measured."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from ipybox.mcp_apigen.package.hashes import meaning_hash, tool_digest
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord, sha256_hex
-from ipybox.mcp_apigen.package.meaning import meaning_hash
 from ipybox.mcp_apigen.render.module import ToolSpec, render_module
 from ipybox.mcp_apigen.render.naming import module_names
 from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words
@@ -93,13 +92,3 @@ def _manifest(server_name: str, tools: dict[str, ToolSpec], files: dict[str, str
     return Manifest(
         server=server_name, modules=modules, files={name: sha256_hex(data) for name, data in contents.items()}
     )
-
-
-def tool_digest(tool: ToolSpec) -> str | None:
-    """Returns a hash of the tool's definition; None if it is nested too deeply for JSON."""
-    said = [tool.name, tool.description, tool.input_schema, tool.output_schema]
-    try:
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-    except RecursionError:
-        return None
-    return sha256_hex(text.encode())

@@ -1,16 +1,19 @@
 """Merges the previous package into a new one: pure.
 
-Every existing file is accounted for: the generated text is replaced, and its additions move to the new module of the
-same tool. All other files move into the new package unchanged, or under a hidden name if a generated file has their
-name. So no work of users is lost.
+Every existing file is accounted for, so that no work of users is lost. A module consists of generated text and the
+additions of users to it, such as an output parser's `ParseResult` and `run_parsed`: the text is replaced, and the
+additions move to the new module of the same tool. Nothing is executed or imported to tell them apart. All other files
+move into the new package unchanged, or under a hidden name if a generated file has their name.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import ast
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import PurePath
 
-from ipybox.mcp_apigen.package.additions import split_additions
+from ipybox.codeact.source import MAX_FILE, binding
 from ipybox.mcp_apigen.package.existing import ExistingPackage
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord, sha256_hex
 
@@ -107,3 +110,40 @@ def _sources(before: Manifest, manifest: Manifest, old: ExistingPackage) -> Iter
     for module in [each for modules in free.values() for each in modules]:
         if f"{module}.py" in old.contents and module not in before.modules:
             yield _Source(f"{module}.py", None, module)
+
+
+def split_additions(module: bytes, records: Collection[ModuleRecord]) -> tuple[bytes, bool]:
+    """Returns the additions to a module, and whether the generated part is unchanged.
+
+    If it was edited, the additions start after `run_async`; empty if Python's parser doesn't find that.
+
+    Args:
+        module: The content of the file.
+        records: The records of possibly generated modules.
+    """
+    for record in records:
+        if record.begins(module):
+            return module[record.length :], True
+    generated, appended = _split_after_run_async(module)
+    return appended, sha256_hex(generated) in {record.source for record in records}
+
+
+def _split_after_run_async(module: bytes) -> tuple[bytes, bytes]:
+    try:
+        # Editors and version control change line ends.
+        text = module.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        # The first one: additions may define it again.
+        last = binding(_parse(text), "run_async")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return module, b""
+    lines = text.encode().splitlines(keepends=True)
+    end = last.end_lineno if last else None
+    return b"".join(lines[:end]), b"".join(lines[end:] if end else [])
+
+
+def _parse(text: str) -> ast.Module:
+    if len(text) > MAX_FILE:
+        raise ValueError("too large to parse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in string literals
+        return ast.parse(text)

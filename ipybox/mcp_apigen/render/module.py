@@ -1,19 +1,22 @@
 """Renders a tool as the text of a module, and of a schema file if types can't express the whole schema."""
 
 import ast
+import json
 import logging
 from dataclasses import dataclass
 from typing import Any
 
 from ipybox.mcp_apigen.render.source import render_tool
-from ipybox.mcp_apigen.schema.document import schema_document
 from ipybox.mcp_apigen.schema.exactness import types_cover_schema
 from ipybox.mcp_apigen.schema.ir import Model
 from ipybox.mcp_apigen.schema.parser import parse
 from ipybox.mcp_apigen.schema.resolve import Resolver, SchemaError
-from ipybox.mcp_apigen.schema.values import mapping, strings
+from ipybox.mcp_apigen.schema.values import is_object, mapping, strings
 
 logger = logging.getLogger(__name__)
+
+#: Characters of a schema's JSON; a larger one costs each kernel too much, and its server checks arguments anyway.
+_MAX_SCHEMA = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,23 @@ def _params(tool: ToolSpec) -> tuple[Model, str | None]:
     except (SchemaError, RecursionError) as exc:
         logger.warning("tool %r: Params accepts any fields: %s", tool.name, exc)
         model = _permissive("Params")
-    schema = schema_document(tool.input_schema) if _admits_objects(tool.input_schema) else None
+    schema = _document(tool.input_schema)
     model.checked = schema is not None
     return model, schema
+
+
+def _document(schema: Any) -> str | None:
+    """Returns the file that arguments are checked against, or None if it can't be or describes no arguments.
+
+    Only the kernel checks whether it is well-formed, because a server could make that take hours.
+    """
+    if not is_object(schema) or not _admits_objects(schema):
+        return None
+    try:
+        text = json.dumps(schema, allow_nan=False)
+    except (RecursionError, ValueError):
+        return None
+    return f"{text}\n" if len(text) <= _MAX_SCHEMA else None
 
 
 def _admits_objects(schema: Any) -> bool:

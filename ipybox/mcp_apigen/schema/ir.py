@@ -82,7 +82,7 @@ class Model:
 
     hint: str
     description: str = ""
-    fields: "list[ModelField]" = field(default_factory=lambda: [])
+    fields: "list[ModelField]" = field(default_factory=list["ModelField"])
     forbid_extra: bool = False
     #: Whether its schema says more than its types, and is checked, too.
     checked: bool = False

@@ -1,6 +1,7 @@
 """Plain schemas of nested ones: sizes are bounded, `$ref` is followed, `allOf` merged, nothing is fetched."""
 
 import json
+import re
 from functools import reduce
 from typing import Any
 from urllib.parse import unquote, urljoin
@@ -47,8 +48,8 @@ class Resolver:
         self.root = root
         dialect = str(root.get("$schema", ""))
         #: Until draft 7, keywords next to a `$ref` are ignored.
-        self.ref_alone = any(f"draft-0{n}" in dialect for n in (3, 4, 6, 7))
-        self._id_keyword = "id" if any(f"draft-0{n}" in dialect for n in (3, 4)) else "$id"
+        self.ref_alone = re.search("draft-0[3467]", dialect) is not None
+        self._id_keyword = "id" if re.search("draft-0[34]", dialect) else "$id"
         self._base = str(root.get("$id") or root.get("id") or "")
         # What an id names; nothing, if it names more than one.
         self._ids: dict[str, Schema | None] = {}

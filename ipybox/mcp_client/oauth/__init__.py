@@ -5,3 +5,7 @@ stored and where (`store`), how a person signs in (`callback`, `browser`), and w
 
 https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
 """
+
+
+class SignInError(Exception):
+    """A sign-in failed, or is needed where no person can be asked; the message says why, and what to do."""

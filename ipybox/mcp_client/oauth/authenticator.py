@@ -26,9 +26,8 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
-from ipybox.mcp_client.authorities import trusted_authorities
-from ipybox.mcp_client.http import Reach, bounded
-from ipybox.mcp_client.oauth.errors import SignInError
+from ipybox.mcp_client.http import Reach, bounded, trusted_authorities
+from ipybox.mcp_client.oauth import SignInError
 from ipybox.mcp_client.oauth.params import OAuthParams, is_secure
 from ipybox.mcp_client.oauth.store import Challenge, GrantFile, StoredGrant
 from ipybox.mcp_client.params import RemoteParams

@@ -1,13 +1,20 @@
-"""A hash of the meaning of a tool's definition, for the question whether a server has changed the tool: pure.
+"""Hashes of tools: of a definition, of what it means, and of all inputs of a package.
 
-Some servers write a Python set into a schema, so they list the same words in another order each time they start. Only
-an order that says nothing is ignored. Everything else counts: a tool that changes after it was trusted is a known
-attack.
+The meaning is for the question whether a server has changed a tool. Some servers write a Python set into a schema, so
+they list the same words in another order each time they start. Only an order that says nothing is ignored. Everything
+else counts: a tool that changes after it was trusted is a known attack.
+
+If the inputs of a package are unchanged, nothing needs to be generated.
 """
 
 import json
 import re
+import sys
+from functools import cache
+from pathlib import Path
 from typing import Any, cast
+
+import pydantic
 
 from ipybox.mcp_apigen.package.manifest import sha256_hex
 from ipybox.mcp_apigen.render.module import ToolSpec
@@ -23,6 +30,35 @@ _VALUES = {"enum", "required", "type"}
 # Plain words only: paths, hosts, commands and options have other characters, too.
 _WORD = r"[^\W\d][\w-]*"
 _WORDS = re.compile(rf"{_WORD}(?:, ?{_WORD})+")
+
+
+def inputs_hash(server_name: str, server_params: dict[str, Any], seal: str, tools: list[ToolSpec]) -> str | None:
+    """Returns the hash of a server's tools, its parameters and the generator; None if a tool has no hash."""
+    digests = [tool_digest(tool) for tool in tools]
+    if None in digests:
+        return None
+    return sha256_hex(json.dumps([_generator(), server_name, server_params, seal, digests]).encode())
+
+
+@cache
+def _generator() -> str:
+    # The version is not enough: it is the same for many commits, all of which can be installed.
+    package = Path(__file__).parents[2]
+    sources = sorted(
+        path for part in ("mcp_apigen", "guest/tools", "tool_exec") for path in (package / part).rglob("*.py")
+    )
+    texts = [path.read_bytes() for path in sources]
+    return sha256_hex(b"\0".join([sys.version.encode(), pydantic.VERSION.encode(), *texts]))
+
+
+def tool_digest(tool: ToolSpec) -> str | None:
+    """Returns a hash of the tool's definition; None if it is nested too deeply for JSON."""
+    said = [tool.name, tool.description, tool.input_schema, tool.output_schema]
+    try:
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        return None
+    return sha256_hex(text.encode())
 
 
 def meaning_hash(tool: ToolSpec) -> str | None:

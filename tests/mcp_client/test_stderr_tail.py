@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipybox.mcp_client.launcher_log import is_progress, plain
+from ipybox.mcp_client.stderr_tail import is_progress, readable_line
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from ipybox.mcp_client.launcher_log import is_progress, plain
 )
 def test_downloads_are_progress_and_no_reason_of_a_failure(line: str, shown: str):
     assert is_progress(line)
-    assert plain(line) == shown
+    assert readable_line(line) == shown
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_downloads_are_progress_and_no_reason_of_a_failure(line: str, shown: str
 )
 def test_other_lines_stay_as_they_are(line: str):
     assert not is_progress(line)
-    assert plain(line) == line
+    assert readable_line(line) == line
