@@ -5,8 +5,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ import pytest
 from ipybox.kernel_mgr.transfer import tar
 from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 from ipybox.remote.application import push
+from ipybox.remote.application.link import NodeLink
 from ipybox.remote.application.push import Push
 from ipybox.remote.node.files import NodeFiles, NodeWorkspace
-from ipybox.remote.wire import file_messages
+from ipybox.remote.wire import exchange
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.file_messages import MAX_REQUEST, REQUEST, Answer, Content, Put, Read, Stored, receive, send
-from ipybox.remote.wire.stream import Stream, StreamClosedError
+from ipybox.remote.wire.exchange import Exchange, answer
+from ipybox.remote.wire.protocol import PREAMBLE, Content, Message, Stored, versions
+from ipybox.remote.wire.stream import Stream
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 
 #: Seconds that a test waits for what must happen.
@@ -35,53 +37,51 @@ class Ends:
     def __init__(self, here: Path, there: Path):
         self.here = here
         self.there = there
-        self.violations: list[str] = []
-        #: The requests that the node got.
-        self.requests: list[Put | Read] = []
-        self._client = Connection(client=True)
-        self._node = NodeFiles(there, None)
-        self._serve: Callable[[Stream], Coroutine[Any, Any, None]] = self._node.serve
+        #: How many requests the node got.
+        self.requests = 0
+        self.link = NodeLink(lambda sock: sock.close())
+        self._handler = NodeFiles(there, None).serve
         self._server = Connection(client=False, on_request=self._take)
         self._serving: set[asyncio.Task[None]] = set()
         self.push = self.new_push()
 
     def new_push(self, other_platform: str | None = None, settings: SandboxSettings | None = None) -> Push:
-        return Push(
-            self.here,
-            lambda: self._client.request("/files", large=True),
-            self.violations.append,
-            settings=settings,
-            other_platform=other_platform,
-        )
+        return Push(self.here, self.link, settings=settings, other_platform=other_platform)
 
-    def be_hostile(self, answer: "Answer | bytes", content: bytes = b"") -> None:
+    def be_hostile(self, given: "Message | bytes", content: bytes = b"") -> None:
         """Replaces the node by one that answers like this."""
 
-        async def serve(stream: Stream) -> None:
-            with suppress(StreamClosedError):
-                self.requests.append((await receive(stream, REQUEST, MAX_REQUEST))[0])
-                if isinstance(answer, bytes):
-                    await stream.send(answer)
-                    stream.end()
-                else:
-                    await send(stream, answer, content)
+        async def serve(exchange: Exchange) -> None:
+            if isinstance(given, bytes):
+                await exchange.stream.send(given)
+            else:
+                await exchange.send(given, content)
 
-        self._serve = serve
+        self._handler = serve
+
+    def be_silent(self) -> None:
+        """Replaces the node by one that does not answer."""
+
+        async def serve(_: Exchange) -> None:
+            await asyncio.Event().wait()
+
+        self._handler = serve
 
     def _take(self, stream: Stream) -> None:
-        stream.accept()
-        task = asyncio.create_task(self._serve(stream))
+        self.requests += 1
+        task = asyncio.create_task(answer(stream, self._handler))
         self._serving.add(task)
 
     async def open(self) -> None:
         (read_here, write_there), (read_there, write_here) = os.pipe(), os.pipe()
-        await self._client.open(read_here, write_here)
+        await self.link.open(read_here, write_here)
         await self._server.open(read_there, write_there)
-        self._client.start()
+        self._server.write_raw(PREAMBLE + versions().model_dump_json().encode() + b"\n")
         self._server.start()
+        assert await self.link.settled(WAIT)
 
     async def close(self) -> None:
-        self._client.close()
+        await self.link.close()
         self._server.close()
         for task in self._serving:
             task.cancel()
@@ -317,58 +317,63 @@ async def test_files_and_directories_of_the_node_are_read(ends: Ends):
     for path, error in [("missing", FileNotFoundError), ("../x", PermissionError), ("data/.env", PermissionError)]:
         with pytest.raises(error, match="on the node: "):
             await ends.push.read(path)
-    assert ends.violations == []
+    assert ends.link.problem is None
 
 
-HOSTILE: dict[str, tuple[Answer | bytes, str]] = {
-    "endless": (b"x" * (file_messages.MAX_LINE + (1 << 20)), "a message about files larger than"),
-    "no-json": (b"junk\n", "an invalid message about files"),
-    "unknown": (b'{"type": "stored", "then": 1}\n', "an invalid message about files"),
-    "huge": (b'{"type": "content", "tar": true, "size": 99999999999}\n', "files of 99999999999 bytes"),
-    "request": (b'{"type": "put"}\n', "an invalid message about files"),
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "endless": (b"x" * (exchange.MAX_MESSAGE_BYTES + (1 << 20)), "a message larger than"),
+    "no-json": (b"junk\n", "an invalid message"),
+    "unknown": (b'{"size": 0, "then": 1}\n', "an invalid message"),
+    "huge": (
+        b'{"tar": true, "size": 99999999999}\n',
+        "content of 99999999999 bytes|an invalid message",
+    ),
+    "request": (b'{"removed": []}\n', "an invalid message"),
 }
 
 
-@pytest.mark.parametrize(("answer", "violation"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(("given", "violation"), HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("reads", [True, False], ids=["read", "send"])
-async def test_invalid_answer_cuts_the_node_off(ends: Ends, answer: bytes, violation: str, reads: bool):
+async def test_invalid_answer_cuts_the_node_off(ends: Ends, given: bytes, violation: str, reads: bool):
     put(ends.here, {"gentools/a.py": "x"})
-    ends.be_hostile(answer)
+    ends.be_hostile(given)
     if reads:
         with pytest.raises(OSError, match=r"^can't read the file on the node: it sent "):
             await ends.push.read("x")
     else:
         assert await ends.push.send() == []
-    (said,) = ends.violations
-    assert violation in said
+    assert ends.link.closed.is_set()
+    assert re.match(f"the node sent ({violation})", ends.link.problem or "")
     assert found(ends.here) == {"gentools/a.py": "x"}
 
 
-async def test_answer_of_another_kind_cuts_the_node_off(ends: Ends):
+async def test_answer_of_another_kind_to_what_is_sent_cuts_the_node_off(ends: Ends):
     put(ends.here, {"gentools/a.py": "x"})
     ends.be_hostile(Content(tar=True), b"x")
-    await ends.push.send()
+    assert await ends.push.send() == []
+    assert ends.link.closed.is_set()
+    assert (ends.link.problem or "").startswith("the node sent an invalid message")
+
+
+async def test_answer_of_another_kind_is_no_file_and_cuts_the_node_off(ends: Ends):
     ends.be_hostile(Stored())
-    with pytest.raises(OSError, match="an unexpected response"):
+    with pytest.raises(OSError, match="it sent an invalid message"):
         await ends.push.read("x")
-    assert ends.violations == ["the node sent an unexpected response"] * 2
+    assert ends.link.closed.is_set()
 
 
-@pytest.mark.parametrize("answer", [b"", b'{"type": "con', b'{"type": "content", "tar": false, "size": 10}\nshort'])
-async def test_answer_that_breaks_off_is_not_a_file(ends: Ends, answer: bytes):
-    ends.be_hostile(answer)
+@pytest.mark.parametrize("given", [b"", b'{"tar": fal', b'{"tar": false, "size": 10}\nshort'])
+async def test_answer_that_breaks_off_is_not_a_file(ends: Ends, given: bytes):
+    ends.be_hostile(given)
     with pytest.raises(OSError, match="it is not responding"):
         await ends.push.read("x")
 
 
 async def test_node_that_does_not_answer_holds_nothing_up_for_ever(ends: Ends, monkeypatch: pytest.MonkeyPatch):
     put(ends.here, {"gentools/a.py": "x"})
-
-    async def silent(_: object, stream: Stream) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(ends, "_serve", lambda stream: silent(None, stream))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
-    monkeypatch.setattr(push, "ANSWER_TIMEOUT", -(file_messages.MAX_ANSWER / push.SLOWEST) + 0.2)
+    ends.be_silent()
+    monkeypatch.setattr(push, "ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr(push, "SLOWEST", 1 << 60)
     assert await ends.push.send() == [
         "Not sent to the node, where code runs: gentools (the node did not respond in time)."
     ]
@@ -378,12 +383,12 @@ async def test_node_that_does_not_answer_holds_nothing_up_for_ever(ends: Ends, m
 
 async def test_node_that_fails_is_named_as_text_of_its_own(ends: Ends):
     put(ends.here, {"gentools/a.py": "x"})
-    ends.be_hostile(b'{"type": "failed", "kind": "other", "reason": "full\\u001b[2J"}\n')
+    ends.be_hostile(b'{"kind": "other", "reason": "full\\u001b[2J"}\n')
     (notice,) = await ends.push.send()
     assert notice.startswith("Not sent to the node, where code runs: gentools (on the node: full")
     assert "\x1b" not in notice
     assert await ends.push.send() == []
-    assert len(ends.requests) == 2, "it is tried again"
+    assert ends.requests == 2, "it is tried again"
 
 
 def test_workspace_of_a_node_is_private_even_if_another_user_has_taken_the_name(

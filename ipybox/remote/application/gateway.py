@@ -23,8 +23,10 @@ from ipybox.remote.application.node_wait import NodeWait, stderr_of
 from ipybox.remote.application.process import EngineProcess
 from ipybox.remote.application.queue import with_limits
 from ipybox.remote.application.settings import Engine
-from ipybox.remote.wire.platform import platform_name
-from ipybox.remote.wire.protocol import CellEnded, CellStarted, CPUExceeded, Exceeded, Failed, FromNode, Ready, Start
+from ipybox.remote.wire import protocol
+from ipybox.remote.wire.exchange import Exchange, InvalidMessageError, RefusedError
+from ipybox.remote.wire.protocol import Cell, CPUExceeded, Exceeded, Explain, Explained, Ready, Start, platform_name
+from ipybox.remote.wire.stream import StreamClosedError
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.errors import GatewayError, SandboxError
@@ -32,6 +34,7 @@ from ipybox.support.names import STATE_DIR
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import make_ipybox_dir
+from ipybox.support.tasks import TaskSet
 from ipybox.workspace.imports import guard_imports
 from ipybox.workspace.programs import host_path
 from ipybox.workspace.writable import WritablePlaces
@@ -44,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds in which a node that has greeted must start its gateway.
 START_TIMEOUT = 60.0
+
+#: Seconds for the node to explain denials. After that, there are no explanations.
+EXPLAIN_TIMEOUT = 3.0
 
 #: The notice about a workspace that the node does not share.
 NOT_SHARED = (
@@ -91,13 +97,12 @@ class EngineGateway:
         self.exceeded: dict[str, str] = {}
         #: Notices for the session from the node's sandbox.
         self.notices: Sequence[str] = []
-        self._cells: dict[str, Callable[[str], object]] = {}
         #: Kernels that ran cells. Messages about others are ignored, so that the node can't fill `exceeded`.
         self._kernels = {UNATTRIBUTED}
         self._process: EngineProcess | None = None
         self._link: NodeLink | None = None
         self._started = False
-        self._answer: asyncio.Future[Ready | Failed] | None = None
+        self._tasks = TaskSet()
         self._loss: asyncio.Task[str] | None = None
         #: Sends files to a node that does not share the workspace; None if it does.
         self._push: Push | None = None
@@ -143,7 +148,9 @@ class EngineGateway:
 
     def withdraw(self) -> None:
         """Makes a start that waits for its node, or was not started, fail: the job leaves the queue."""
-        self._wait.withdrawn.set()
+        self._wait.withdrawn = True
+        if self._link is not None and not self._started:
+            self._link.fail("")
 
     async def stop(self, timeout: float = 10) -> None:
         """Ends the node with all its kernels, and the command.
@@ -153,6 +160,7 @@ class EngineGateway:
         """
         was_running = self.running
         self._started = False
+        await self._tasks.cancel()
         if self._link is not None:
             await self._link.close()
         process, self._process = self._process, None
@@ -185,13 +193,11 @@ class EngineGateway:
             yield
             return
         self._kernels.add(kernel_id)
-        self._cells[kernel_id] = on_cpu_exceeded
-        link.post(CellStarted(kernel=kernel_id))
+        measuring = self._tasks.start(self._measure(link, kernel_id, on_cpu_exceeded))
         try:
             yield
         finally:
-            self._cells.pop(kernel_id, None)
-            link.post(CellEnded(kernel=kernel_id))
+            measuring.cancel()
 
     async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
         """Returns explanations of denials, see `KernelGateway.explain`. The node is asked only if there may be some."""
@@ -205,7 +211,8 @@ class EngineGateway:
         tail = text[-INSPECTED - 1 :]
         of_limit = (self._wanted.limits.memory is not None or self._wanted.default_memory) and "MemoryError" in text
         if of_limit or (self._wanted.sandbox is not None and may_report(tail)):
-            lines += await self._link.explain(f"{tail}\nMemoryError" if of_limit else tail, error_lines(tool_texts))
+            text = f"{tail}\nMemoryError" if of_limit else tail
+            lines += await self._explained(self._link, Explain(text=text, tool_texts=list(error_lines(tool_texts))))
         return lines
 
     async def push_files(self) -> list[str]:
@@ -226,21 +233,20 @@ class EngineGateway:
         guard_imports(places)  # code on the node writes the workspace, too
         command = with_limits(self._engine.command, self._wanted.limits)
         self._process = EngineProcess(command, self._engine.env, host_path(places), self._engine.waiting)
-        self._link = NodeLink(self._take, self._on_tool_connection)
-        await self._link.open(*await self._process.spawn())
-        await self._wait.greeted(self._process, self._link)
+        pipes = await self._process.spawn()
+        link = self._link = NodeLink(self._on_tool_connection)
+        await link.open(*pipes)
+        await self._wait.greeted(self._process, link)
+        link.start()
         with self._proof() as proof:
-            self._link.start()
-            self._link.post(self._wanted.model_copy(update={"proof": proof}))
-            answer = await self._answered(self._process, self._link)
-        if isinstance(answer, Failed):
-            raise (SandboxError if answer.kind == "sandbox" else GatewayError)(answer.reason)
-        self.node, self.notices = printable(answer.node), [printable(notice) for notice in answer.notices]
-        self._job = answer.job or None
+            exchange, ready = await self._ready(self._process, link, proof)
+        self.node, self.notices = printable(ready.node), [printable(notice) for notice in ready.notices]
+        self._job = ready.job or None
         self._started = True
-        self._loss = asyncio.create_task(self._watch(self._process, self._link))
-        if not answer.shared:
-            await self._push_first_files(answer, self._link)
+        self._loss = asyncio.create_task(self._watch(self._process, link))
+        self._tasks.start(self._note_exceeded(exchange, link))
+        if not ready.shared:
+            await self._push_first_files(ready, link)
 
     async def _push_first_files(self, node: Ready, link: NodeLink) -> None:
         from ipybox.remote.application.push import Push
@@ -250,28 +256,35 @@ class EngineGateway:
             other = f"they are for {here}, and the node runs {there}: install them there, in ipybox's environment"
         self._push = Push(
             self._workspace,
-            link.open_files,
-            link.fail,
+            link,
             settings=self._wanted.sandbox,
             other_platform=other,
         )
         self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
 
-    async def _answered(self, process: EngineProcess, link: NodeLink) -> Ready | Failed:
-        self._answer = asyncio.get_running_loop().create_future()
-        ends = [asyncio.create_task(event.wait()) for event in (link.closed, self._wait.withdrawn)]
+    async def _ready(self, process: EngineProcess, link: NodeLink, proof: str) -> tuple[Exchange, Ready]:
+        """Has the node start its gateway; returns the request, which goes on, and its first answer."""
         try:
-            await asyncio.wait([self._answer, *ends], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
-        if self._answer.done():
-            return self._answer.result()
-        if self._wait.withdrawn.is_set():
-            raise GatewayError("the start of the node was cancelled")
-        if link.closed.is_set():
-            raise GatewayError(f"the node exited during startup: {link.problem or await process.last_words()}")
-        raise GatewayError(f"the node did not start its gateway within {START_TIMEOUT:g} s{stderr_of(process)}")
+            async with asyncio.timeout(START_TIMEOUT):
+                exchange = link.request(protocol.START)
+                await exchange.send(self._wanted.model_copy(update={"proof": proof}))
+                ready, _ = await exchange.receive(Ready)
+                return exchange, ready
+        except RefusedError as exc:
+            raise (SandboxError if exc.kind is SandboxError else GatewayError)(
+                printable(exc.reason, lines=True)
+            ) from None
+        except InvalidMessageError as exc:
+            link.fail(f"the node sent {exc}")
+            raise GatewayError(f"the node exited during startup: {link.problem}") from None
+        except StreamClosedError:
+            if self._wait.withdrawn:
+                raise GatewayError("the start of the node was cancelled") from None
+            reason = link.problem or await process.last_words()
+            raise GatewayError(f"the node exited during startup: {reason}") from None
+        except TimeoutError:
+            message = f"the node did not start its gateway within {START_TIMEOUT:g} s{stderr_of(process)}"
+            raise GatewayError(message) from None
 
     @contextlib.contextmanager
     def _proof(self) -> Generator[str]:
@@ -291,19 +304,33 @@ class EngineGateway:
         engine, node = self._engine.name, self.node or None
         self._on_job(JobEvent(action=action, engine=engine, job=self._job, node=node, **details))
 
-    def _take(self, message: FromNode) -> None:
-        match message:
-            case Ready() | Failed() if self._answer is not None and not self._answer.done():
-                self._answer.set_result(message)
-            case Exceeded(kernels=kernels, message=text):
-                known = [each for each in kernels if each in self._kernels and each not in self.exceeded]
+    async def _measure(self, link: NodeLink, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> None:
+        """Measures a cell until its task is cancelled, which ends the request."""
+        with contextlib.suppress(StreamClosedError, InvalidMessageError, RefusedError):
+            exceeded, _ = await link.ask(protocol.CELL, Cell(kernel=kernel_id), CPUExceeded)
+            on_cpu_exceeded(printable(exceeded.message))
+
+    async def _explained(self, link: NodeLink, question: Explain) -> list[str]:
+        """Returns the node's explanations of denials; an empty list if it does not answer."""
+        with contextlib.suppress(TimeoutError, StreamClosedError, InvalidMessageError, RefusedError):
+            async with asyncio.timeout(EXPLAIN_TIMEOUT):
+                answer, _ = await link.ask(protocol.EXPLAIN, question, Explained)
+                return [printable(line) for line in answer.lines]
+        return []
+
+    async def _note_exceeded(self, exchange: Exchange, link: NodeLink) -> None:
+        """Notes which kernels exceed a limit, until the link is closed."""
+        with contextlib.suppress(StreamClosedError):
+            while True:
+                try:
+                    exceeded, _ = await exchange.receive(Exceeded)
+                except (InvalidMessageError, RefusedError) as exc:
+                    return link.fail(f"the node sent {exc}")
+                known = [each for each in exceeded.kernels if each in self._kernels and each not in self.exceeded]
+                message = printable(exceeded.message)
                 if known:
-                    logger.warning("node %s: %s", self.node, text)
-                self.exceeded |= dict.fromkeys(known, text)
-            case CPUExceeded(kernel=kernel, message=text) if kernel in self._cells:
-                self._cells[kernel](text)
-            case _:
-                pass
+                    logger.warning("node %s: %s", self.node, message)
+                self.exceeded |= dict.fromkeys(known, message)
 
     async def _watch(self, process: EngineProcess, link: NodeLink) -> str:
         """Waits until the node is lost, and returns why."""

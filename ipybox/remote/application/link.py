@@ -1,38 +1,31 @@
-"""The application's end of the connection to a node: what it says first, control messages, and tunnels.
+"""The application's end of the connection to a node: what the node says first, requests, and tunnels.
 
-Nothing of the node is trusted: what it sends is validated, and only this end opens streams. `EngineGateway` owns the
+Nothing of the node is trusted: what it sends is validated, and only this end makes requests. `EngineGateway` owns the
 link.
 """
 
 import asyncio
-import itertools
 import logging
 import socket
-from collections.abc import Callable, Iterable
-from importlib.metadata import version
+from contextlib import suppress
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.messages import InvalidMessageError, MessageStream
+from ipybox.remote.wire.exchange import Exchange, InvalidMessageError
 from ipybox.remote.wire.protocol import (
-    CONTROL,
-    FILES,
-    FROM_NODE,
     GATEWAY,
     MAX_NOISE,
     MAX_PREAMBLE,
     NODE_LOST_AFTER,
     PING_INTERVAL,
     PREAMBLE,
-    PROTOCOL,
     SPARE_TOOL_STREAMS,
     TOOLS,
-    Explain,
-    Explained,
-    FromNode,
-    ToNode,
+    Message,
     Versions,
+    versions,
 )
 from ipybox.remote.wire.stream import Stream, StreamClosedError
 from ipybox.remote.wire.tunnel import tunnel
@@ -46,30 +39,25 @@ logger = logging.getLogger(__name__)
 #: Connections of code to the tool server at a time, with those that wait for code.
 MAX_TOOL_CONNECTIONS = 256 + SPARE_TOOL_STREAMS
 
-#: Seconds for the node to explain denials. After that, there are no explanations.
-EXPLAIN_TIMEOUT = 3.0
+Expected = TypeVar("Expected", bound=Message)
 
 
 class NodeLink:
     """Connects the application to one node, over the pipes of the engine's command.
 
     Args:
-        on_message: Called with each control message that is no answer.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
     """
 
-    def __init__(self, on_message: Callable[[FromNode], None], on_tool_connection: AcceptedSocket):
-        self._on_message = on_message
+    def __init__(self, on_tool_connection: AcceptedSocket):
         self._on_tool_connection = on_tool_connection
-        self._connection = Connection(client=True)
-        self._control: MessageStream[FromNode] | None = None
+        self._settled = asyncio.Event()
+        self._connection = Connection(client=True, on_closed=self._settled.set)
         self._noise = bytearray()
         self._tool_connections = asyncio.Semaphore(MAX_TOOL_CONNECTIONS)
-        self._numbers = itertools.count(1)
-        self._questions: dict[int, asyncio.Future[list[str]]] = {}
         self._tasks = TaskSet()
-        #: Set when the node has said which ipybox it has.
-        self.greeted = asyncio.Event()
+        #: Whether the node has said that it has the same ipybox.
+        self.greeted = False
         #: Set when the link is closed, for whatever reason.
         self.closed = self._connection.closed
         self._problem: str | None = None
@@ -91,6 +79,13 @@ class NodeLink:
         """Starts to read; takes ownership of the descriptors."""
         await self._connection.open(read_fd, write_fd, self._greet)
 
+    async def settled(self, timeout: float) -> bool:
+        """Returns whether the node has greeted or the link is closed, and waits for that up to `timeout` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._settled.wait()
+        return self._settled.is_set()
+
     async def close(self) -> None:
         """Closes the link, which ends the node."""
         self._connection.close()
@@ -102,21 +97,10 @@ class NodeLink:
         self._connection.close()
 
     def start(self) -> None:
-        """Starts to receive messages, once the node has greeted; does nothing if the link is closed."""
-        try:
-            self._control = MessageStream(self._connection.request(CONTROL), FROM_NODE)
-        except StreamClosedError:
-            return
-        self._tasks.start(self._control.send_forever())
-        self._tasks.start(self._receive(self._control))
+        """Starts to ping a node that has greeted, and to offer it connections to the tool server."""
         self._tasks.start(self._ping())
         for _ in range(SPARE_TOOL_STREAMS):
             self._tasks.start(self._offer_tools())
-
-    def post(self, message: ToNode) -> None:
-        """Sends a message, unless the link is closed."""
-        if self._control is not None and not self.closed.is_set():
-            self._control.post(message)
 
     def connect(self) -> socket.socket:
         """Returns a new connection to the gateway's HTTP server.
@@ -134,26 +118,33 @@ class NodeLink:
         self._tasks.start(tunnel(stream, theirs))
         return ours
 
-    def open_files(self) -> Stream:
-        """Returns a new stream for messages about files.
+    def request(self, path: str, *, large: bool = False) -> Exchange:
+        """Returns a new request to the node.
+
+        Args:
+            path: The kind of the request.
+            large: Whether its answers are large.
 
         Raises:
             StreamClosedError: If the link is closed.
         """
-        return self._connection.request(FILES, large=True)
+        return Exchange(self._connection.request(path, large=large))
 
-    async def explain(self, text: str, tool_texts: Iterable[str]) -> list[str]:
-        """Returns the node's explanations of denials; an empty list if it does not answer."""
-        number = next(self._numbers)
-        answer = self._questions[number] = asyncio.get_running_loop().create_future()
-        self.post(Explain(number=number, text=text, tool_texts=list(tool_texts)))
-        closed = asyncio.create_task(self.closed.wait())
+    async def ask(
+        self, path: str, request: Message, expected: type[Expected], content: bytes = b"", limit: int = 0
+    ) -> tuple[Expected, bytes]:
+        """Returns the answer to a request, and its content. Closes the link if it is not valid.
+
+        Raises:
+            InvalidMessageError: If the node sends something else.
+            RefusedError: If the node can't do it.
+            StreamClosedError: If the link is closed.
+        """
         try:
-            await asyncio.wait([answer, closed], timeout=EXPLAIN_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
-            return answer.result() if answer.done() else []
-        finally:
-            closed.cancel()
-            del self._questions[number]
+            return await self.request(path, large=bool(limit)).ask(request, expected, content=content, limit=limit)
+        except InvalidMessageError as exc:
+            self.fail(f"the node sent {exc}")
+            raise
 
     def _greet(self, data: bytes) -> bytes | None:
         """Looks for the node's first line, and returns what follows it; None if it is not there yet."""
@@ -170,29 +161,16 @@ class NodeLink:
         except ValidationError:
             self.fail("its first line does not come from `python -m ipybox.node`")
             return None
-        here = version("ipybox")
-        if (node.ipybox, node.protocol) != (here, PROTOCOL):
+        if node != (here := versions()):
             self.fail(
-                f"the node runs ipybox {printable(node.ipybox)}, but this machine runs {here}: install the same "
+                f"the node runs ipybox {printable(node.ipybox)}, but this machine runs {here.ipybox}: install the same "
                 "version on the node"
             )
             return None
         self._connection.start()
-        self.greeted.set()
+        self.greeted = True
+        self._settled.set()
         return rest
-
-    async def _receive(self, control: "MessageStream[FromNode]") -> None:
-        try:
-            async for message in control.messages():
-                if isinstance(message, Explained):
-                    question = self._questions.get(message.number)
-                    if question is not None and not question.done():
-                        question.set_result([printable(line) for line in message.lines])
-                else:
-                    self._on_message(message)
-        except InvalidMessageError as exc:
-            self.fail(f"the node sent {exc}")
-        self._connection.close()
 
     async def _ping(self) -> None:
         """Closes the link when the node answers no more, as without a network; then no end of file comes."""

@@ -30,8 +30,8 @@ class NodeWait:
         self._waiting = False
         #: What the scheduler says of the job, such as `job 17, PENDING (Resources)`; empty if it says nothing.
         self._state = ""
-        #: Set when no node is wanted any more.
-        self.withdrawn = asyncio.Event()
+        #: Whether no node is wanted any more. The link is closed then, too.
+        self.withdrawn = False
 
     @property
     def waits_for(self) -> str:
@@ -52,16 +52,16 @@ class NodeWait:
         finally:
             self._waiting = False
             process.leave_queue()
-        if link.greeted.is_set():
+        if link.greeted:
             return
         name = self._name
+        waited = f": it was waiting for the scheduler: {self._state}" if self._state else ""
+        if self.withdrawn:
+            raise GatewayError(f"the wait for a node of {name} was cancelled{waited}")
         if link.problem is not None:
             raise GatewayError(f"{name} can't be used: {link.problem}{_printed(link)}{stderr_of(process)}")
         if link.closed.is_set():
             raise GatewayError(f"{name} provided no node: {await process.last_words()}{_printed(link)}{_hint(process)}")
-        waited = f": it was waiting for the scheduler: {self._state}" if self._state else ""
-        if self.withdrawn.is_set():
-            raise GatewayError(f"the wait for a node of {name} was cancelled{waited}")
         raise GatewayError(
             f"{name} provided no node within {self._timeout:g} s (queue_timeout){waited}"
             f"{_printed(link)}{stderr_of(process)}"
@@ -70,10 +70,8 @@ class NodeWait:
     async def _until_decided(self, process: EngineProcess, link: NodeLink) -> None:
         """Waits for a node until the timeout, and notes what a scheduler waits for."""
         deadline = asyncio.get_running_loop().time() + self._timeout
-        ends = (link.greeted, link.closed, self.withdrawn)
-        while (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await _first(min(left, LOOK_INTERVAL), *ends)
-            if any(end.is_set() for end in ends):
+        while (left := deadline - asyncio.get_running_loop().time()) > 0 and not self.withdrawn:
+            if await link.settled(min(left, LOOK_INTERVAL)):
                 return
             if (state := await process.queue_state()) and state != self._state:
                 if not self._state:
@@ -82,23 +80,13 @@ class NodeWait:
                 logger.warning("%s is waiting for %s", self._name, self.waits_for)
 
 
-async def _first(timeout: float, *events: asyncio.Event) -> None:
-    """Waits until one of the events is set, or for `timeout` seconds."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-
-
 def stderr_of(process: EngineProcess) -> str:
     """Returns the last lines of a command's stderr, each on a line of its own."""
     return "".join(f"\n{line}" for line in process.stderr.last)
 
 
 def _printed(link: NodeLink) -> str:
-    return f"\nit printed: {link.noise}" if link.noise and not link.greeted.is_set() else ""
+    return f"\nit printed: {link.noise}" if link.noise and not link.greeted else ""
 
 
 def _hint(process: EngineProcess) -> str:

@@ -3,13 +3,13 @@
 Before a cell, files whose status has changed since they were sent go there, and files that are gone here are deleted
 there. Nothing comes back, except what `Push.read` asks for: what code writes on the node is lost at its end.
 
-The node may be hostile: its answers are validated (`ipybox.remote.wire.file_messages`), and it can't change files here.
+The node may be hostile: its answers are validated, and it can't change files here.
 """
 
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
@@ -22,22 +22,21 @@ from ipybox.kernel_mgr.transfer.files import CACHE, PART, Refused, Transfer, ope
 from ipybox.kernel_mgr.transfer.rules import TransferRules
 from ipybox.kernel_mgr.transfer.tar import pack
 from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
-from ipybox.remote.wire.file_messages import (
-    ANSWER,
-    MAX_ANSWER,
+from ipybox.remote.application.link import NodeLink
+from ipybox.remote.wire.exchange import InvalidMessageError, RefusedError
+from ipybox.remote.wire.protocol import (
     MAX_PUSHED,
+    MAX_READ,
     MAX_REMOVED,
+    PUT,
+    READ,
     Content,
-    Failed,
+    Message,
     Put,
     Read,
-    Request,
     Stored,
-    receive,
-    send,
 )
-from ipybox.remote.wire.messages import InvalidMessageError
-from ipybox.remote.wire.stream import Stream, StreamClosedError
+from ipybox.remote.wire.stream import StreamClosedError
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
@@ -61,7 +60,6 @@ SLOWEST: Final = 1 << 20
 MAX_NAMES: Final = 5
 
 _NOT_SENT = "Not sent to the node, where code runs"
-_ERRORS = {"missing": FileNotFoundError, "denied": PermissionError, "value": ValueError, "other": OSError}
 
 #: What changes with a file: its number, size, times, and whether its owner can execute it.
 _Status = tuple[int, ...]
@@ -76,8 +74,7 @@ class Push:
 
     Args:
         workspace: The workspace of the application.
-        open_stream: Opens a stream to the node's end.
-        violated: Called with the reason if the node breaks the protocol.
+        link: The link to the node.
         settings: The settings of the sandbox, if there is one.
         other_platform: Why installed packages are not sent; None if they are.
     """
@@ -85,15 +82,13 @@ class Push:
     def __init__(
         self,
         workspace: Path,
-        open_stream: Callable[[], Stream],
-        violated: Callable[[str], object],
+        link: NodeLink,
         *,
         settings: SandboxSettings | None,
         other_platform: str | None,
     ):
         self._workspace = workspace
-        self._open_stream = open_stream
-        self._violated = violated
+        self._link = link
         self._uploads = UploadedPaths(workspace)
         self._rules = TransferRules(workspace, [workspace], settings)
         self._other_platform = other_platform
@@ -123,9 +118,8 @@ class Push:
             ValueError: If it is too large.
         """
         try:
-            answer, data = await self._ask(Read(path=path), Content)
+            answer, data = await self._ask(READ, Read(path=path), Content, limit=MAX_READ)
         except InvalidMessageError as exc:
-            self._violated(f"the node sent {exc}")
             raise OSError(f"can't read the file on the node: it sent {exc}") from None
         except (StreamClosedError, TimeoutError) as exc:
             raise OSError("can't read the file on the node: it is not responding") from exc
@@ -160,9 +154,7 @@ class Push:
         transfer = Transfer(MAX_BYTES, MAX_ITEMS)
         try:
             await self._send(root, refused, transfer)
-        except InvalidMessageError as exc:
-            self._violated(f"the node sent {exc}")
-        except StreamClosedError:
+        except (InvalidMessageError, StreamClosedError):
             pass  # the node is lost, which its kernels report
         except TimeoutError:
             return [f"{_NOT_SENT}: {root} (the node did not respond in time)."]
@@ -176,11 +168,11 @@ class Push:
         gone = [path for path in sent if path not in found]
         for at in range(0, len(gone), MAX_REMOVED):
             removed = gone[at : at + MAX_REMOVED]
-            await self._ask(Put(removed=removed), Stored)
+            await self._ask(PUT, Put(removed=removed), Stored)
             for path in removed:
                 del sent[path]
         for part in _parts(changed, found):
-            await self._ask(Put(), Stored, await asyncio.to_thread(self._packed, part))
+            await self._ask(PUT, Put(), Stored, await asyncio.to_thread(self._packed, part))
             sent |= {path: found[path] for path in part}
 
     def _scan(
@@ -218,27 +210,23 @@ class Push:
             items = open_items(workspace, (tuple(path.split("/")) for path in paths))
             return pack(items, Transfer(MAX_PUSHED + PART))
 
-    async def _ask(self, request: Request, kind: type[Answered], content: bytes = b"") -> tuple[Answered, bytes]:
-        """Returns the node's answer, which is of the kind that the request expects.
+    async def _ask(
+        self, path: str, request: Message, expected: type[Answered], content: bytes = b"", limit: int = 0
+    ) -> tuple[Answered, bytes]:
+        """Returns the node's answer.
 
         Raises:
-            InvalidMessageError: If it is not.
+            InvalidMessageError: If it is not valid.
             OSError, ValueError: If the node could not do it.
             StreamClosedError: If the link is closed.
             TimeoutError: If the node does not answer in time.
         """
-        stream = self._open_stream()
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT + (len(content) or MAX_ANSWER) / SLOWEST):
-                await send(stream, request, content)
-                answer, data = await receive(stream, ANSWER, MAX_ANSWER)
-        finally:
-            stream.reset()
-        if isinstance(answer, Failed):
-            raise _ERRORS[answer.kind](f"on the node: {printable(answer.reason)}")
-        if not isinstance(answer, kind):
-            raise InvalidMessageError("an unexpected response")
-        return answer, data
+            async with asyncio.timeout(ANSWER_TIMEOUT + max(len(content), limit) / SLOWEST):
+                return await self._link.ask(path, request, expected, content, limit)
+        except RefusedError as exc:
+            error = exc.kind if issubclass(exc.kind, OSError | ValueError) else OSError
+            raise error(f"on the node: {printable(exc.reason)}") from None
 
 
 def _parts(paths: Sequence[str], found: dict[str, _Status]) -> Iterator[list[str]]:

@@ -1,8 +1,7 @@
 """The node's end of files: a workspace of its own, if the node does not share that of the application.
 
 The workspace is a private directory of this link, which is removed at its end, with all that code wrote. The
-application puts files there, and reads some (`ipybox.remote.wire.file_messages`). Code in the kernels writes the same
-directories.
+application puts files there, and reads some. Code in the kernels writes the same directories.
 """
 
 import asyncio
@@ -11,28 +10,19 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ipybox.kernel_mgr.transfer.file_transfer import TAR, FileTransfer
 from ipybox.kernel_mgr.transfer.files import Transfer, remove_file, write_tree
 from ipybox.kernel_mgr.transfer.tar import unpack
-from ipybox.remote.wire.file_messages import (
-    MAX_REQUEST,
-    REQUEST,
-    Answer,
-    Content,
-    Failed,
-    Put,
-    Read,
-    Stored,
-    receive,
-    send,
-)
-from ipybox.remote.wire.stream import Stream, StreamClosedError
+from ipybox.remote.wire.exchange import Exchange
+from ipybox.remote.wire.protocol import MAX_PUT, PUT, Content, Put, Read, Stored
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.scratch import create_locked, remove_tree, remove_unused
 from ipybox.support.state import make_ipybox_dir
+
+#: Characters of a message about an omitted file.
+MAX_OMITTED = 4000
 
 
 class NodeWorkspace:
@@ -81,52 +71,32 @@ class NodeFiles:
         self._workspace = workspace
         self._transfer = FileTransfer(workspace, settings=None if settings is None else lambda: settings)
 
-    async def serve(self, stream: Stream) -> None:
-        """Answers the request of one stream.
+    async def serve(self, exchange: Exchange) -> None:
+        """Answers one request, `PUT` or `READ`."""
+        if exchange.stream.path == PUT:
+            put, packed = await exchange.receive(Put, MAX_PUT)
+            await asyncio.to_thread(self._put, put, packed)
+            await exchange.send(Stored())
+        else:
+            read, _ = await exchange.receive(Read)
+            download = await asyncio.to_thread(self._transfer.download, read.path)
+            omitted = [each[:MAX_OMITTED] for each in download.transferred.omitted]
+            content = Content(tar=download.mime_type == TAR, executable=download.executable, omitted=omitted)
+            await exchange.send(content, download.data)
 
-        Raises:
-            InvalidMessageError: If the application sends something else.
-        """
+    def _put(self, put: Put, packed: bytes) -> None:
         try:
-            request, packed = await receive(stream, REQUEST, MAX_REQUEST)
-            await send(stream, *await asyncio.to_thread(self._answer, request, packed))
-        except StreamClosedError:
-            pass
-        finally:
-            stream.reset()
-
-    def _answer(self, request: Put | Read, packed: bytes) -> tuple[Answer, bytes]:
-        try:
-            return self._put(request, packed) if isinstance(request, Put) else self._read(request.path)
-        except (OSError, ValueError) as exc:
-            reason = str(exc)
-            if isinstance(request, Put) and isinstance(exc, OSError) and exc.strerror:
-                reason = exc.strerror  # the file is a temporary one, with another name each time
-            return Failed(kind=_kind(exc), reason=reason[:4000]), b""
-
-    def _put(self, request: Put, packed: bytes) -> tuple[Answer, bytes]:
-        with open_directory(self._workspace, create=False) as workspace:
-            for path in request.removed:
-                remove_file(workspace, tuple(path.split("/")))
-            if packed:
-                # What the application puts, code may read: the application has checked that.
-                transfer = Transfer(MAX_REQUEST)
-                write_tree(workspace, unpack(packed, transfer, lambda _: None), transfer)
-        return Stored(), b""
-
-    def _read(self, path: str) -> tuple[Answer, bytes]:
-        download = self._transfer.download(path)
-        omitted = [each[:4000] for each in download.transferred.omitted]
-        content = Content(tar=download.mime_type == TAR, executable=download.executable, omitted=omitted)
-        return content, download.data
-
-
-def _kind(exc: OSError | ValueError) -> Any:
-    if isinstance(exc, FileNotFoundError):
-        return "missing"
-    if isinstance(exc, PermissionError):
-        return "denied"
-    return "value" if isinstance(exc, ValueError) else "other"
+            with open_directory(self._workspace, create=False) as workspace:
+                for path in put.removed:
+                    remove_file(workspace, tuple(path.split("/")))
+                if packed:
+                    # What the application puts, code may read: the application has checked that.
+                    transfer = Transfer(MAX_PUT)
+                    write_tree(workspace, unpack(packed, transfer, lambda _: None), transfer)
+        except OSError as exc:
+            if exc.strerror is None:
+                raise
+            raise OSError(exc.strerror) from exc  # the file is a temporary one, with another name each time
 
 
 def _is_private(directory: Path) -> bool:

@@ -9,44 +9,32 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.messages import InvalidMessageError, MessageStream
-from ipybox.remote.wire.platform import platform_name
+from ipybox.remote.wire.exchange import Exchange, InvalidMessageError, answer
 from ipybox.remote.wire.protocol import (
     APPLICATION_LOST_AFTER,
-    CONTROL,
-    FILES,
-    GATEWAY,
     PREAMBLE,
-    PROTOCOL,
-    TO_NODE,
-    TOOLS,
-    CellEnded,
-    CellStarted,
+    Cell,
     CPUExceeded,
     Exceeded,
     Explain,
     Explained,
-    Failed,
-    FromNode,
     Ready,
     Start,
-    ToNode,
-    Versions,
+    platform_name,
+    versions,
 )
-from ipybox.remote.wire.stream import Stream
+from ipybox.remote.wire.stream import Stream, StreamClosedError
 from ipybox.remote.wire.tunnel import tunnel
-from ipybox.support.errors import GatewayError, IpyboxError, SandboxError
 from ipybox.support.names import STATE_DIR
 from ipybox.support.tasks import TaskSet
 
@@ -71,8 +59,7 @@ async def serve(read_fd: int, write_fd: int) -> None:
         loop.add_signal_handler(number, node.ended.set)
     try:
         await node.connection.open(read_fd, write_fd)
-        versions = Versions(ipybox=version("ipybox"), protocol=PROTOCOL)
-        node.connection.write_raw(PREAMBLE + versions.model_dump_json().encode() + b"\n")
+        node.connection.write_raw(PREAMBLE + versions().model_dump_json().encode() + b"\n")
         node.connection.start()
         await node.until_end()
     finally:
@@ -91,21 +78,20 @@ class _Gateway(KernelGateway):
 
 
 class _Node:
-    """Serves the streams of one application."""
+    """Handles the requests of one application."""
 
     def __init__(self) -> None:
         self.connection = Connection(client=False, on_request=self._take)
         #: Set when there is no more to serve.
         self.ended = asyncio.Event()
+        self._requested = False
         self._gateway: _Gateway | None = None
         #: The workspace of this node and its files, if the application does not share its own.
         self._workspace: NodeWorkspace | None = None
         self._files: NodeFiles | None = None
-        self._control: MessageStream[ToNode] | None = None
         self._tasks = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
-        #: What is measured of the cells that run, by their kernels.
-        self._cells: dict[str, ExitStack] = {}
+        self._exceeded: asyncio.Queue[Exceeded] = asyncio.Queue()
         #: Streams of the application that wait for a connection of code, or connections that wait for a stream.
         self._spare_streams: deque[Stream] = deque()
         self._waiting: deque[socket.socket] = deque()
@@ -137,32 +123,38 @@ class _Node:
                 await self.connection.wait_written()
 
     def _take(self, stream: Stream) -> None:
-        if stream.path == CONTROL and self._control is None:
-            stream.accept()
-            self._control = MessageStream(stream, TO_NODE)
-            self._tasks.start(self._control.send_forever())
-            self._tasks.start(self._obey(self._control))
-        elif stream.path == GATEWAY and self._gateway is not None:
-            self._join_gateway(self._gateway, stream)
-        elif stream.path == TOOLS:
+        if stream.path == protocol.START and not self._requested:
+            self._requested = True
+            self._tasks.start(self._serve(stream, self._start))
+        elif stream.path == protocol.TOOLS:
             self._spare_streams.append(stream)
             self._join_tools()
-        elif stream.path == FILES and self._files is not None:
-            self.connection.enlarge(stream.number)
-            stream.accept()
-            self._tasks.start(self._serve_files(self._files, stream))
+        elif self._gateway is not None and self._gateway.running:
+            self._take_for_gateway(self._gateway, stream)
         else:
             stream.reset()
 
-    def _join_gateway(self, gateway: KernelGateway, stream: Stream) -> None:
+    def _take_for_gateway(self, gateway: KernelGateway, stream: Stream) -> None:
+        match stream.path:
+            case protocol.GATEWAY:
+                self.connection.enlarge(stream.number)
+                self._tasks.start(tunnel(stream, gateway.connect()))
+            case protocol.CELL:
+                self._tasks.start(self._serve(stream, self._measure_cell))
+            case protocol.EXPLAIN:
+                self._tasks.start(self._serve(stream, self._explain))
+            case protocol.PUT | protocol.READ if self._files is not None:
+                self.connection.enlarge(stream.number)
+                self._tasks.start(self._serve(stream, self._files.serve))
+            case _:
+                stream.reset()
+
+    async def _serve(self, stream: Stream, handler: Callable[[Exchange], Awaitable[None]]) -> None:
+        """Handles a request; ends the node if it is not valid."""
         try:
-            sock = gateway.connect()
-        except GatewayError:
-            stream.reset()
-            return
-        self.connection.enlarge(stream.number)
-        stream.accept()
-        self._tasks.start(tunnel(stream, sock))
+            await answer(stream, handler)
+        except InvalidMessageError:
+            self.ended.set()
 
     def _accept_tool_connection(self, sock: socket.socket) -> None:
         if len(self._waiting) >= MAX_WAITING:
@@ -177,29 +169,6 @@ class _Node:
             stream.accept()
             self._tasks.start(tunnel(stream, sock))
 
-    async def _obey(self, control: "MessageStream[ToNode]") -> None:
-        """Does what the application's messages say; ends the node if one is invalid, or they end."""
-        try:
-            async for message in control.messages():
-                match message:
-                    case Start():
-                        self._post(await self._start(message))
-                    case CellStarted(kernel=kernel):
-                        self._start_cell(kernel)
-                    case CellEnded(kernel=kernel):
-                        self._end_cell(kernel)
-                    case Explain():
-                        self._post(await self._explained(message))
-        except InvalidMessageError:
-            pass
-        self.ended.set()
-
-    async def _serve_files(self, files: "NodeFiles", stream: Stream) -> None:
-        try:
-            await files.serve(stream)
-        except InvalidMessageError:
-            self.ended.set()
-
     def _find_workspace(self, start: Start) -> Path:
         """Returns the workspace of the application, if it is here; otherwise a new one for its files."""
         workspace = Path(start.workspace)
@@ -212,59 +181,61 @@ class _Node:
         self._files = NodeFiles(self._workspace.path, start.sandbox)
         return self._workspace.path
 
-    async def _start(self, start: Start) -> Ready | Failed:
-        try:
-            workspace = await asyncio.to_thread(self._find_workspace, start)
-            self._gateway = gateway = _Gateway(
-                port=None,
-                working_dir=workspace,
-                sandbox=start.sandbox is not None,
-                sandbox_config=start.sandbox,
-                log_level=start.log_level,
-                env=start.env,
-                on_tool_connection=self._accept_tool_connection,
-                limits=_limits(start),
-                prespawn=True,
-                preload=start.preload,
-                spare_kernel=start.spare_kernel,
-            )
-            gateway.on_exceeded = lambda kernels, message: self._post(Exceeded(kernels=list(kernels), message=message))
-            await gateway.start()
-        except SandboxError as exc:
-            return Failed(kind="sandbox", reason=str(exc))
-        except (IpyboxError, OSError, ValueError) as exc:
-            return Failed(kind="gateway", reason=str(exc))
+    async def _start(self, exchange: Exchange) -> None:
+        """Starts the gateway, and then tells which limits kernels exceed."""
+        start, _ = await exchange.receive(Start)
+        workspace = await asyncio.to_thread(self._find_workspace, start)
+        self._gateway = gateway = _Gateway(
+            port=None,
+            working_dir=workspace,
+            sandbox=start.sandbox is not None,
+            sandbox_config=start.sandbox,
+            log_level=start.log_level,
+            env=start.env,
+            on_tool_connection=self._accept_tool_connection,
+            limits=_limits(start),
+            prespawn=True,
+            preload=start.preload,
+            spare_kernel=start.spare_kernel,
+        )
+        gateway.on_exceeded = self._note_exceeded
+        await gateway.start()
         self._tasks.start(self._watch_gateway(gateway))
         job = os.environ.get(JOB_VARIABLE, "")
-        return Ready(
-            node=socket.gethostname(),
-            job=job if job.isdecimal() else "",
-            shared=self._files is None,
-            platform=platform_name(),
-            notices=list(gateway.notices),
+        await exchange.send(
+            Ready(
+                node=socket.gethostname(),
+                job=job if job.isdecimal() else "",
+                shared=self._files is None,
+                platform=platform_name(),
+                notices=list(gateway.notices),
+            )
         )
+        while True:
+            await exchange.send(await self._exceeded.get())
 
-    async def _explained(self, question: Explain) -> Explained:
+    async def _measure_cell(self, exchange: Exchange) -> None:
+        """Measures a cell until the application ends the request; tells if it exceeds its CPU time."""
         assert self._gateway is not None
-        lines = await self._gateway.explain(question.text, question.tool_texts)
-        return Explained(number=question.number, lines=lines)
+        cell, _ = await exchange.receive(Cell)
+        with self._gateway.measure_cell(cell.kernel, lambda message: self._report_cpu(exchange, message)):
+            while await exchange.stream.receive():
+                pass
 
-    def _start_cell(self, kernel: str) -> None:
-        if self._gateway is not None:
-            self._end_cell(kernel)
-            cell = self._cells[kernel] = ExitStack()
-            cell.enter_context(self._gateway.measure_cell(kernel, partial(self._report_cpu, kernel)))
+    def _report_cpu(self, exchange: Exchange, message: str) -> None:
+        async def report() -> None:
+            with suppress(StreamClosedError):
+                await exchange.send(CPUExceeded(message=message))
 
-    def _end_cell(self, kernel: str) -> None:
-        if (cell := self._cells.pop(kernel, None)) is not None:
-            cell.close()
+        self._tasks.start(report())
 
-    def _report_cpu(self, kernel: str, message: str) -> None:
-        self._post(CPUExceeded(kernel=kernel, message=message))
+    async def _explain(self, exchange: Exchange) -> None:
+        assert self._gateway is not None
+        question, _ = await exchange.receive(Explain)
+        await exchange.send(Explained(lines=await self._gateway.explain(question.text, question.tool_texts)))
 
-    def _post(self, message: FromNode) -> None:
-        assert self._control is not None
-        self._control.post(message)
+    def _note_exceeded(self, kernels: Iterable[str], message: str) -> None:
+        self._exceeded.put_nowait(Exceeded(kernels=list(kernels), message=message))
 
     async def _watch_gateway(self, gateway: KernelGateway) -> None:
         await gateway.join()

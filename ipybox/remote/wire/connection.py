@@ -55,15 +55,22 @@ class Connection:
     Args:
         client: Whether this end opens the streams.
         on_request: Called with each stream that the peer opens.
+        on_closed: Called at the end of the connection, whatever its reason.
     """
 
-    def __init__(self, *, client: bool, on_request: Callable[[Stream], None] | None = None):
+    def __init__(
+        self,
+        *,
+        client: bool,
+        on_request: Callable[[Stream], None] = lambda stream: stream.reset(),
+        on_closed: Callable[[], object] = lambda: None,
+    ):
         self._h2 = H2Connection(H2Configuration(client_side=client, header_encoding="utf-8"))
         self._frames = FrameSplitter(FRAME, 0 if client else PREFACE)
         self._on_request = on_request
         self._streams: dict[int, Stream] = {}
-        self._pipes = Pipes(self._receive)
-        self._pipes.on_closed = self._end
+        self._on_closed = on_closed
+        self._pipes = Pipes(self._receive, self._end)
         self._flush_scheduled = False
         self._on_raw: Callable[[bytes], bytes | None] | None = None
         #: Set at the end of the connection, whatever its reason.
@@ -254,11 +261,10 @@ class Connection:
     def _take_request(self, event: RequestReceived) -> None:
         assert event.stream_id is not None
         headers = dict(cast("list[tuple[Any, Any]]", event.headers or []))
-        stream = self._streams[event.stream_id] = Stream(self, event.stream_id, str(headers.get(":path", "")))
-        if self._on_request is None:
-            stream.reset()
-        else:
-            self._on_request(stream)
+        stream = self._streams[event.stream_id] = Stream(
+            self, event.stream_id, str(headers.get(":path", "")), answered=False
+        )
+        self._on_request(stream)
 
     def _wake_all(self) -> None:
         for stream in self._streams.values():
@@ -274,3 +280,4 @@ class Connection:
         for stream in tuple(self._streams.values()):
             stream.take_end(reset=True)
         self._streams.clear()
+        self._on_closed()

@@ -9,24 +9,25 @@ from typing import Final
 WRITE_BUFFER: Final = 1 << 20
 
 
-class Pipes:
-    """Reads from one descriptor and writes to another, from `open` to `close`.
+class Pipes(asyncio.Protocol):
+    """Reads from one descriptor and writes to another, from `open` to `close`. It is the protocol of both transports.
 
     Args:
         on_data: Called with what was read.
+        on_closed: Called when one of the pipes has ended, or this end has closed them.
     """
 
-    def __init__(self, on_data: Callable[[bytes], None]):
+    def __init__(self, on_data: Callable[[bytes], None], on_closed: Callable[[], None]):
         self._on_data = on_data
+        self._on_closed = on_closed
         self._reading: asyncio.ReadTransport | None = None
         self._writing: asyncio.WriteTransport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
+        self._lost = 0
         self._written = asyncio.Event()
         #: Set when one of the pipes has ended, or this end has closed them.
         self.closed = asyncio.Event()
-        #: Called once when that happens.
-        self.on_closed: Callable[[], None] = lambda: None
 
     async def open(self, read_fd: int, write_fd: int) -> None:
         """Starts to read; takes ownership of the descriptors.
@@ -37,14 +38,16 @@ class Pipes:
         loop = asyncio.get_running_loop()
         write_file, read_file = os.fdopen(write_fd, "wb", 0), os.fdopen(read_fd, "rb", 0)
         try:
-            self._writing, _ = await loop.connect_write_pipe(lambda: _Writing(self), write_file)
+            self._writing, _ = await loop.connect_write_pipe(lambda: self, write_file)
             self._writing.set_write_buffer_limits(WRITE_BUFFER)
-            self._reading, _ = await loop.connect_read_pipe(lambda: _Reading(self), read_file)
+            self._reading, _ = await loop.connect_read_pipe(lambda: self, read_file)
         except BaseException:
             self.close()
             write_file.close()
             read_file.close()
             raise
+        if self.closed.is_set():  # meanwhile
+            self._close_transports()
 
     @property
     def buffered(self) -> int:
@@ -66,10 +69,8 @@ class Pipes:
             return
         self.closed.set()
         self._writable.set()
-        for transport in (self._reading, self._writing):
-            if transport is not None:
-                transport.close()
-        self.on_closed()
+        self._close_transports()
+        self._on_closed()
 
     def abort(self) -> None:
         """Closes the pipes immediately."""
@@ -82,43 +83,27 @@ class Pipes:
         if self._writing is not None:
             await self._written.wait()
 
-    def take(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         """Passes on what was read."""
         self._on_data(data)
 
-    def lose_writing(self) -> None:
-        """Notes that no more can be written."""
-        self.close()
-        self._written.set()
-
-    def pause(self, *, paused: bool) -> None:
-        """Notes whether writers should wait."""
-        if paused and not self.closed.is_set():
-            self._writable.clear()
-        else:
-            self._writable.set()
-
-
-class _Reading(asyncio.Protocol):
-    def __init__(self, pipes: Pipes):
-        self._pipes = pipes
-
-    def data_received(self, data: bytes) -> None:
-        self._pipes.take(data)
-
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pipes.close()
-
-
-class _Writing(asyncio.BaseProtocol):
-    def __init__(self, pipes: Pipes):
-        self._pipes = pipes
+        """Closes both pipes when one of them has ended; when both have, everything is written that could be."""
+        self._lost += 1
+        if self._lost == 2:
+            self._written.set()
+        self.close()
 
     def pause_writing(self) -> None:
-        self._pipes.pause(paused=True)
+        """Makes writers wait."""
+        if not self.closed.is_set():
+            self._writable.clear()
 
     def resume_writing(self) -> None:
-        self._pipes.pause(paused=False)
+        """Lets writers go on."""
+        self._writable.set()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._pipes.lose_writing()
+    def _close_transports(self) -> None:
+        for transport in (self._reading, self._writing):
+            if transport is not None:
+                transport.close()

@@ -2,14 +2,19 @@
 
 1. The node prints one line, `PREAMBLE` and a JSON object with its versions. Whatever a login shell or a scheduler
    prints before that line is ignored. The application checks that both ends have the same ipybox.
-2. HTTP/2 (`connection`), in which the application is the client: only the application opens streams, so that it
-   bounds them. A stream is one of:
+2. HTTP/2 (`connection`), in which the application is the client: only the application makes requests, so that it
+   bounds them. Their paths:
 
-   - `CONTROL`, once: messages in both directions, one JSON object on each line. The application sends `Start` first.
-   - `GATEWAY`: a connection to the HTTP server of the kernel gateway, as bytes.
-   - `TOOLS`: a connection of code in a kernel to the application's tool server. The application opens some in advance;
-     the node answers one when code connects.
-   - `FILES`: messages about files of a workspace that the two ends don't share (`ipybox.remote.wire.file_messages`).
+   - `/start`, once, first: starts the kernel gateway. Answered by `Ready`, and then by an `Exceeded` for each limit
+     that kernels exceed.
+   - `/gateway`: a connection to the HTTP server of the kernel gateway, as bytes.
+   - `/tools`: a connection of code in a kernel to the application's tool server, as bytes. The application makes some
+     of these requests in advance; the node answers one when code connects.
+   - `/cell`: measures a cell until the application ends the request. Answered only if the cell exceeds its CPU time.
+   - `/explain`: explains denials in a cell's output.
+   - `/put`, `/read`: write and read files of a workspace that the two ends don't share.
+
+   All but connections are messages (`exchange`).
 
 End of file in either direction ends the node with all its kernels. So does the silence of the application: it sends a
 ping every `PING_INTERVAL`.
@@ -17,27 +22,35 @@ ping every `PING_INTERVAL`.
 Both ends validate what they read: the node runs code that the application does not trust, so the node is not trusted.
 """
 
+import platform
+import sys
+import sysconfig
+from importlib.metadata import version
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
+from ipybox.kernel_mgr.transfer.files import MAX_BYTES, PART
 from ipybox.sandbox.settings import SandboxSettings
 
 #: Starts the line with the versions of the node.
 PREAMBLE: Final = b"ipybox-node "
 
 #: The version of this protocol.
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 
 #: Bytes that a command may print before the preamble, and bytes of the preamble.
 MAX_NOISE: Final = 64 << 10
 MAX_PREAMBLE: Final = 1024
 
-CONTROL: Final = "/control"
+START: Final = "/start"
 GATEWAY: Final = "/gateway"
 TOOLS: Final = "/tools"
-FILES: Final = "/files"
+CELL: Final = "/cell"
+EXPLAIN: Final = "/explain"
+PUT: Final = "/put"
+READ: Final = "/read"
 
 #: Seconds between two pings of the application.
 PING_INTERVAL: Final = 2.0
@@ -48,21 +61,33 @@ NODE_LOST_AFTER: Final = 10.0
 #: Seconds of silence after which the node ends. It is long, because an application may block its event loop.
 APPLICATION_LOST_AFTER: Final = 120.0
 
-#: Bytes of one control message.
-MAX_MESSAGE_BYTES: Final = 4 << 20
-
-#: Streams that the application opens in advance for connections of code to the tool server.
+#: Requests that the application makes in advance for connections of code to the tool server.
 SPARE_TOOL_STREAMS: Final = 8
+
+#: Bytes of one file that is sent to a node, and paths that one `Put` deletes.
+MAX_PUSHED: Final = 256 << 20
+MAX_REMOVED: Final = 500
+
+#: Bytes of the content that follows `Put` and `Content`: files as tar, or one file.
+MAX_PUT: Final = MAX_PUSHED + 2 * PART
+MAX_READ: Final = MAX_BYTES + PART
 
 _Text = Annotated[str, StringConstraints(max_length=4096)]
 _KernelId = Annotated[str, StringConstraints(max_length=100)]
 
 
-class _Message(BaseModel):
+class Message(BaseModel):
+    """One message.
+
+    Attributes:
+        size: Bytes of content that follow the message.
+    """
+
     model_config = ConfigDict(extra="forbid", frozen=True)
+    size: Annotated[int, Field(ge=0)] = 0
 
 
-class Versions(_Message):
+class Versions(Message):
     """The versions of one end.
 
     Attributes:
@@ -74,7 +99,19 @@ class Versions(_Message):
     protocol: int
 
 
-class Start(_Message):
+class Failed(Message):
+    """The node can't do what was requested: an answer to any request.
+
+    Attributes:
+        kind: The kind of the error.
+        reason: The message of the error.
+    """
+
+    kind: Literal["sandbox", "gateway", "missing", "denied", "value", "other"]
+    reason: Annotated[str, StringConstraints(max_length=32 << 10)]
+
+
+class Start(Message):
     """Starts the kernel gateway.
 
     Attributes:
@@ -90,7 +127,6 @@ class Start(_Message):
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset.
     """
 
-    type: Literal["start"] = "start"
     workspace: str
     proof: str
     env: dict[str, str]
@@ -102,47 +138,17 @@ class Start(_Message):
     spare_kernel: bool
 
 
-class CellStarted(_Message):
-    """A cell starts in a kernel."""
-
-    type: Literal["cell_started"] = "cell_started"
-    kernel: str
-
-
-class CellEnded(_Message):
-    """The cell in a kernel has ended."""
-
-    type: Literal["cell_ended"] = "cell_ended"
-    kernel: str
-
-
-class Explain(_Message):
-    """Asks for explanations of denials in a cell's output, answered by `Explained` with the same number.
-
-    Attributes:
-        number: The number of the question.
-        text: The end of the output.
-        tool_texts: The ends of texts that tools returned.
-    """
-
-    type: Literal["explain"] = "explain"
-    number: int
-    text: str
-    tool_texts: list[str]
-
-
-class Ready(_Message):
+class Ready(Message):
     """The kernel gateway answers.
 
     Attributes:
         node: The name of the node.
         job: The number of the scheduler's job that runs the node; empty without a scheduler.
         shared: Whether application and node share the workspace.
-        platform: For which Python and system packages must be (`ipybox.remote.wire.platform`).
+        platform: For which Python and system packages must be (`platform_name`).
         notices: Notices for the session.
     """
 
-    type: Literal["ready"] = "ready"
     node: Annotated[str, StringConstraints(max_length=255)]
     job: Annotated[str, StringConstraints(pattern=r"^\d{0,18}$")] = ""
     shared: bool
@@ -150,20 +156,7 @@ class Ready(_Message):
     notices: Annotated[list[_Text], Field(max_length=20)]
 
 
-class Failed(_Message):
-    """The kernel gateway did not start.
-
-    Attributes:
-        kind: Whether the sandbox or something else is the reason.
-        reason: The reason.
-    """
-
-    type: Literal["failed"] = "failed"
-    kind: Literal["sandbox", "gateway"]
-    reason: Annotated[str, StringConstraints(max_length=32 << 10)]
-
-
-class Exceeded(_Message):
+class Exceeded(Message):
     """Kernels are about to be killed, because they exceed a limit.
 
     Attributes:
@@ -171,34 +164,77 @@ class Exceeded(_Message):
         message: What was exceeded.
     """
 
-    type: Literal["exceeded"] = "exceeded"
     kernels: Annotated[list[_KernelId], Field(max_length=1000)]
     message: _Text
 
 
-class CPUExceeded(_Message):
-    """The current cell of a kernel exceeds its CPU time."""
+class Cell(Message):
+    """Measures the CPU time of a cell in a kernel."""
 
-    type: Literal["cpu_exceeded"] = "cpu_exceeded"
-    kernel: _KernelId
+    kernel: str
+
+
+class CPUExceeded(Message):
+    """The cell exceeds its CPU time."""
+
     message: _Text
 
 
-class Explained(_Message):
-    """The answer to `Explain`: one line for each explanation."""
+class Explain(Message):
+    """Asks for explanations of denials in a cell's output.
 
-    type: Literal["explained"] = "explained"
-    number: int
+    Attributes:
+        text: The end of the output.
+        tool_texts: The ends of texts that tools returned.
+    """
+
+    text: str
+    tool_texts: list[str]
+
+
+class Explained(Message):
+    """One line for each explanation."""
+
     lines: Annotated[list[_Text], Field(max_length=10)]
 
 
-ToNode = Start | CellStarted | CellEnded | Explain
-FromNode = Ready | Failed | Exceeded | CPUExceeded | Explained
+class Put(Message):
+    """Deletes files of the node's workspace, and writes others, from a tar that follows."""
 
-TO_NODE: Final[TypeAdapter[ToNode]] = TypeAdapter(Annotated[ToNode, Field(discriminator="type")])
-FROM_NODE: Final[TypeAdapter[FromNode]] = TypeAdapter(Annotated[FromNode, Field(discriminator="type")])
+    removed: Annotated[list[_Text], Field(max_length=MAX_REMOVED)] = []
 
 
-def encoded(message: ToNode | FromNode) -> bytes:
-    """Returns a message as a line."""
-    return message.model_dump_json().encode() + b"\n"
+class Stored(Message):
+    """The files were deleted and written."""
+
+
+class Read(Message):
+    """Asks for a file or directory of the node's workspace."""
+
+    path: _Text
+
+
+class Content(Message):
+    """The file or directory follows.
+
+    Attributes:
+        tar: Whether it is a directory, as tar.
+        executable: Whether the owner of the file can execute it.
+        omitted: What is missing, with the reason.
+    """
+
+    tar: bool
+    executable: bool = False
+    omitted: Annotated[list[_Text], Field(max_length=100)] = []
+
+
+def versions() -> Versions:
+    """Returns the versions of this end."""
+    return Versions(ipybox=version("ipybox"), protocol=PROTOCOL)
+
+
+def platform_name() -> str:
+    """Returns what must be equal where the same packages are used, such as `CPython 3.11 on linux-x86_64 (glibc)`."""
+    library = platform.libc_ver()[0]
+    python = f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
+    return f"{python} on {sysconfig.get_platform()}{f' ({library})' if library else ''}"

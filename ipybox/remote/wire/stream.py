@@ -18,9 +18,10 @@ class Stream:
         connection: Its connection.
         number: Its number.
         path: What it connects to.
+        answered: Whether this end has answered the request, or made it. `send` answers it.
     """
 
-    def __init__(self, connection: "Connection", number: int, path: str):
+    def __init__(self, connection: "Connection", number: int, path: str, *, answered: bool = True):
         self._connection = connection
         self.number = number
         self.path = path
@@ -30,11 +31,14 @@ class Stream:
         self._changed = asyncio.Event()
         self._ended = False
         self._sending = True
+        self._answered = answered
         self._accepted = False
 
     def accept(self) -> None:
-        """Answers the request of the peer."""
-        self._connection.respond(self.number)
+        """Answers the request of the peer, unless it was answered."""
+        if not self._answered:
+            self._answered = True
+            self._connection.respond(self.number)
 
     async def accepted(self) -> None:
         """Waits until the peer answers.
@@ -64,6 +68,7 @@ class Stream:
         Raises:
             StreamClosedError: If the peer reads no more.
         """
+        self.accept()
         view = memoryview(data)
         while view:
             size = min(len(view), self._connection.sendable(self)) if self._sending else -1

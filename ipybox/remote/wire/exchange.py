@@ -1,0 +1,144 @@
+"""Requests and answers on a stream: messages, each a line of JSON, followed by the content that it announces."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+
+from ipybox.remote.wire.protocol import Failed, Message
+from ipybox.remote.wire.stream import Stream, StreamClosedError
+from ipybox.support.errors import GatewayError, IpyboxError, SandboxError
+from ipybox.support.printable import printable
+
+#: Bytes of one message.
+MAX_MESSAGE_BYTES: Final = 4 << 20
+
+#: The errors that `Failed` stands for; of a node's error, the first kind that it is.
+ERRORS: Final[dict[str, type[Exception]]] = {
+    "sandbox": SandboxError,
+    "gateway": GatewayError,
+    "missing": FileNotFoundError,
+    "denied": PermissionError,
+    "value": ValueError,
+    "other": OSError,
+}
+
+#: Characters of the reason of an error.
+MAX_REASON: Final = 32 << 10
+
+Expected = TypeVar("Expected", bound=Message)
+
+
+class InvalidMessageError(Exception):
+    """The peer sent something that is not the expected message."""
+
+
+class RefusedError(Exception):
+    """The peer could not do what was requested.
+
+    Args:
+        failed: Its answer.
+    """
+
+    def __init__(self, failed: Failed):
+        super().__init__(failed.reason)
+        self.kind = ERRORS[failed.kind]
+        self.reason = failed.reason
+
+
+class Exchange:
+    """One request and its answers.
+
+    Args:
+        stream: The stream.
+    """
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+        self._buffer = bytearray()
+
+    async def send(self, message: Message, content: bytes = b"") -> None:
+        """Sends a message and its content.
+
+        Raises:
+            StreamClosedError: If the peer reads no more.
+        """
+        message = message.model_copy(update={"size": len(content)})
+        await self.stream.send(message.model_dump_json().encode() + b"\n")
+        await self.stream.send(content)
+
+    async def receive(self, expected: type[Expected], limit: int = 0) -> tuple[Expected, bytes]:
+        """Returns the next message of the peer and its content.
+
+        Args:
+            expected: The kind of the message.
+            limit: Bytes of the content.
+
+        Raises:
+            InvalidMessageError: If the peer sends something else.
+            RefusedError: If it sends `Failed`.
+            StreamClosedError: If it sends no message, or less content than it announced.
+        """
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > MAX_MESSAGE_BYTES:
+                raise InvalidMessageError(f"a message larger than {MAX_MESSAGE_BYTES} bytes")
+            await self._read()
+        message = _parsed(bytes(self._buffer[:end]), expected)
+        if message.size > limit:
+            raise InvalidMessageError(f"content of {message.size} bytes")
+        del self._buffer[: end + 1]
+        while len(self._buffer) < message.size:
+            await self._read()
+        content = bytes(self._buffer[: message.size])
+        del self._buffer[: message.size]
+        return message, content
+
+    async def ask(
+        self, request: Message, expected: type[Expected], *, content: bytes = b"", limit: int = 0
+    ) -> tuple[Expected, bytes]:
+        """Returns the only answer to a request, and its content; errors are those of `send` and `receive`."""
+        try:
+            await self.send(request, content)
+            return await self.receive(expected, limit)
+        finally:
+            self.stream.reset()
+
+    async def _read(self) -> None:
+        if not (data := await self.stream.receive()):
+            raise StreamClosedError
+        self._buffer += data
+
+
+async def answer(stream: Stream, handler: Callable[[Exchange], Awaitable[None]]) -> None:
+    """Answers the request of a stream by a handler. An error of ipybox or the operating system becomes the answer.
+
+    Raises:
+        InvalidMessageError: If the peer sends something else than the handler expects.
+    """
+    exchange = Exchange(stream)
+    try:
+        try:
+            await handler(exchange)
+        except (IpyboxError, OSError, ValueError) as exc:
+            kind = next((kind for kind, error in ERRORS.items() if isinstance(exc, error)), "other")
+            reason = printable(str(exc), lines=True)[:MAX_REASON]
+            await exchange.send(Failed.model_validate({"kind": kind, "reason": reason}))
+        stream.end()
+    except StreamClosedError:
+        pass
+    finally:
+        stream.reset()
+
+
+def _parsed(line: bytes, expected: type[Expected]) -> Expected:
+    try:
+        return expected.model_validate_json(line)
+    except ValidationError as exc:
+        problem = exc.errors(include_url=False, include_input=False)[0]["msg"]
+    try:
+        failed = Failed.model_validate_json(line)
+    except ValidationError:
+        raise InvalidMessageError(f"an invalid message: {problem}") from None
+    raise RefusedError(failed)
