@@ -56,6 +56,8 @@ class AuditLog:
         self.know(os.environ)
         self.redactor.follow(EnvFile(workspace))
         self.redactor.know(secrets or {})
+        #: The last parameters of a server that contain no placeholders.
+        self._without_variables: Mapping[str, Any] = {}
         #: Lines that could not be written, and the reason, if it still holds.
         self._missing = 0
         self._failure: str | None = None
@@ -147,8 +149,12 @@ class AuditLog:
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
         """Removes the secrets behind the placeholders in a server's parameters from now on."""
+        if value == self._without_variables:  # servers are few, and calls many
+            return
         if names := variables(value):
             self.know({name: os.environ[name] for name in names if name in os.environ})
+        else:
+            self._without_variables = value
 
 
 #: The earlier name, which documents use.
