@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -56,6 +57,8 @@ class AuditLog:
         self.know(os.environ)
         self.redactor.follow(EnvFile(workspace))
         self.redactor.know(secrets or {})
+        #: The last parameters of a server that contain no placeholders.
+        self._without_variables: Mapping[str, Any] = {}
         #: Lines that could not be written, and the reason, if it still holds.
         self._missing = 0
         self._failure: str | None = None
@@ -133,13 +136,18 @@ class AuditLog:
         hashed = {"code_hash": digest(code, self._key), "code_chars": len(code)}
         return {"code": self.redactor.text(code, MAX_CODE), **hashed} if self._full else hashed
 
-    def arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields for a call's arguments. Can be called in a thread."""
-        try:
-            hashed = {"arguments_hash": digest(arguments, self._key)}
-        except RecursionError:  # nested deeper than any tool accepts
-            hashed = {}
-        return {"arguments": self.redactor.value(arguments, MAX_ARGUMENTS), **hashed} if self._full else hashed
+    def call(self, server_name: str, tool_name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields for a tool call. Can be called in a thread."""
+        text = self.redactor.text
+        fields: dict[str, Any] = {
+            "server_name": text(server_name, MAX_OTHER),
+            "tool_name": text(tool_name, MAX_OTHER),
+        }
+        if self._full:
+            fields["arguments"] = self.redactor.value(arguments, MAX_ARGUMENTS)
+        with suppress(RecursionError):  # nested deeper than any tool accepts
+            fields["arguments_hash"] = digest(arguments, self._key)
+        return fields
 
     def value(self, value: Any) -> Any:
         """Returns the form of any other JSON value in the log."""
@@ -147,8 +155,12 @@ class AuditLog:
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
         """Removes the secrets behind the placeholders in a server's parameters from now on."""
+        if value == self._without_variables:  # servers are few, and calls many
+            return
         if names := variables(value):
             self.know({name: os.environ[name] for name in names if name in os.environ})
+        else:
+            self._without_variables = value
 
 
 #: The earlier name, which documents use.

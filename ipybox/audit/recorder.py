@@ -156,13 +156,10 @@ class SessionRecorder:
             with nullcontext() if call.span is None else tracing.current(call.span):
                 if self._audit is not None:
                     self._audit.know_variables_of(server_params)
-                    describe = self._audit.arguments
-                    call.written = {
-                        "tool_call_id": call.id,
-                        "server_name": self._audit.text(server_name),
-                        "tool_name": self._audit.text(tool_name),
-                        **(await asyncio.to_thread(describe, arguments) if large else describe(arguments)),
-                    }
+                    named = server_name, tool_name, arguments
+                    described = self._audit.call
+                    fields = await asyncio.to_thread(described, *named) if large else described(*named)
+                    call.written = {"tool_call_id": call.id, **fields}
                 if self._history is not None:
                     known = call.written.get("arguments")
                     call.shown = self._history.call_fields(server_name, tool_name, arguments, known)

@@ -11,6 +11,7 @@ bounded or can't start a match of its own.
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
@@ -232,12 +233,12 @@ class Redactor:
         return _Walk(self, limit).value(value, 0)
 
 
+@dataclass
 class _Walk:
     """Redacts one value, up to a limit of characters."""
 
-    def __init__(self, redactor: Redactor, left: int):
-        self._redactor = redactor
-        self._left = left
+    _redactor: Redactor
+    _left: int
 
     def value(self, value: Any, depth: int, *, secret: bool = False) -> Any:
         """Returns a value without secrets.

@@ -209,7 +209,9 @@ class KernelChannels:
             self.death += self.exit
             return False
         if message.type == MARK:  # has no parent, because threads of earlier cells set marks, too
-            self._note_mark(message.content.get("number"))
+            if isinstance(number := message.content.get("number"), int):
+                self._mark = number
+                self._marked.set()
             return True
         if (listener := self._listeners.get(message.parent_id or "")) is not None:
             listener.take(message)
@@ -220,11 +222,6 @@ class KernelChannels:
     def _is_ours(self, message: messages.Message) -> bool:
         """Whether a message is about no request of another client."""
         return message.parent_header.get("session", self._jupyter_session) == self._jupyter_session
-
-    def _note_mark(self, number: object) -> None:
-        if isinstance(number, int):
-            self._mark = number
-            self._marked.set()
 
 
 async def acknowledge(

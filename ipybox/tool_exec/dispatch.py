@@ -106,7 +106,7 @@ def _texts(content: list[dict[str, Any]]) -> list[str]:
 
 def _reply(result: "CallToolResult", name: str) -> RunReply:
     """Returns the reply to code for the result of an MCP server."""
-    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+    content = result.model_dump(mode="json", by_alias=True, exclude_none=True, include={"content"})["content"]
     if not result.is_error:
         return RunReply(structured=result.structured_content, content=content)
     text = "\n".join(_texts(content))

@@ -1,6 +1,6 @@
-"""Handles the requests of kernels to the tool server: run a tool, a shell command, install a package, infer models.
+"""Handles requests to the tool server: run a tool, a shell command, install a package, infer models.
 
-`ToolServer` registers the handlers. It also passes tool calls of the application to `run_request`, without a seal.
+`ToolServer` registers the handlers for kernels. The application can only run tools, which need no seal.
 """
 
 import asyncio
@@ -89,12 +89,40 @@ class KernelRequests:
         return self._callers[request.headers["Authorization"].removeprefix("token ")]
 
     async def _run(self, request: web.Request) -> web.Response:
-        caller = self._caller_of(request)
-        size = request.content_length or 0
-        if size <= LARGE_REQUEST_BYTES:
-            return await run_request(request, caller, self._seals)
-        async with self._large_requests.hold(min(size, MAX_REQUEST_BYTES)):
-            return await run_request(request, caller, self._seals, self._large_body)
+        caller, size = self._caller_of(request), request.content_length or 0
+        large = size > LARGE_REQUEST_BYTES
+        async with self._large_requests.hold(min(size, MAX_REQUEST_BYTES)) if large else nullcontext():
+            try:
+                async with self._large_body if large else nullcontext():
+                    # Not with request.json(), because the sender can choose a codec that takes minutes.
+                    call: object = json.loads(await read_body(request), parse_constant=finite, parse_float=finite)
+            except RefusedError as refused:
+                return denied(caller, str(refused), refused.status)
+            except (ValueError, RecursionError):
+                call = None
+            if not is_run_request(call):
+                return denied(caller, "not a tool call: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
+            if (error := self._wrong_parameters(call, caller)) is not None:
+                logger.warning("refused a call to %r with unregistered server parameters", call["server_name"])
+                return denied(caller, error, HTTPStatus.FORBIDDEN)
+            reply = await run_call(call, caller, large=large)
+        from pydantic_core import to_json  # not at startup; a tool call imports it anyway
+
+        # Several times faster than Python's encoder, which blocks the event loop for results of many megabytes.
+        return web.Response(body=to_json(reply), content_type="application/json")
+
+    def _wrong_parameters(self, call: RunRequest, caller: ToolCaller) -> str | None:
+        """Returns why a call is refused because of its server's parameters; None if it is not."""
+        name, params = call["server_name"], call["server_params"]
+        if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
+            # Else a server of the kernel's choice would answer calls that are approved as those of functions.
+            return f"{APP_SERVER!r} stands for the application's functions and takes no server parameters"
+        if self._seals is None or self._seals.accepts(name, params, call["seal"]):
+            return None
+        return (
+            f"MCP server {name!r} is not registered in this workspace with these parameters: register it (again) from "
+            "outside the sandbox"
+        )
 
     async def _install(self, request: web.Request) -> web.Response:
         caller = self._caller_of(request)
@@ -160,48 +188,3 @@ class KernelRequests:
             return denied(caller, str(refused), refused.status)
         except ValueError as exc:
             return web.json_response(ModelsReply(error=str(exc)))
-
-
-async def run_request(
-    request: web.Request, caller: ToolCaller, seals: SealVerifier | None, reading: asyncio.Lock | None = None
-) -> web.Response:
-    """Runs the tool call in a request.
-
-    Args:
-        request: The request.
-        caller: The source of the request.
-        seals: Verifies the parameters of the MCP server; None for a caller that may choose them.
-        reading: Held while the request is read.
-    """
-    try:
-        async with reading or nullcontext():
-            # Not with request.json(), because the sender can choose a codec that takes minutes.
-            call: object = json.loads(await read_body(request), parse_constant=finite, parse_float=finite)
-    except RefusedError as refused:
-        return denied(caller, str(refused), refused.status)
-    except (ValueError, RecursionError):
-        call = None
-    if not is_run_request(call):
-        return denied(caller, "not a tool call: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
-    if (error := _wrong_parameters(call, caller, seals)) is not None:
-        logger.warning("refused a call to %r with unregistered server parameters", call["server_name"])
-        return denied(caller, error, HTTPStatus.FORBIDDEN)
-    reply = await run_call(call, caller, large=(request.content_length or 0) > LARGE_REQUEST_BYTES)
-    from pydantic_core import to_json  # not at startup; a tool call imports it anyway
-
-    # Several times faster than Python's encoder, which blocks the event loop for results of many megabytes.
-    return web.Response(body=to_json(reply), content_type="application/json")
-
-
-def _wrong_parameters(call: RunRequest, caller: ToolCaller, seals: SealVerifier | None) -> str | None:
-    """Returns why a call is refused because of its server's parameters; None if it is not."""
-    name, params = call["server_name"], call["server_params"]
-    if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
-        # Else a server of the kernel's choice would answer calls that are approved as those of functions.
-        return f"{APP_SERVER!r} stands for the application's functions and takes no server parameters"
-    if seals is None or seals.accepts(name, params, call["seal"]):
-        return None
-    return (
-        f"MCP server {name!r} is not registered in this workspace with these parameters: register it (again) from "
-        "outside the sandbox"
-    )

@@ -41,7 +41,7 @@ from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.apps import serve_connection, start_api
 from ipybox.tool_exec.caller import ToolCaller
-from ipybox.tool_exec.kernel_requests import KernelRequests, run_request
+from ipybox.tool_exec.kernel_requests import KernelRequests
 from ipybox.tool_exec.server_connections import ServerConnections
 from ipybox.workspace.seal import SealVerifier
 from ipybox.workspace.writable import WritablePlaces
@@ -119,6 +119,7 @@ class ToolServer:
         self._log_level = log_level
         seals = None if sealed_workspace is None else SealVerifier(sealed_workspace)
         self._kernel_requests = KernelRequests(self._callers, seals, install, shell_commands)
+        self._own_requests = KernelRequests({self._token: self._application}, None, None, shell_commands=False)
         self._kernel_api: web.AppRunner | None = None
         self._application_api: web.AppRunner | None = None
         self._tasks = TaskSet()
@@ -166,7 +167,7 @@ class ToolServer:
         self._application_api = await start_api(
             {self._token},
             {
-                ("POST", RUN_PATH): self._run_for_application,
+                ("POST", RUN_PATH): self._own_requests.handlers["POST", RUN_PATH],
                 ("PUT", RESET_PATH): self._reset,
                 ("GET", STATUS_PATH): self._status,
                 ("GET", APPROVAL_PATH): self._approval,
@@ -255,9 +256,6 @@ class ToolServer:
             end.setblocking(False)
         self._tasks.start(serve_connection(server, theirs))
         return ours
-
-    async def _run_for_application(self, request: web.Request) -> web.Response:
-        return await run_request(request, self._application, seals=None)
 
     async def _reset(self, _request: web.Request) -> web.Response:
         await self.reset()

@@ -199,8 +199,8 @@ def test_arguments_that_are_too_deep_to_be_hashed_are_written_in_part(tmp_path: 
     for _ in range(100_000):
         deep = [deep]
 
-    written = AuditLog(tmp_path).arguments({"name": "x", "deep": deep})
+    written = AuditLog(tmp_path).call("s", "t", {"name": "x", "deep": deep})
 
-    assert written.keys() == {"arguments"}
+    assert written.keys() == {"server_name", "tool_name", "arguments"}
     assert written["arguments"]["name"] == "x"
-    assert AuditLog(tmp_path).arguments({"name": "x"}).keys() == {"arguments", "arguments_hash"}
+    assert AuditLog(tmp_path).call("s", "t", {"name": "x"}).keys() == {*written, "arguments_hash"}
