@@ -16,7 +16,7 @@ from ipybox.mcp_apigen.generator import check_place, generate_package
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_apigen.render.naming import package_name
-from ipybox.mcp_client.oauth.browser import open_in_browser
+from ipybox.mcp_client.oauth.sign_in import SignIn, open_in_browser
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stdio_servers import named_paths, risk
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from ipybox.audit.audit import AuditLog
     from ipybox.mcp_client.answers import ToolList
-    from ipybox.mcp_client.oauth.authenticator import SignIn
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ async def generate_mcp_sources(
     connect_timeout: float = 120,
     places: WritablePlaces | None = None,
     variables: Mapping[str, str] | None = None,
-    sign_in: "SignIn | None" = open_in_browser,
+    sign_in: SignIn | None = open_in_browser,
     audit: "AuditLog | None" = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> ToolModules:

@@ -171,12 +171,15 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
     schema["type"] = "object"
     properties: Any = schema.get("properties", {})
     if isinstance(properties, dict):
-        wrong = [key for key, value in cast(JSON, properties).items() if not isinstance(value, dict | bool)]
-        # A list is a keyword in the wrong place, such as `required`. Another value stands for some schema.
-        misplaced = {key for key in wrong if isinstance(properties[key], list)}
-        losses += [f"{name}.properties.{_shown(key)}" for key in wrong]
-        kept = {key: value for key, value in cast(JSON, properties).items() if key not in misplaced}
-        schema["properties"] = {**kept, **dict.fromkeys(set(wrong) - misplaced, True)}
+        schema["properties"] = kept = dict(cast(JSON, properties))
+        for key, value in cast(JSON, properties).items():
+            if isinstance(value, dict | bool):
+                continue
+            losses.append(f"{name}.properties.{_shown(key)}")
+            if isinstance(value, list):  # a keyword in the wrong place, such as `required`
+                del kept[key]
+            else:
+                kept[key] = True  # it stands for some schema
     else:
         losses.append(f"{name}.properties")
         del schema["properties"]

@@ -15,7 +15,7 @@ import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio
 import mcp_types
@@ -28,12 +28,10 @@ from pydantic_core import to_json
 from ipybox.mcp_client.answers import ToolList, repair_answers, restored
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
+from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_client.params import parse_params
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
-
-if TYPE_CHECKING:
-    from ipybox.mcp_client.oauth.authenticator import SignIn
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +77,7 @@ class MCPClient:
         server_params: dict[str, Any],
         connect_timeout: float = 10,
         *,
-        sign_in: "SignIn | None" = None,
+        sign_in: SignIn | None = None,
         variables: Mapping[str, str] | None = None,
         places: WritablePlaces | None = None,
         on_progress: Callable[[str], None] | None = None,

@@ -39,7 +39,7 @@ from ipybox.mcp_client import process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
 from ipybox.mcp_client.http import Reach, bounded
 from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
-from ipybox.mcp_client.oauth import SignInError
+from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail, readable_line
@@ -54,7 +54,7 @@ from ipybox.workspace.programs import interpreter
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
-    from ipybox.mcp_client.oauth.authenticator import Authenticator, SignIn
+    from ipybox.mcp_client.oauth.authenticator import Authenticator
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class ClientConnection:
         env: Mapping[str, str],
         connect_timeout: float,
         deadline: float,
-        sign_in: "SignIn | None" = None,
+        sign_in: SignIn | None = None,
         places: WritablePlaces | None = None,
         on_progress: Callable[[str], None] | None = None,
     ):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.mcpserver import Context
 from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 
-from ipybox.mcp_client.oauth.browser import open_in_browser
+from ipybox.mcp_client.oauth.sign_in import SignIn, open_in_browser
 from ipybox.mcp_server.detached import DetachedTask
 from ipybox.support.errors import MCPServerError
 from ipybox.support.printable import printable
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     import asyncio
 
     from ipybox.mcp_apigen import ToolModules
-    from ipybox.mcp_client.oauth.authenticator import SignIn
 
 #: Seconds after which a request is answered, with or without a sign-in: many clients wait for 60.
 ANSWER_TIMEOUT = 45.0
 
 _SIGN_IN = "sign_in"
 
-Generate = Callable[[str, dict[str, Any], "SignIn", Callable[[str], None]], Awaitable["ToolModules"]]
+Generate = Callable[[str, dict[str, Any], SignIn, Callable[[str], None]], Awaitable["ToolModules"]]
 
 _Registration = DetachedTask[ElicitRequestURLParams, "ToolModules"]
 

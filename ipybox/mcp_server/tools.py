@@ -16,6 +16,7 @@ from mcp.server.mcpserver import server as sdk_server
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
+from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_server.choices import Images, Instructions
 from ipybox.mcp_server.instructions import TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
@@ -32,7 +33,6 @@ from ipybox.support.printable import printable
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.mcp_apigen import ToolModules
-    from ipybox.mcp_client.oauth.authenticator import SignIn
 
 #: Directory of the workspace in which tool APIs are generated.
 TOOLS_DIR = "mcptools"
@@ -214,7 +214,7 @@ class ToolHandlers:
         return self._resources or _client_name(ctx) != "claude-code"
 
     async def _generate(
-        self, server_name: str, server_params: dict[str, Any], sign_in: "SignIn", on_progress: Callable[[str], None]
+        self, server_name: str, server_params: dict[str, Any], sign_in: SignIn, on_progress: Callable[[str], None]
     ) -> "ToolModules":
         # The SDK is loaded at this point; the generator is not.
         from ipybox.mcp_apigen import generate_mcp_sources

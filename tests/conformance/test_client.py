@@ -64,13 +64,15 @@ SCENARIOS = {
     ),
 }
 
+_QUESTIONS = "questions of servers, which ipybox does not answer"
 _ENTERPRISE = "an extension for companies' identity providers, which ipybox has no part in"
 _DPOP = "an extension (RFC 9449) that the SDK's client has not"
 _SKILLS = "an extension for skills as resources, of which ipybox's client reads none"
 
 #: Why the others are not run.
 NOT_APPLICABLE = {
-    (RELEASE, "elicitation-sep1034-client-defaults"): "ipybox answers no questions of servers",
+    (RELEASE, "elicitation-sep1034-client-defaults"): _QUESTIONS,
+    (NEXT, "elicitation-sep1034-client-defaults"): _QUESTIONS,
     (RELEASE, "auth/2025-03-26-oauth-metadata-backcompat"): (
         "its metadata name another issuer than that where they are, which RFC 8414 (3.3) has refused; mended in "
         "the version to come, of which it is run"

@@ -27,16 +27,13 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from ipybox.mcp_client.http import Reach, bounded, trusted_authorities
-from ipybox.mcp_client.oauth import SignInError
 from ipybox.mcp_client.oauth.params import OAuthParams, is_secure
+from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
 from ipybox.mcp_client.oauth.store import Challenge, GrantFile, StoredGrant
 from ipybox.mcp_client.params import RemoteParams
 from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
-
-#: Shows a person the URL at which to sign in; returns when it is shown.
-SignIn = Callable[[str], Awaitable[None]]
 
 # Seconds for each request of a flow.
 _TIMEOUT = 30.0

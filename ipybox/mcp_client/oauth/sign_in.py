@@ -1,18 +1,29 @@
-"""Opens the user's browser for a sign-in, with Python's `webbrowser`, which obeys `$BROWSER`."""
+"""How a person is asked to sign in, by default in the user's browser: with `webbrowser`, which obeys `$BROWSER`.
+
+Cheap to import, unlike the rest of this package.
+"""
 
 import asyncio
 import logging
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
 
+#: Shows a person the URL at which to sign in; returns when it is shown.
+SignIn = Callable[[str], Awaitable[None]]
+
 _OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
 # Seconds until a browser must have been found. Some commands stay as long as their browser.
 _TIMEOUT = 5.0
+
+
+class SignInError(Exception):
+    """A sign-in failed, or is needed where no person can be asked; the message says why, and what to do."""
 
 
 async def open_in_browser(url: str) -> None:
