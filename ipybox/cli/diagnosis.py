@@ -16,10 +16,8 @@ from typing import Literal
 
 from ipybox.docker.engine import DOCKER, engine_findings
 from ipybox.docker.options import default_image
-from ipybox.sandbox.findings import INSTALLERS, Finding, Install
-from ipybox.sandbox.preflight import diagnose
-from ipybox.sandbox.programs import Program, examine
-from ipybox.sandbox.trial import try_sandbox
+from ipybox.sandbox.findings import INSTALLERS, Finding, Install, Program, examine
+from ipybox.sandbox.preflight import diagnose, try_sandbox
 
 #: The modes that can be checked; "other" has programs that people often use in addition.
 Mode = Literal["plain", "sandbox", "docker", "other"]

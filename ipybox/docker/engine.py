@@ -10,8 +10,7 @@ from shutil import which
 from typing import Any, cast
 
 from ipybox.docker.errors import DockerError
-from ipybox.sandbox.findings import Finding
-from ipybox.sandbox.programs import Program
+from ipybox.sandbox.findings import Finding, Program
 from ipybox.support.probe import ProbeResult, probe
 
 DOCKER = Program("docker", "docker", None, remedy="install Docker Engine or Docker Desktop")

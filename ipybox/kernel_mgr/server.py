@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Self
 from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.kernel_mgr.gateway_process import GatewayProcess
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
-from ipybox.sandbox import transient
 from ipybox.sandbox.settings import SandboxConfig, load_settings
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.errors import GatewayError, SandboxError
@@ -318,8 +317,10 @@ class KernelGateway:
             except GatewayError as exc:
                 if self.sandbox_settings is None or not self._process.ended:
                     raise
-                cause = transient.transient_cause(str(exc))
-                if cause is None or starts == transient.SANDBOX_STARTS:
+                from ipybox.sandbox import preflight
+
+                cause = preflight.transient_cause(str(exc))
+                if cause is None or starts == preflight.SANDBOX_STARTS:
                     raise await self._explain(exc, self.sandbox_settings.weaker_nested_sandbox) from None
             logger.warning("the sandbox did not start (%s): retrying", cause)
             starts += 1

@@ -1,9 +1,19 @@
-"""The state of each requirement of the sandbox and of Docker mode on this machine, and remedies for missing ones."""
+"""The state of each requirement of the sandbox and of Docker mode on this machine, and remedies for missing ones.
 
+Programs are found on PATH, and checked.
+"""
+
+import os
+import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shutil import which
+
+from ipybox.support.probe import ProbeResult, probe
+from ipybox.workspace.programs import dropped_program
+
+Version = tuple[int, ...]
 
 #: The remedy that avoids these requirements, because the container is the sandbox then.
 DOCKER_MODE = "use ipybox's Docker mode"
@@ -82,3 +92,103 @@ def install_remedy(package: str | None, path: str | None) -> Remedy:
 def _command_line(commands: Iterable[str], packages: Iterable[str], as_root: bool) -> str:
     alternatives = " or ".join(f"`{' '.join([command, *packages])}`" for command in commands)
     return f"{alternatives} as root" if as_root else alternatives
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that must be on PATH, and the arguments that print its version."""
+
+    what: str
+    name: str
+    #: The package that installs it, or None if it can't be installed by itself.
+    package: str | None
+    arguments: tuple[str, ...] = ("--version",)
+    minimum: Version | None = None
+    #: The remedy in place of the installation of the package.
+    remedy: Remedy | None = None
+
+
+NODE = Program("node", "node", None, minimum=(20, 11, 0), remedy="install Node.js 20.11 or later")
+
+#: The programs that srt runs, by platform. It finds the others with `which`, and starts each command with bash.
+PROGRAMS: dict[str, tuple[Program, ...]] = {
+    "linux": (
+        Program("bubblewrap", "bwrap", "bubblewrap"),
+        Program("socat", "socat", "socat", ("-V",)),
+        Program("ripgrep", "rg", "ripgrep"),
+        Program("bash", "bash", "bash"),
+        Program("which", "which", "which", ("sh",)),
+    ),
+    "darwin": (
+        Program("ripgrep", "rg", "ripgrep"),
+        Program(
+            "sandbox-exec",
+            "sandbox-exec",
+            None,
+            ("-p", "(version 1)(allow default)", "/usr/bin/true"),
+            remedy="it is part of macOS: add /usr/bin to PATH, and don't run ipybox in another sandbox",
+        ),
+    ),
+}
+
+
+def examine(program: Program, path: str | None = None) -> Finding:
+    """Returns a program's version, or its problem; blocks for at most `PROBE_TIMEOUT`."""
+    finding = presence(program, path)
+    executable = find_program(program.name, path)
+    if executable is None:
+        return finding
+    outcome = probe([executable, *program.arguments], path=path)
+    if outcome.failure:
+        return as_broken(finding, program.name, outcome, program.remedy or "install it again")
+    version = parse_version(outcome.output)
+    if version is None:
+        return finding
+    finding = replace(finding, found=f"{version_text(version)} ({executable})")
+    if program.minimum and version < program.minimum:
+        problem = f"{program.name} {version_text(version)} is older than {version_text(program.minimum)}"
+        return replace(finding, problem=problem, remedy=program.remedy or install_remedy(program.package, path))
+    return finding
+
+
+def presence(program: Program, path: str | None) -> Finding:
+    """Returns the path of a program, without running it, or how to install it."""
+    executable = find_program(program.name, path)
+    if executable is None:
+        remedy = program.remedy or install_remedy(program.package, path)
+        return Finding(program.what, None, absence(program.name), remedy)
+    return Finding(program.what, executable)
+
+
+def absence(name: str) -> str:
+    """Returns why a program is not found on PATH."""
+    dropped = dropped_program(name)
+    if dropped is None:
+        return f"{name} is not on PATH"
+    return f"{name} is only at {dropped}, which code in the kernel can write"
+
+
+def as_broken(finding: Finding, name: str, outcome: ProbeResult, remedy: Remedy) -> Finding:
+    """Returns the finding for a program that failed; one that did not answer in time may work on an idle machine."""
+    if outcome.timed_out:
+        problem, remedy = f"{name} {outcome.failure}, the machine may be busy", f"try again; if that fails, {remedy}"
+    else:
+        problem = f"{name} is broken, it {outcome.failure}"
+    return replace(finding, problem=problem, remedy=remedy)
+
+
+def find_program(name: str, path: str | None) -> str | None:
+    """Returns the absolute path of a program on PATH, or `None` if it is not found."""
+    found = which(name, path=path)
+    return None if found is None else os.path.abspath(found)
+
+
+def parse_version(text: str) -> Version | None:
+    """Returns the first version number in a text, or `None` if it contains no version."""
+    numbers = re.search(r"\d+(\.\d+)+", text)
+    return None if numbers is None else tuple(int(number) for number in numbers[0].split("."))
+
+
+def version_text(version: Version) -> str:
+    """Returns a version as text."""
+    return ".".join(str(number) for number in version)

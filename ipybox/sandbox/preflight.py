@@ -1,23 +1,26 @@
 """Checks whether this machine meets the requirements of the sandbox, and names remedies.
 
-There are two depths. `require_sandbox` only checks files, takes about a millisecond and is part of every sandboxed
+There are three depths. `require_sandbox` only checks files, takes about a millisecond and is part of every sandboxed
 start. `diagnose` runs the programs and creates namespaces, and so finds problems that files don't show: it is for a
-start that has failed, and for `ipybox doctor`.
+start that has failed, and for `ipybox doctor`, which also starts a sandbox by `try_sandbox`. `transient_cause` tells
+failures of srt that the next start usually does not meet. Standard library only.
 """
 
 import json
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from ipybox.sandbox.findings import DOCKER_MODE, Finding, Install
-from ipybox.sandbox.namespaces import namespace_findings
-from ipybox.sandbox.programs import (
+from ipybox.sandbox.findings import (
+    DOCKER_MODE,
     NODE,
     PROGRAMS,
+    Finding,
+    Install,
     Version,
     absence,
     as_broken,
@@ -27,8 +30,10 @@ from ipybox.sandbox.programs import (
     presence,
     version_text,
 )
+from ipybox.sandbox.namespaces import namespace_findings
 from ipybox.support.errors import SandboxError
 from ipybox.support.probe import probe
+from ipybox.support.scratch import ScratchDirectory
 
 #: The oldest supported version of srt.
 MINIMUM_SRT: Version = (0, 0, 78)
@@ -43,6 +48,30 @@ SECCOMP_FILTERS = {"x86_64": "x64", "aarch64": "arm64"}
 INSTALL_SRT = Install("@anthropic-ai/sandbox-runtime", ("npm install -g",))
 REINSTALL_SRT = replace(INSTALL_SRT, sentence="install it with {} again")
 UPDATE_SRT = replace(INSTALL_SRT, package=f"{INSTALL_SRT.package}@latest", sentence="update it with {}")
+
+# srt gives its own programs one second to listen, and ends if they take longer. It looks for the files that it hides or
+# protects, and bubblewrap then mounts them: one that is removed in between makes it fail.
+# https://github.com/anthropic-experimental/sandbox-runtime
+
+#: How often something is started in the sandbox before a failure counts as lasting.
+SANDBOX_STARTS = 4
+
+#: The cause of what takes too long.
+BUSY = "the machine may be busy"
+
+_TOO_LATE = "Failed to create bridge sockets"
+
+#: What bubblewrap says of a file or directory to mount that is not there.
+_REMOVED = re.compile(
+    r"bwrap: Can't (?:find source path .*: No such file or directory|"
+    r"(?:create file at|mkdir(?: parents for)?) .*: Read-only file system)"
+)
+
+#: Seconds in which a sandbox must start and end.
+SANDBOX_TIMEOUT = 20.0
+
+#: Runs in the sandbox: it may write here, but not next to it.
+TRIAL = "echo ran > inside; echo escaped > ../outside; true"
 
 
 def require_sandbox(path: str | None = None) -> Path:
@@ -116,6 +145,42 @@ def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path
         return [finding for findings in pool.map(deeper, quick) for finding in findings]
 
 
+def transient_cause(output: str) -> str | None:
+    """Returns a clause that says why srt failed with this output, or None if the next start would fail, too."""
+    if _TOO_LATE in output:
+        return BUSY
+    if _REMOVED.search(output):
+        return "a file that the sandbox hides or protects may have just been removed"
+    return None
+
+
+def try_sandbox() -> list[Finding]:
+    """Starts a sandbox, and returns whether it lets code write where it may and nowhere else."""
+    if any(finding.problem for finding in requirements()):
+        return []
+    srt = require_sandbox()
+    with ScratchDirectory(sockets=True) as scratch:
+        inside, outside = scratch.path / "workspace" / "inside", scratch.path / "outside"
+        inside.parent.mkdir()
+        settings = scratch.path / "settings.json"
+        settings.write_text(json.dumps(_trial_settings(inside.parent)))
+        command = [str(srt), "--settings", str(settings), "bash", "-c", TRIAL]
+        # Sockets that srt names by its process id are no one else's there.
+        outcome = probe(command, timeout=SANDBOX_TIMEOUT, cwd=inside.parent, env={"TMPDIR": str(scratch.path)})
+        ran, escaped = inside.exists(), outside.exists()
+    cause = BUSY if outcome.timed_out else transient_cause(outcome.failure or "")
+    if cause is not None:
+        problem, remedy = f"srt {outcome.failure}, {cause}", "try again"
+    elif outcome.failure:
+        problem, remedy = f"srt can't start a sandbox: it {outcome.failure}", "fix the other findings first"
+    elif escaped or not ran:
+        problem = "srt lets code write outside the workspace" if escaped else "srt does not run the command"
+        remedy = f"put the srt of npm's @anthropic-ai/sandbox-runtime on PATH instead of {srt}"
+    else:
+        return [Finding("sandbox", "starts and confines code")]
+    return [Finding("sandbox", str(srt), problem, remedy)]
+
+
 def _srt(path: str | None) -> Finding:
     srt = find_program("srt", path)
     if srt is None:
@@ -159,3 +224,11 @@ def _processor(package: tuple[Path, str] | None) -> Finding:
         problem = f"srt is incomplete: {seccomp}, which blocks unix sockets, is missing or not executable"
         return Finding("processor", machine, problem, REINSTALL_SRT)
     return Finding("processor", machine)
+
+
+def _trial_settings(workspace: Path) -> dict[str, object]:
+    """Returns settings like ipybox's default: only the workspace is writable, and there is no network."""
+    return {
+        "filesystem": {"denyRead": ["~/.ssh"], "allowWrite": [str(workspace)], "denyWrite": []},
+        "network": {"allowedDomains": [], "deniedDomains": []},
+    }

@@ -12,7 +12,7 @@ import pytest
 
 from ipybox.cli import diagnosis
 from ipybox.cli.diagnosis import examine_modes
-from ipybox.sandbox.trial import try_sandbox
+from ipybox.sandbox.preflight import try_sandbox
 from ipybox.workspace.trust import TrustStore
 from plugins.launch.session_notice import PluginWorkspace, session_notice
 from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP

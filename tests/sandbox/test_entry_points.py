@@ -13,7 +13,7 @@ import pytest
 from ipybox import CodeExecutor
 from ipybox.errors import SandboxError
 from ipybox.kernel_mgr.server import KernelGateway
-from ipybox.sandbox import transient
+from ipybox.sandbox import preflight
 from tests import servers
 from tests.mcp_server.test_server import call, client_of, output, text_of
 from tests.sandbox.transient_failures import (
@@ -180,7 +180,7 @@ async def test_a_sandbox_that_always_starts_too_late_is_given_up(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     use_late_socat(LATE_ALWAYS, tmp_path, monkeypatch)
-    monkeypatch.setattr(transient, "SANDBOX_STARTS", 2)
+    monkeypatch.setattr(preflight, "SANDBOX_STARTS", 2)
 
     with pytest.raises(SandboxError, match=r"nothing ran without it\n(.*\n)*.*Failed to create bridge sockets"):
         await executor(workspace).start()

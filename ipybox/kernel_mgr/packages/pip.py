@@ -21,7 +21,7 @@ from ipybox.kernel_mgr.packages.distributions import closure
 from ipybox.kernel_mgr.packages.pip_failure import PipError, pip_failure
 from ipybox.kernel_mgr.packages.pip_report import Planned, parse_report, read_untrusted
 from ipybox.kernel_mgr.packages.pip_run import run
-from ipybox.sandbox.transient import SANDBOX_STARTS, transient_cause
+from ipybox.sandbox.preflight import SANDBOX_STARTS, transient_cause
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, SAFE_VARIABLES, inherited
 
 #: The permitted use of sources by pip: none, build on the host, fetch in a sandbox, build in another sandbox.
