@@ -17,8 +17,8 @@ from ipybox.audit.log import AuditLogFile
 from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE, MAX_OTHER, utc_now
 from ipybox.audit.redaction import Redactor, secrets_among
 from ipybox.support.errors import AuditError
-from ipybox.support.keys import load_or_create_key
 from ipybox.support.placeholders import variables
+from ipybox.support.private_file import load_or_create_key
 from ipybox.workspace.env_file import EnvFile
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ipybox.support.keys import load_or_create_key
+from ipybox.support.private_file import load_or_create_key
 from ipybox.support.state import state_dir
 
 _PREFIX = "hmac-sha256:"

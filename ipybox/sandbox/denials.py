@@ -79,6 +79,9 @@ _FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | 
     ("operation not permitted", _any, "open", 1, True),
 )
 
+#: Texts in a line, in lower case, that may report a denial.
+_SIGNS: Final = (*(error for error, *_ in _FILE_ERRORS), *NETWORK_SIGNS)
+
 #: For each reason, why a path is denied, and what the person can do about it.
 _FILE_REASONS: Final = {
     Reason.DENY_READ: ("{listed}", "list it in filesystem.allowRead of {place}, and {apply}"),
@@ -143,8 +146,7 @@ def error_lines(texts: Iterable[str]) -> set[str]:
 
 def may_report(text: str) -> bool:
     """Returns whether a text may report a denial; if not, `explain_denials` finds none."""
-    lowered = text.lower()
-    return any(sign in lowered for sign in (*(error for error, *_ in _FILE_ERRORS), *NETWORK_SIGNS))
+    return any(map(text.lower().__contains__, _SIGNS))
 
 
 def _denied_path(line: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:

@@ -1,9 +1,12 @@
-"""Creates and replaces files that only the same user can read, from their first byte on."""
+"""Files that only the same user can read, from their first byte on, among them the secret keys of this user."""
 
 import os
 import secrets
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal
+
+from ipybox.support.state import make_directory
 
 
 def create_private(path: Path, mode: Literal["w", "wb"] = "w") -> IO[Any]:
@@ -31,3 +34,31 @@ def replace_private(path: Path, text: str) -> None:
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+
+
+KEY_BYTES = 32
+
+
+@cache
+def load_or_create_key(path: Path) -> bytes:
+    """Returns the key in a file; creates the file, with mode 0600 and a new key, if it does not exist.
+
+    Raises:
+        ValueError: If the file does not contain a key.
+        OSError: If it can't be read or created.
+    """
+    make_directory(path.parent)
+    new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with create_private(new, "wb") as file:
+        file.write(secrets.token_bytes(KEY_BYTES))
+    try:
+        os.link(new, path)  # atomic, and keeps the key of the process that was first
+    except FileExistsError:
+        pass
+    finally:
+        new.unlink()
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        void = "this invalidates everything made with it, such as registered servers for seal.key"
+        raise ValueError(f"{path} does not contain a {KEY_BYTES}-byte key: remove it; {void}")
+    return key

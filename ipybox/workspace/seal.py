@@ -17,7 +17,7 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ipybox.support.keys import load_or_create_key
+from ipybox.support.private_file import load_or_create_key
 from ipybox.support.state import state_dir
 from ipybox.workspace.registrations import current_seal
 

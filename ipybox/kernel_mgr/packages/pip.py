@@ -5,11 +5,15 @@ gets only metadata. Its directory and its environment contain nothing of the wor
 itself needs are pinned, so that no other package can replace them.
 """
 
+import asyncio
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -20,9 +24,12 @@ from ipybox.kernel_mgr.packages import pip_process
 from ipybox.kernel_mgr.packages.distributions import closure
 from ipybox.kernel_mgr.packages.pip_failure import PipError, pip_failure
 from ipybox.kernel_mgr.packages.pip_report import Planned, parse_report, read_untrusted
-from ipybox.kernel_mgr.packages.pip_run import run
 from ipybox.sandbox.preflight import SANDBOX_STARTS, transient_cause
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, SAFE_VARIABLES, inherited
+from ipybox.support.process_group import signal_group
+
+#: Seconds that pip and its children have to end.
+TERMINATE_GRACE = 2.0
 
 #: The permitted use of sources by pip: none, build on the host, fetch in a sandbox, build in another sandbox.
 Mode = Literal["wheels", "host", "fetch", "build"]
@@ -244,3 +251,32 @@ async def read_settings(directory: Path) -> PipSettings:
 
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-E", "-P", pip_process.__file__, *arguments]
+
+
+async def run(command: Sequence[str], env: Mapping[str, str], cwd: Path, out: int, err: int | None = None) -> int:
+    """Runs a command in a session of its own, and ends all of it if the caller is cancelled."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=env,
+        cwd=cwd,
+        stdin=asyncio.subprocess.PIPE,  # whose end is the order to end
+        stdout=out,
+        stderr=subprocess.STDOUT if err is None else err,
+        start_new_session=True,
+    )
+    try:
+        return await process.wait()
+    finally:
+        await asyncio.shield(_end(process))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.returncode is None:
+        signal_group(process.pid, signal.SIGTERM)  # srt takes down what it has set up
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TERMINATE_GRACE):
+                await process.wait()
+    signal_group(process.pid, signal.SIGKILL)
+    await process.wait()
