@@ -110,7 +110,8 @@ class OutputCollector:
         for traceback in self._tracebacks:
             self._add_stream("stderr", traceback)
         self._tracebacks.clear()
-        if pages := _pages(reply.content.get("payload")):
+        payloads = reply.content.get("payload")
+        if payloads and (pages := _pages(payloads)):
             size = _display_size(reply)
             if self._has_room(reply, size):
                 for page in pages:
@@ -229,7 +230,7 @@ def _display_size(message: Message) -> int:
 
 def _pages(payloads: object) -> list[dict[str, Any]]:
     """Returns the content that the kernel shows in a pager, for example for `len?`."""
-    if not payloads or not isinstance(payloads, list):
+    if not isinstance(payloads, list):
         return []
     pages = map(object_of, cast(list[object], payloads))
     return [page for page in pages if page.get("source") == "page" and "data" in page]
