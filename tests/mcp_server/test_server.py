@@ -508,15 +508,17 @@ async def test_picture_is_downloaded_as_such_and_a_directory_as_tar(tmp_path: Pa
 @pytest.mark.kernel
 @pytest.mark.sandbox
 async def test_what_the_sandbox_hides_is_not_downloaded(tmp_path: Path):
-    settings = tmp_path / "settings.json"
+    workspace, settings = tmp_path / "workspace", tmp_path / "settings.json"
+    workspace.mkdir()
     settings.write_text('{"filesystem": {"denyRead": ["hidden"]}}')
-    (tmp_path / "hidden").write_text("secret")
-    async with client_of(tmp_path, "--sandbox", f"--sandbox-config={settings}", "--allowed-dir=.") as client:
+    (workspace / "hidden").write_text("secret")
+    (workspace / "sandbox-config.json").write_text("{}")
+    async with client_of(workspace, "--sandbox", f"--sandbox-config={settings}", "--allowed-dir=.") as client:
         hidden = await call(client, "download_file", path="hidden")
         assert hidden.is_error
-        assert text_of(hidden) == f"{tmp_path}/hidden can't be downloaded: the sandbox hides it"
-        assert (await call(client, "upload_file", path="settings.json", content="{}")).is_error
-    assert "denyRead" in settings.read_text()
+        assert text_of(hidden) == f"{workspace}/hidden can't be downloaded: the sandbox hides it"
+        assert (await call(client, "upload_file", path="sandbox-config.json", content="[]")).is_error
+    assert (workspace / "sandbox-config.json").read_text() == "{}"
 
 
 async def _serve(workspace: Path, mode: Mode) -> asyncio.subprocess.Process:
