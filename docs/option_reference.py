@@ -9,7 +9,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from ipybox.cli.option import Command, Option, Receiver
+from ipybox.cli.option import Option, Receiver
 from ipybox.cli.option_table import OPTIONS
 
 PAGE = Path(__file__).with_name("options.md")
@@ -37,7 +37,6 @@ TABLE = """
 """
 
 CLASSES = {Receiver.EXECUTOR: "CodeExecutor", Receiver.SERVER: "MCPServer", Receiver.HTTP: "MCPServer.run_http"}
-COMMANDS = {Command.SERVE: "serve", Command.DOCKER: "docker", Command.RUN: "check, demo"}
 PLUGINS = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
 
 
@@ -54,8 +53,8 @@ def _cells(option: Option) -> list[str]:
     value = "" if kind is None else " " + kind.name.replace("|", "/")
     names = [f"`{option.short}`"] if option.short else []
     names.append(f"`{option.flag}{value}`")
-    commands = ", ".join(name for command, name in COMMANDS.items() if command in (option.commands or Command(0)))
-    receiver = f"`{CLASSES[option.receiver]}({option.parameter_name}=)`" if option.receiver else ""
+    commands = ", ".join(option.commands.split())
+    receiver = f"`{CLASSES[option.receiver]}({option.parameter}=)`" if option.receiver else ""
     return [", ".join(names), option.text, commands, receiver, _setting(option)]
 
 
@@ -67,7 +66,7 @@ def _setting(option: Option) -> str:
         if len(option.plugin.modes) == len(PLUGINS)
         else ": " + ", ".join(PLUGINS[mode] for mode in option.plugin.modes)
     )
-    return f"`{option.parameter_name}`{only}"
+    return f"`{option.parameter}`{only}"
 
 
 def main(*, check: bool) -> int:

@@ -10,7 +10,10 @@ from ipybox.remote.node.service import serve
 def main() -> None:
     """Serves the application at the other end of standard input and output, until it closes its end."""
     if sys.stdin.isatty():
-        sys.exit("ipybox.node can't run on a terminal: an ipybox engine starts it over pipes, see docs/engines.md")
+        sys.exit(
+            "ipybox.node can't run on a terminal: an ipybox engine starts it over pipes, see "
+            "https://github.com/gradion-ai/ipybox/blob/main/docs/engines.md"
+        )
     read_fd, write_fd = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

@@ -169,7 +169,7 @@ def manifests() -> dict[str, Any]:
             "repository": REPOSITORY,
             "license": "Apache-2.0",
             "keywords": KEYWORDS,
-            "userConfig": {option.parameter_name: _user_config(option) for option in settings(plugin.mode)},
+            "userConfig": {option.parameter: _user_config(option) for option in settings(plugin.mode)},
         }
         files[f"{plugin.place}/.mcp.json"] = {"mcpServers": {"ipybox": _server(plugin)}}
         # In exec form: no shell reads the path of the plugin.
@@ -200,7 +200,7 @@ def _marketplace() -> dict[str, Any]:
 
 
 def _server(plugin: Plugin) -> dict[str, Any]:
-    options = [f"{option.flag}=${{user_config.{option.parameter_name}}}" for option in settings(plugin.mode)]
+    options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option in settings(plugin.mode)]
     return {
         "type": "stdio",
         "command": "sh",
@@ -250,7 +250,7 @@ def settings(mode: str) -> list[Option]:
 
 def _user_config(option: Option) -> dict[str, Any]:
     assert option.plugin is not None
-    default = DEFAULTS.get(option.parameter_name, "")
+    default = DEFAULTS.get(option.parameter, "")
     return {
         "type": "boolean" if isinstance(default, bool) else "string",
         "title": option.plugin.title,

@@ -206,7 +206,7 @@ def readme(plugin: Plugin, options: Sequence[Option], defaults: Mapping[str, str
         downloads=_DOWNLOADS_IMAGE if in_container else _DOWNLOADS_PACKAGES.format(count=packages),
         packages="" if in_container else _PACKAGES_ROW,
         settings_file=SETTINGS_FILE,
-        settings="\n".join(_row(option, defaults.get(option.parameter_name, "")) for option in options),
+        settings="\n".join(_row(option, defaults.get(option.parameter, "")) for option in options),
         remove=(_REMOVE_IMAGE if in_container else _REMOVE_PACKAGES).format(name=plugin.name),
     )
 
@@ -214,4 +214,4 @@ def readme(plugin: Plugin, options: Sequence[Option], defaults: Mapping[str, str
 def _row(option: Option, default: str | bool) -> str:
     assert option.plugin is not None
     shown = str(default).lower() if isinstance(default, bool) else default
-    return f"| `{option.parameter_name}` | {f'`{shown}`' if shown else 'empty'} | {option.plugin.description} |"
+    return f"| `{option.parameter}` | {f'`{shown}`' if shown else 'empty'} | {option.plugin.description} |"

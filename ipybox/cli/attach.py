@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ipybox.cli.parsing import Failure
-from ipybox.cli.running import until_signal
+from ipybox.cli.running import run
 from ipybox.kernel_mgr.attach.instructions import instructions
 from ipybox.mcp_server.attach_socket import running_servers
 from ipybox.support.errors import IpyboxError
@@ -26,7 +26,7 @@ def attach(workspace: Path, session: str, server: int | None) -> int:
         Failure: If the session can't be joined.
     """
     try:
-        return asyncio.run(until_signal(_attach_session(workspace, session, server)))
+        return run(_attach_session(workspace, session, server))
     except (IpyboxError, OSError) as exc:
         raise Failure(str(exc)) from exc
 

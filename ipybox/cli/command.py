@@ -3,7 +3,6 @@
 Each imports what it needs when it runs, so that `ipybox --help` and `--version` start at once.
 """
 
-import asyncio
 import logging
 import os
 import sys
@@ -13,8 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
-from ipybox.cli.option import Command
-from ipybox.cli.parsing import Commands, GroupedCommand, Mistake, directory, explain, given_options
+from ipybox.cli.parsing import Commands, GroupedCommand, Mistake, directory, explain
+from ipybox.sandbox.settings import PROFILES
 from ipybox.support.printable import PrintableFormatter, printable
 from ipybox.support.way_in import use_command_line
 
@@ -34,7 +33,6 @@ Documentation: https://github.com/gradion-ai/ipybox/tree/main/docs"""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 without_question = click.option("--yes", is_flag=True, help="don't ask for confirmation")
-settings = {"help_option_names": ["-h", "--help"]}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -42,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     use_command_line()
     _prepare_streams()
     try:
-        status = ipybox.main(argv, prog_name="ipybox", standalone_mode=False)
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        status = ipybox.main(argv, prog_name="ipybox", standalone_mode=False, color=False if plain else None)
     except click.UsageError as exc:
         print(explain(exc), file=sys.stderr, flush=True)
         status = exc.exit_code
@@ -64,8 +63,8 @@ def _prepare_streams() -> None:
             getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
-@click.group(cls=Commands, sections=SECTIONS, epilog=EPILOG, context_settings=settings)
-@click.version_option(package_name="ipybox", message="%(version)s", help="print the version")
+@click.group(cls=Commands, sections=SECTIONS, epilog=EPILOG)
+@click.version_option(None, "-V", "--version", package_name="ipybox", message="%(version)s", help="print the version")
 def ipybox() -> None:
     """Python kernels for agents on your machine, with MCP tools as typed functions."""
 
@@ -93,27 +92,25 @@ def prepare(given: dict[str, Any]) -> Path:
     return workspace
 
 
-def command(name: str, table: Command | None = None) -> Any:
+def command(name: str, table: str = "") -> Any:
     """Returns a decorator that makes a function a command, which gets the options that were given."""
-    return ipybox.command(name, cls=GroupedCommand, table=table, context_settings=settings)
+    return ipybox.command(name, cls=GroupedCommand, table=table)
 
 
-@command("serve", Command.SERVE)
-def serve_command(**values: Any) -> int:
+@command("serve", "serve")
+def serve_command(given: dict[str, Any]) -> int:
     """Serve code execution over MCP: what an MCP client starts."""
     from ipybox.cli.serve import serve
 
     path = os.environ.get("PATH", os.defpath)
-    given = given_options(values)
     return serve(given, prepare(given), path)
 
 
-@command("docker", Command.DOCKER)
-def docker_command(**values: Any) -> NoReturn:
+@command("docker", "docker")
+def docker_command(given: dict[str, Any]) -> NoReturn:
     """Serve from a container that sees only the workspace."""
     from ipybox.cli.docker import run
 
-    given = given_options(values)
     if (workspace := given.get("workspace", Path())).is_dir():  # else the client gets the error, too
         prepare({"workspace": workspace})
     run(given)
@@ -123,45 +120,44 @@ def docker_command(**values: Any) -> NoReturn:
 @click.option("--workspace", type=Path, metavar="DIR", help="workspace of the demo (default: a temporary directory)")
 def demo_command(workspace: Path | None) -> int:
     """Watch an agent's code call the tools of a real MCP server."""
-    from ipybox.cli.running import until_signal
+    from ipybox.cli.running import run
     from ipybox.demo import demo
 
-    return asyncio.run(until_signal(demo(workspace)))
+    return run(demo(workspace))
 
 
 @command("doctor")
 @as_json
 @click.option("--sandbox", is_flag=True, help="fail if the sandbox doesn't work")
 @click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
-def doctor_command(as_json: bool, sandbox: bool, docker: bool, **values: Any) -> int:
+def doctor_command(as_json: bool, sandbox: bool, docker: bool, given: dict[str, Any]) -> int:
     """Check what works on this machine, and what to install for the rest."""
     from ipybox.cli.doctor import doctor
 
-    prepare(given_options(values))
+    prepare(given)
     return doctor(sandbox=sandbox, docker=docker, as_json=as_json)
 
 
 @command("tools")
 @as_json
 @click.argument("query", nargs=-1)
-def tools_command(query: tuple[str, ...], as_json: bool, **values: Any) -> int:
+def tools_command(query: tuple[str, ...], as_json: bool, given: dict[str, Any]) -> int:
     """List the tools and saved code actions, search them, or show one.
 
     QUERY is a server or category, such as github, a tool, such as github.list_commits, or words to search for.
     """
     from ipybox.cli.tools import show_tools
 
-    return show_tools(prepare(given_options(values)), " ".join(query), as_json=as_json)
+    return show_tools(prepare(given), " ".join(query), as_json=as_json)
 
 
-@command("check", Command.RUN)
+@command("check", "check")
 @as_json
-def check_command(as_json: bool, **values: Any) -> int:
+def check_command(as_json: bool, given: dict[str, Any]) -> int:
     """Check saved code actions and output parsers, in a kernel."""
     from ipybox.cli.check import check
     from ipybox.cli.running import run_kernel
 
-    given = given_options(values)
     workspace = prepare(given)
     return run_kernel(lambda options: check(workspace, options, as_json=as_json), given, workspace)
 
@@ -169,53 +165,62 @@ def check_command(as_json: bool, **values: Any) -> int:
 @command("notebook")
 @click.argument("session", required=False)
 @click.option("--output", metavar="FILE", help="file to create, or - for stdout (default: SESSION.ipynb)")
-def notebook_command(session: str | None, output: str | None, **values: Any) -> int:
+def notebook_command(session: str | None, output: str | None, given: dict[str, Any]) -> int:
     """Write a session as a Jupyter notebook, or list the sessions.
 
     SESSION is the name or the id of a session in the audit log.
     """
     from ipybox.cli.notebook import notebook
 
-    return notebook(prepare(given_options(values)), session, output)
+    return notebook(prepare(given), session, output)
 
 
 @command("attach")
 @click.argument("session", default="default")
 @click.option("--server", type=int, metavar="PID", help="process id of the MCP server, if several are running")
-def attach_command(session: str, server: int | None, **values: Any) -> int:
+def attach_command(session: str, server: int | None, given: dict[str, Any]) -> int:
     """Use the kernel of a running session from Jupyter or VS Code.
 
     SESSION is its name, by default `default`.
     """
     from ipybox.cli.attach import attach
 
-    return attach(prepare(given_options(values)), session, server)
+    return attach(prepare(given), session, server)
 
 
 @command("trust")
 @click.argument("file", nargs=-1, type=Path)
 @click.option("--list", "listed", is_flag=True, help="list trusted files")
 @click.option("--revoke", is_flag=True, help="revoke trust in the files, or in all files")
-@click.option("--sandbox-profile", metavar="NAME", default="default", help="profile to compare with (default: default)")
+@click.option(
+    "--sandbox-profile",
+    type=click.Choice(PROFILES),
+    metavar="NAME",
+    default="default",
+    help="profile to compare with (default: default)",
+)
 @without_question
 @as_json
 def trust_command(
-    file: tuple[Path, ...], listed: bool, revoke: bool, sandbox_profile: str, yes: bool, as_json: bool, **values: Any
+    given: dict[str, Any],
+    file: tuple[Path, ...],
+    listed: bool,
+    revoke: bool,
+    sandbox_profile: str,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Review what workspace files allow, and trust them or revoke trust.
 
     FILE is by default sandbox-config.json and ipybox.yaml in the workspace.
     """
     from ipybox.cli import trust_command
-    from ipybox.sandbox.settings import PROFILES
 
     if as_json and not listed:
         raise Mistake("--json needs --list", "add --list")
     if listed and revoke:
         raise Mistake("--list and --revoke can't be given together")
-    if sandbox_profile not in PROFILES:
-        raise Mistake(f"--sandbox-profile: {sandbox_profile!r} is not one of {', '.join(sorted(PROFILES))}")
-    workspace = prepare(given_options(values))
+    workspace = prepare(given)
     if listed:
         return trust_command.show(workspace, as_json=as_json)
     if revoke:
@@ -227,7 +232,7 @@ def trust_command(
 @click.argument("saved", nargs=-1, metavar="[DIR]...")
 @without_question
 @as_json
-def clean_command(saved: tuple[str, ...], yes: bool, as_json: bool, **values: Any) -> int:
+def clean_command(saved: tuple[str, ...], yes: bool, as_json: bool, given: dict[str, Any]) -> int:
     """Show what ipybox stores on this machine, and remove it if you agree.
 
     DIR is a directory of the workspace to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
@@ -236,4 +241,4 @@ def clean_command(saved: tuple[str, ...], yes: bool, as_json: bool, **values: An
 
     if wrong := [name for name in saved if name not in SAVED]:
         raise Mistake(f"clean can't remove {wrong[0]!r}", f"it removes only {', '.join(SAVED)} by name")
-    return clean(prepare(given_options(values)), saved, yes=yes, as_json=as_json)
+    return clean(prepare(given), saved, yes=yes, as_json=as_json)

@@ -5,11 +5,18 @@ Standard library only, with all that it imports: a plugin starts the container b
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from ipybox.cli.option import Command
-from ipybox.cli.option_table import options_of, sandbox_mistake
-from ipybox.cli.option_values import Kind
+from ipybox.cli.option_values import (
+    APPROVAL,
+    DIRECTORIES,
+    DIRECTORY,
+    FILE,
+    MEMORY,
+    NAME,
+    VARIABLES,
+    sandbox_mistake,
+)
 from ipybox.docker.errors import DockerError
 from ipybox.docker.launcher import launch
 from ipybox.docker.options import Options
@@ -17,17 +24,17 @@ from ipybox.docker.refusal import refuse
 from ipybox.docker.request import container_options
 from ipybox.support.printable import printable
 
-#: Options of which `container_options` makes something; the ipybox in the container gets all others as they are.
+#: Options of which `container_options` makes something. The ipybox in the container gets all others as they are.
 HANDLED = {
-    "workspace",
-    "allowed_dir",
-    "approve",
-    "sandbox",
-    "sandbox_config",
-    "memory_limit",
-    "image",
-    "network",
-    "env",
+    "workspace": DIRECTORY,
+    "allowed_dir": DIRECTORIES,
+    "approve": APPROVAL,
+    "sandbox": None,
+    "sandbox_config": FILE,
+    "memory_limit": MEMORY,
+    "image": NAME,
+    "network": NAME,
+    "env": VARIABLES,
 }
 
 
@@ -50,16 +57,15 @@ def read_options(arguments: Sequence[str]) -> dict[str, Any]:
     """Returns the options that a program gives as `--name=value`. The ipybox in the container checks what is its own.
 
     Raises:
-        DockerError: If there is no such option, or a value is wrong.
+        DockerError: If a value is wrong.
     """
-    known = {option.flag: option for option in options_of(Command.DOCKER)}
     given: dict[str, Any] = {}
     for argument in arguments:
-        flag, _, text = argument.partition("=")
-        if (option := known.get(flag)) is None:
-            raise DockerError(f"{flag} is not an option of `ipybox docker`")
+        flag, equals, text = argument.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        kind = HANDLED.get(name)
         try:
-            given[option.name] = option.type.read(text) if isinstance(option.type, Kind) else text
+            given[name] = kind.value(text) if kind else text if equals else True
         except ValueError as exc:
             raise DockerError(f"{flag}: {exc}") from exc
     return given
@@ -73,5 +79,11 @@ def container(given: Mapping[str, Any]) -> Options:
     """
     if mistake := sandbox_mistake(given):
         raise DockerError(mistake)
-    others = [option for option in options_of(Command.DOCKER) if option.name not in HANDLED]
-    return container_options(given, [text for each in others for text in each.arguments(given.get(each.name))])
+    return container_options(given, [_argument(name, value) for name, value in given.items() if name not in HANDLED])
+
+
+def _argument(name: str, value: object) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return flag
+    return f"{flag}={','.join(cast('list[str]', value)) if isinstance(value, list) else value}"

@@ -1,27 +1,22 @@
 """What an option of `ipybox serve` is. `option_table` lists them, `parsing` makes a command line of them.
 
-An option that sets a parameter of `ExecutorConfig` or `MCPServer` takes its type and its default from there, when they
-are needed. Until then, the standard library suffices, because a plugin reads its options before anything is installed.
+An option that sets a parameter of `ExecutorConfig` or `MCPServer` takes its type and its default from there. Both are
+looked up only when they are needed, because that imports the class.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from enum import Enum, Flag, auto
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, signature
 from operator import attrgetter
-from typing import Any, cast
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin
 
-from ipybox.cli.option_values import Kind, kind_of
+import click
 
-
-class Command(Flag):
-    """The commands that have an option; RUN stands for those that run a kernel and then end."""
-
-    SERVE = auto()
-    DOCKER = auto()
-    RUN = auto()
+from ipybox.cli.option_values import NAMES, SECONDS, Kind
 
 
 class Receiver(Enum):
@@ -61,12 +56,12 @@ class Option:
         name: Its name in a parsed command line; `cpu_seconds` is `--cpu-seconds`.
         help: What it does, for `--help` and the reference.
         receiver: What it configures directly, if anything.
-        parameter: The name of its parameter there and in the plugins, if it differs.
-        type: The type or `Kind` of its values, where it is not the type of the parameter.
+        type: The kind of its values, where it does not follow from the type of the parameter; bool for a flag.
         default: Its default as text, where it is not that of the parameter.
-        short: A short form, such as `-e`.
         commands: The commands that have it; by default those of its group.
+        parameter: The name of its parameter there and in the plugins, by default its own.
         plugin: How the Claude Code plugins set it, if they do.
+        short: A short form, such as `-e`.
         hidden: Whether only other programs use it, so that `--help` does not show it.
         group: The title of its group, which the table sets.
     """
@@ -74,13 +69,13 @@ class Option:
     name: str
     help: str
     receiver: Receiver | None = None
-    _: KW_ONLY
-    parameter: str = ""
     type: Any = None
+    _: KW_ONLY
     default: str = ""
-    short: str = ""
-    commands: Command | None = None
+    commands: str = ""
+    parameter: str = ""
     plugin: PluginSetting | None = None
+    short: str = ""
     hidden: bool = False
     group: str = ""
 
@@ -90,22 +85,17 @@ class Option:
         return f"--{self.name.replace('_', '-')}"
 
     @property
-    def parameter_name(self) -> str:
-        """The name of its parameter in `ExecutorConfig`, `MCPServer` and the plugins."""
-        return self.parameter or self.name
-
-    @property
     def parameter_default(self) -> Any:
         """The default of its parameter; None without one."""
-        return None if self.receiver is None else self.receiver.parameters()[self.parameter_name].default
+        return None if self.receiver is None else self.receiver.parameters()[self.parameter].default
 
     @property
     def kind(self) -> Kind | None:
         """The kind of its values; None for a flag."""
         if self.type is None:
             assert self.receiver is not None, f"{self.flag} needs a type"
-            return kind_of(self.receiver.parameters()[self.parameter_name].annotation)
-        return kind_of(self.type)
+            return _kind_of(self.receiver.parameters()[self.parameter].annotation)
+        return None if self.type is bool else self.type
 
     @property
     def text(self) -> str:
@@ -115,23 +105,18 @@ class Option:
             return self.help
         return f"{self.help} (default: {f'{default:g}' if isinstance(default, float) else default})"
 
-    def value(self, text: str) -> Any:
-        """Returns the value of a text.
 
-        Raises:
-            ValueError: If the text is no value of this option; the message says what is.
-        """
-        kind = self.kind
-        assert kind is not None, "a flag has no text"
-        if not text and not kind.repeatable:
-            raise ValueError("the value is empty")
-        return kind.read(text)
+def choice(*values: str, name: str = "") -> Kind:
+    """Returns the kind of values that are one of these."""
+    return Kind(name or "|".join(values), click.Choice(values))
 
-    def arguments(self, value: Any) -> list[str]:
-        """Returns the arguments of a command line that give it a value; None is no value."""
-        if value is None:
-            return []
-        if isinstance(value, bool):
-            return [self.flag]
-        text = ",".join(cast("list[str]", value)) if isinstance(value, list) else value
-        return [f"{self.flag}={text}"]
+
+def _kind_of(annotation: Any) -> Kind:
+    """Returns the kind of values of a type, or of its first part that is not None."""
+    if isinstance(annotation, UnionType):
+        annotation = next(part for part in get_args(annotation) if part is not NoneType)
+    if get_origin(annotation) is Literal:
+        return choice(*get_args(annotation))
+    if get_origin(annotation) is Sequence:
+        return NAMES
+    return {int: Kind("N", click.IntRange(max=10**9)), float: SECONDS}[annotation]

@@ -5,21 +5,20 @@ arguments for the ipybox in a container (`docker`), the settings of the Claude C
 the reference `docs/options.md` (`docs/option_reference.py`). CONTRIBUTING.md says how to add an option.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from ipybox.cli.option import Command, Option, PluginSetting, Receiver
-from ipybox.cli.option_values import APPROVAL, FILE, ITEMS, MEMORY, PORT, VARIABLES, LogLevel
+import click
+
+from ipybox.cli.option import Option, PluginSetting, Receiver, choice
+from ipybox.cli.option_values import APPROVAL, DIRECTORIES, DIRECTORY, FILE, ITEMS, MEMORY, NAME, NAMES, VARIABLES, Kind
 from ipybox.sandbox.settings import PROFILES
 
 _EXECUTOR, _SERVER, _HTTP = Receiver.EXECUTOR, Receiver.SERVER, Receiver.HTTP
-_BOTH = Command.SERVE | Command.DOCKER
-_ALL = _BOTH | Command.RUN
-
-_SANDBOX = "Sandbox"
-_PROFILES = Literal[*sorted(PROFILES)]
+_LEVELS = "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"
+_ALL = "serve docker check"
+_PORT = Kind("PORT", click.IntRange(0, 65535))
 
 _AUDIT = PluginSetting(
     "Audit log",
@@ -62,201 +61,153 @@ _NETWORK = PluginSetting(
 )
 
 #: The options of each group, and the commands that have them unless an option says otherwise.
-_GROUPS: tuple[tuple[str, Command, tuple[Option, ...]], ...] = (
-    (
-        "Workspace",
-        _BOTH,
-        (
-            Option("workspace", "directory to run code in", type=Path, default="current directory", commands=_ALL),
-            Option(
-                "allowed_dir",
-                "offer tools to upload files to and download files from this directory; repeatable",
-                _SERVER,
-                parameter="allowed_dirs",
-                default="none; with Docker, the workspace",
-            ),
-            Option("audit", "what .ipybox/audit.jsonl records of code and arguments", _SERVER, plugin=_AUDIT),
-            Option("connect_timeout", "time limit for an MCP server to start and respond to a tool call", _EXECUTOR),
-            Option("register_timeout", "time limit for an MCP server to respond when you register it", _SERVER),
-            Option("log_level", "log level on stderr", _EXECUTOR, type=LogLevel, commands=_ALL),
+_GROUPS: dict[tuple[str, str], list[Option]] = {
+    ("Workspace", "serve docker"): [
+        Option("workspace", "directory to run code in", type=DIRECTORY, default="current directory", commands=_ALL),
+        Option(
+            "allowed_dir",
+            "offer tools to upload files to and download files from this directory; repeatable",
+            _SERVER,
+            DIRECTORIES,
+            parameter="allowed_dirs",
+            default="none; with Docker, the workspace",
         ),
-    ),
-    (
-        "Approvals",
-        _BOTH,
-        (
-            Option(
-                "approve",
-                "who approves tool calls: nobody (auto), the client's user (ask), or the rules in a file",
-                type=APPROVAL,
-                default="auto",
-                plugin=_APPROVE,
-            ),
-            Option(
-                "approve_shell_cmds",
-                "also require approval of programs that code starts; code can bypass this",
-                _EXECUTOR,
-            ),
-            Option(
-                "require_shell_escape", "let code start programs only with shell escapes, such as !command", _EXECUTOR
-            ),
+        Option("audit", "what .ipybox/audit.jsonl records of code and arguments", _SERVER, plugin=_AUDIT),
+        Option("connect_timeout", "time limit for an MCP server to start and respond to a tool call", _EXECUTOR),
+        Option("register_timeout", "time limit for an MCP server to respond when you register it", _SERVER),
+        Option("log_level", "log level on stderr", _EXECUTOR, choice(*_LEVELS, name="LEVEL"), commands=_ALL),
+    ],
+    ("Approvals", "serve docker"): [
+        Option(
+            "approve",
+            "who approves tool calls: nobody (auto), the client's user (ask), or the rules in a file",
+            type=APPROVAL,
+            default="auto",
+            plugin=_APPROVE,
         ),
-    ),
-    (
-        _SANDBOX,
-        _ALL,
-        (
-            Option("sandbox", "use srt to confine code to the workspace, without network access", _EXECUTOR),
-            Option("sandbox_profile", "built-in sandbox settings", type=_PROFILES, default="default", plugin=_PROFILE),
-            Option(
-                "sandbox_config", "settings file in srt's format, instead of a profile (see ipybox trust)", type=FILE
-            ),
-            Option("workspace_config", "use the workspace's sandbox-config.json, if it exists", type=bool),
-            Option(
-                "allow_domain",
-                "host that code may connect to; repeatable or comma-separated",
-                type=ITEMS,
-                parameter="allowed_domains",
-                plugin=_DOMAINS,
-            ),
+        Option(
+            "approve_shell_cmds",
+            "also require approval of programs that code starts; code can bypass this",
+            _EXECUTOR,
+            bool,
         ),
-    ),
-    (
-        "Limits",
-        _ALL,
-        (
-            Option(
-                "memory_limit",
-                "memory limit for code and its processes, such as 4G; 0 for no limit",
-                _EXECUTOR,
-                type=MEMORY,
-                default="half the machine's memory with --sandbox or Docker",
-                plugin=_MEMORY,
-            ),
-            Option("cpu_seconds", "CPU time limit per cell", _EXECUTOR, default="no limit"),
-            Option("process_limit", "maximum number of concurrent processes", _EXECUTOR, default="no limit"),
+        Option(
+            "require_shell_escape",
+            "let code start programs only with shell escapes, such as !command",
+            _EXECUTOR,
+            bool,
         ),
-    ),
-    (
-        "Kernels",
-        _BOTH,
-        (
-            Option("max_sessions", "maximum number of sessions, each with a kernel", _SERVER),
-            Option("session_idle_timeout", "stop a kernel that has been idle for this long", _SERVER, default="never"),
-            Option("kernel_init_timeout", "time limit for a new kernel to start", _EXECUTOR),
-            Option(
-                "preload",
-                "module to preload in every kernel (Linux); repeatable or comma-separated",
-                _EXECUTOR,
-                type=ITEMS,
-                plugin=_PRELOAD,
-            ),
-            Option(
-                "no_spare_kernel",
-                "don't keep a spare kernel ready for the next session or reset; saves 20 MiB",
-                _EXECUTOR,
-                parameter="spare_kernel",
-            ),
+    ],
+    ("Sandbox", _ALL): [
+        Option("sandbox", "use srt to confine code to the workspace, without network access", _EXECUTOR, bool),
+        Option(
+            "sandbox_profile",
+            "built-in sandbox settings",
+            type=choice(*sorted(PROFILES)),
+            default="default",
+            plugin=_PROFILE,
         ),
-    ),
-    (
-        "Results",
-        _BOTH,
-        (
-            Option("images", "return images as file paths (link), as images for the model (inline), or both", _SERVER),
-            Option("structured_results", "add structured content with an output schema", _SERVER),
-            Option(
-                "resources",
-                "announce long outputs as MCP resources to all clients (always) or all but Claude Code (auto)",
-                type=Literal["auto", "always"],
-                default="auto",
-                plugin=_RESOURCES,
-            ),
-            Option("instructions", "instructions for agents; brief is for agents with the codeact skill", _SERVER),
+        Option("sandbox_config", "settings file in srt's format, instead of a profile (see ipybox trust)", type=FILE),
+        Option("workspace_config", "use the workspace's sandbox-config.json, if it exists", type=bool),
+        Option(
+            "allow_domain",
+            "host that code may connect to; repeatable or comma-separated",
+            type=ITEMS,
+            parameter="allowed_domains",
+            plugin=_DOMAINS,
         ),
-    ),
-    (
-        "Transport",
-        Command.SERVE,
-        (
-            Option(
-                "transport", "MCP transport; http is Streamable HTTP", type=Literal["stdio", "http"], default="stdio"
-            ),
-            Option("host", "host for --transport http to listen on", _HTTP),
-            Option("port", "port for --transport http to listen on; 0 for a free port", _HTTP, type=PORT),
-            Option(
-                "allowed_host",
-                "host name of a proxy in front of the server; repeatable",
-                _HTTP,
-                parameter="allowed_hosts",
-            ),
-            Option("tool_server_host", "host for --tool-server-port", _EXECUTOR),
-            Option("tool_server_port", "additional port for the tool server", _EXECUTOR, type=PORT, default="no port"),
-            Option("kernel_gateway_host", "host for --kernel-gateway-port", _EXECUTOR),
-            Option(
-                "kernel_gateway_port", "additional port for the kernel gateway", _EXECUTOR, type=PORT, default="no port"
-            ),
+    ],
+    ("Limits", _ALL): [
+        Option(
+            "memory_limit",
+            "memory limit for code and its processes, such as 4G; 0 for no limit",
+            _EXECUTOR,
+            MEMORY,
+            default="half the machine's memory with --sandbox or Docker",
+            plugin=_MEMORY,
         ),
-    ),
-    (
-        "Elsewhere",
-        Command.SERVE | Command.RUN,
-        (
-            Option(
-                "engine",
-                "engine in your engines.yaml to run kernels on",
-                _EXECUTOR,
-                type=str,
-                plugin=_ENGINE,
-            ),
-            Option("queue_timeout", "time limit for the engine to provide a machine", _EXECUTOR),
+        Option("cpu_seconds", "CPU time limit per cell", _EXECUTOR, default="no limit"),
+        Option("process_limit", "maximum number of concurrent processes", _EXECUTOR, default="no limit"),
+    ],
+    ("Kernels", "serve docker"): [
+        Option("max_sessions", "maximum number of sessions, each with a kernel", _SERVER),
+        Option("session_idle_timeout", "stop a kernel that has been idle for this long", _SERVER, default="never"),
+        Option("kernel_init_timeout", "time limit for a new kernel to start", _EXECUTOR),
+        Option(
+            "preload",
+            "module to preload in every kernel (Linux); repeatable or comma-separated",
+            _EXECUTOR,
+            ITEMS,
+            plugin=_PRELOAD,
         ),
-    ),
-    (
-        "Container",
-        Command.DOCKER,
-        (
-            Option("image", "name of the Docker image", type=str, default="$IPYBOX_IMAGE, or ipybox", plugin=_IMAGE),
-            Option("network", "Docker network, such as none", type=str, default="Docker's own", plugin=_NETWORK),
-            Option("env", "environment variable to pass on to MCP servers; repeatable", type=VARIABLES, short="-e"),
+        Option(
+            "no_spare_kernel",
+            "don't keep a spare kernel ready for the next session or reset; saves 20 MiB",
+            _EXECUTOR,
+            bool,
+            parameter="spare_kernel",
         ),
-    ),
-    (
-        "Internal",
-        Command.SERVE,
-        (
-            Option("late_checks", "start even if checks fail; each call repeats them", type=bool, hidden=True),
-            Option("trusted", "hash of a workspace file to trust, for containers", type=Sequence[str], hidden=True),
+    ],
+    ("Results", "serve docker"): [
+        Option("images", "return images as file paths (link), as images for the model (inline), or both", _SERVER),
+        Option("structured_results", "add structured content with an output schema", _SERVER, bool),
+        Option(
+            "resources",
+            "announce long outputs as MCP resources to all clients (always) or all but Claude Code (auto)",
+            type=choice("auto", "always"),
+            default="auto",
+            plugin=_RESOURCES,
         ),
-    ),
-)
+        Option("instructions", "instructions for agents; brief is for agents with the codeact skill", _SERVER),
+    ],
+    ("Transport", "serve"): [
+        Option("transport", "MCP transport; http is Streamable HTTP", type=choice("stdio", "http"), default="stdio"),
+        Option("host", "host for --transport http to listen on", _HTTP, NAME),
+        Option("port", "port for --transport http to listen on; 0 for a free port", _HTTP, _PORT),
+        Option(
+            "allowed_host", "host name of a proxy in front of the server; repeatable", _HTTP, parameter="allowed_hosts"
+        ),
+        Option("tool_server_host", "host for --tool-server-port", _EXECUTOR, NAME),
+        Option("tool_server_port", "additional port for the tool server", _EXECUTOR, _PORT, default="no port"),
+        Option("kernel_gateway_host", "host for --kernel-gateway-port", _EXECUTOR, NAME),
+        Option("kernel_gateway_port", "additional port for the kernel gateway", _EXECUTOR, _PORT, default="no port"),
+    ],
+    ("Elsewhere", "serve check"): [
+        Option("engine", "engine in your engines.yaml to run kernels on", _EXECUTOR, NAME, plugin=_ENGINE),
+        Option("queue_timeout", "time limit for the engine to provide a machine", _EXECUTOR),
+    ],
+    ("Container", "docker"): [
+        Option("image", "name of the Docker image", type=NAME, default="$IPYBOX_IMAGE, or ipybox", plugin=_IMAGE),
+        Option("network", "Docker network, such as none", type=NAME, default="Docker's own", plugin=_NETWORK),
+        Option("env", "environment variable to pass on to MCP servers; repeatable", type=VARIABLES, short="-e"),
+    ],
+    ("Internal", "serve"): [
+        Option("late_checks", "start even if checks fail; each call repeats them", type=bool, hidden=True),
+        Option("trusted", "hash of a workspace file to trust, for containers", type=NAMES, hidden=True),
+    ],
+}
 
 OPTIONS = tuple(
-    replace(option, group=group, commands=option.commands or commands)
-    for group, commands, options in _GROUPS
+    replace(
+        option,
+        group=group,
+        commands=option.commands or commands,
+        parameter=option.parameter or option.name,
+    )
+    for (group, commands), options in _GROUPS.items()
     for option in options
 )
 
 
-def options_of(command: Command) -> Iterator[Option]:
+def options_of(command: str) -> Iterator[Option]:
     """Yields the options of a command."""
-    return (option for option in OPTIONS if option.commands is not None and command in option.commands)
+    return (option for option in OPTIONS if command in option.commands.split())
 
 
 def given_parameters(given: Mapping[str, Any], receiver: Receiver) -> dict[str, Any]:
     """Returns the parameters that the given options set directly, by their names there."""
     return {
-        option.parameter_name: given[option.name]
+        option.parameter: given[option.name]
         for option in OPTIONS
         if option.receiver is receiver and option.name in given
     }
-
-
-def sandbox_mistake(given: Mapping[str, Any]) -> str | None:
-    """Returns what is wrong with the given options of the sandbox; None if nothing is."""
-    if "sandbox_config" in given and "workspace_config" in given:
-        return "--sandbox-config and --workspace-config can't be combined"
-    needless = [option.flag for option in options_of(Command.RUN) if option.group == _SANDBOX and option.name in given]
-    if "sandbox" in given or not needless:
-        return None
-    return f"{needless[0]} has no effect without the sandbox: add --sandbox"

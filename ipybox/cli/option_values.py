@@ -1,14 +1,15 @@
-"""The values of options, from the text on the command line. Standard library only."""
+"""The values of options, from the text on the command line.
+
+Standard library only: a plugin reads the options of `ipybox docker` before anything is installed.
+"""
 
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from ipybox.kernel_mgr.limits.resource_limits import MIN_MEMORY
 from ipybox.mcp_server.choices import Approval
@@ -44,32 +45,18 @@ def seconds(text: str) -> float:
     return value
 
 
-def whole_number(text: str) -> int:
-    """Returns a whole number."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise ValueError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def port(text: str) -> int:
-    """Returns the number of a port, or 0 for a free one."""
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
-        raise ValueError(f"{text!r} is not a port: give a number up to 65535, or 0 for a free port")
-    return int(text)
-
-
 def items(text: str) -> list[str]:
     """Returns the parts between commas."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def variable_name(text: str) -> str:
-    """Returns the name of a variable."""
+def variable_name(text: str) -> list[str]:
+    """Returns the name of a variable, in a list."""
     # The value would be on a command line, which all users of the machine can read.
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         name = text.partition("=")[0]
         raise ValueError(f"{name!r}: give only the name of a variable; its value stays in the environment")
-    return text
+    return [text]
 
 
 def absolute_path(text: str) -> Path:
@@ -84,54 +71,44 @@ class Kind:
     Attributes:
         name: What `--help` calls such a value.
         read: Makes a value of a text, or raises a ValueError that says what is expected.
-        repeatable: Whether an option can have several of them.
+        repeatable: Whether an option can have several of them, so that `read` makes lists.
     """
 
     name: str
     read: Callable[[str], Any]
     repeatable: bool = False
 
+    def value(self, text: str) -> Any:
+        """Returns the value of a text; a list if there can be several, which may be empty.
+
+        Raises:
+            ValueError: If the text is no such value; the message says what is.
+        """
+        if not text and not self.repeatable:
+            raise ValueError("the value is empty")
+        return self.read(text)
+
 
 APPROVAL = Kind("auto|ask|FILE", approval)
+DIRECTORY = Kind("DIR", Path)
+DIRECTORIES = Kind("DIR", lambda text: [text], repeatable=True)
 FILE = Kind("FILE", absolute_path)
 ITEMS = Kind("NAME,...", items, repeatable=True)
 MEMORY = Kind("SIZE", memory_size)
-PORT = Kind("PORT", port)
+NAME = Kind("NAME", str)
+NAMES = Kind("NAME", lambda text: [text], repeatable=True)
+SECONDS = Kind("SECONDS", seconds)
 VARIABLES = Kind("NAME", variable_name, repeatable=True)
 
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
-
-_OF_TYPE = {
-    int: Kind("N", whole_number),
-    float: Kind("SECONDS", seconds),
-    str: Kind("NAME", str),
-    Path: Kind("DIR", Path),
-}
+#: Options that need the sandbox.
+_OF_SANDBOX = "sandbox_profile", "sandbox_config", "workspace_config", "allow_domain"
 
 
-def kind_of(annotation: Any) -> Kind | None:
-    """Returns the kind of values of a type, or of its first part that is not None; None for flags.
-
-    Raises:
-        TypeError: If no option can have such a value.
-    """
-    if isinstance(annotation, Kind):
-        return annotation
-    if isinstance(annotation, UnionType):
-        annotation = next(part for part in get_args(annotation) if part is not NoneType)
-    if annotation is bool:
+def sandbox_mistake(given: Mapping[str, Any]) -> str | None:
+    """Returns what is wrong with the given options of the sandbox; None if nothing is."""
+    if "sandbox_config" in given and "workspace_config" in given:
+        return "--sandbox-config and --workspace-config can't be combined"
+    needless = [name for name in _OF_SANDBOX if name in given]
+    if "sandbox" in given or not needless:
         return None
-    if get_origin(annotation) is Literal:
-        choices: tuple[str, ...] = get_args(annotation)
-        return Kind("|".join(choices) if len(choices) < 5 else "LEVEL", partial(_choice, choices))
-    if get_origin(annotation) is Sequence:
-        return Kind("DIR" if Path in get_args(get_args(annotation)[0]) else "NAME", str, repeatable=True)
-    if annotation not in _OF_TYPE:
-        raise TypeError(f"no option can have a value of the type {annotation}")
-    return _OF_TYPE[annotation]
-
-
-def _choice(choices: tuple[str, ...], text: str) -> str:
-    if text not in choices:
-        raise ValueError(f"{text!r} is not one of {', '.join(choices)}")
-    return text
+    return f"--{needless[0].replace('_', '-')} has no effect without the sandbox: add --sandbox"

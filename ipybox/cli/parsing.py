@@ -1,25 +1,26 @@
 """Parses command lines with click: help by groups, errors with a suggestion, and `serve` where no command is named."""
 
-import difflib
 import os
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any, cast
 
 import click
 
-from ipybox.cli.option import Command, Option
+from ipybox.cli.option import Option
 from ipybox.cli.option_table import OPTIONS, options_of
+from ipybox.cli.option_values import NAME
 from ipybox.support.printable import printable
 
 #: Options of `ipybox` itself.
-_OWN = ("--help", "-h", "--version")
+_OWN = ("--help", "-h", "--version", "-V")
 
-#: The widest help, and the narrowest terminal whose width it keeps to.
-_MAX_WIDTH, _MIN_WIDTH = 100, 30
+#: How commands look.
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Mistake(click.UsageError):
@@ -47,13 +48,15 @@ def explain(error: click.UsageError) -> str:
         case Mistake():
             message, hint = error.message, error.hint or hint
         case click.NoSuchCommand():
-            message = f"unknown command {error.command_name!r}{_did_you_mean(error.command_name, error.possibilities)}"
+            message = f"unknown command {error.command_name!r}{_did_you_mean(error.possibilities)}"
+        case click.NoSuchOption() if any(option.flag == error.option_name for option in OPTIONS):
+            message = f"{error.option_name} is not an option of `{path}`"
         case click.NoSuchOption():
-            message = _unknown_option(error, path)
-        case click.BadParameter(param=TableOption() as option):
-            message, hint = f"{option.opts[-1]}: {error.message}", f"{option.opts[-1]}: {option.help}"
+            message = f"unknown option {error.option_name!r}{_did_you_mean(error.possibilities)}"
         case click.BadParameter(param=click.Parameter() as param):
             message = f"{param.opts[-1]}: {error.message.rstrip('.')}"
+            if isinstance(param, TableOption):
+                hint = f"{param.opts[-1]}: {param.option.text}"
         case click.BadOptionUsage():
             message = f"{error.option_name} {'needs a' if 'requires' in error.message else 'takes no'} value"
         case _:
@@ -61,46 +64,32 @@ def explain(error: click.UsageError) -> str:
     return printable(f"ipybox: {message}\n{hint[:1].upper()}{hint[1:]}", lines=True)
 
 
-def _unknown_option(error: click.NoSuchOption, path: str) -> str:
-    name = error.option_name
-    if not error.possibilities and any(option.flag == name for option in OPTIONS):
-        return f"{name} is not an option of `{path}`"
-    return f"unknown option {name!r}{_did_you_mean(name, error.possibilities)}"
-
-
-def _did_you_mean(name: str, candidates: Sequence[str] | None) -> str:
-    near = difflib.get_close_matches(name, candidates or (), 1, 0.5)
+def _did_you_mean(near: Sequence[str] | None) -> str:
     return f": did you mean {near[0]!r}?" if near else ""
 
 
-class _Value(click.ParamType[Any]):
-    """The value of an option of the table."""
-
-    name = "value"
-
-    def __init__(self, option: Option):
-        self.option = option
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the value of a text."""
-        try:
-            return self.option.value(value)
-        except ValueError as exc:
-            self.fail(str(exc), param, ctx)
-
-
 class TableOption(click.Option):
-    """An option of the table, as a command has it."""
+    """An option of the table, as a command has it.
 
-    def __init__(self, option: Option):
+    Args:
+        option: The option.
+        as_text: Whether its value stays a text if its kind is that of a parameter, which would have to be imported.
+    """
+
+    def __init__(self, option: Option, *, as_text: bool):
         names = [*filter(None, [option.short]), option.flag, option.name]
-        about: dict[str, Any] = {"help": option.text, "hidden": option.hidden, "default": None}
-        if (kind := option.kind) is None:
-            super().__init__(names, is_flag=True, flag_value=not option.parameter_default, **about)
-        else:
-            about |= {"type": _Value(option), "multiple": kind.repeatable, "metavar": kind.name}
-            super().__init__(names, **about)
-        self.group = option.group
+        self.option = option
+        if option.type is bool:
+            on = not option.name.startswith("no_")
+            super().__init__(names, is_flag=True, flag_value=on, default=None, hidden=option.hidden)
+        elif kind := option.type or (NAME if as_text else option.kind):
+            super().__init__(names, type=kind.value, multiple=kind.repeatable, hidden=option.hidden)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Returns the option with its values, and what it does."""
+        self.help, kind = self.option.text, self.option.kind
+        self.metavar = kind and kind.name
+        return super().get_help_record(ctx)
 
 
 class _Help(click.HelpFormatter):
@@ -110,38 +99,33 @@ class _Help(click.HelpFormatter):
         """Writes a heading."""
         self.write(f"{click.style(heading, bold=True)}\n")
 
-    def write_rows(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
-        """Writes what there is, and what it does, below a heading."""
-        with self.section(heading):
-            self.write_dl(rows, col_max=max(12, min(30, self.width // 3)))
-
 
 class HelpContext(click.Context):
-    """A context whose help is as wide as the terminal, and colored only on terminals that want it."""
+    """A context with such help."""
 
     formatter_class = _Help
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.terminal_width = max(min(get_terminal_size().columns, _MAX_WIDTH), _MIN_WIDTH) - 1
-        # Where stdout is no terminal, click leaves out colors.
-        self.color = False if "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" else None
 
 
 class GroupedCommand(click.Command):
     """A command with options of the table, in their groups.
 
     Args:
-        table: Which command of the table it is; None for one that only has --workspace of it.
+        table: The command in the table; none for one that only has --workspace of it.
         more: Arguments of `click.Command`.
     """
 
     context_class = HelpContext
 
-    def __init__(self, *, table: Command | None = None, **more: Any):
-        super().__init__(**more)
+    def __init__(self, *, table: str = "", **more: Any):
+        super().__init__(context_settings=SETTINGS, **more)
         self._table = table
-        self._own = [*self.params]
+
+    @cached_property
+    def _of_table(self) -> list[TableOption]:
+        """The options of the table. They are made late, as that can import the classes that they configure."""
+        own = {param.name for param in self.params}
+        options = options_of(self._table) if self._table else OPTIONS[:1]
+        return [TableOption(each, as_text=self._table == "docker") for each in options if each.name not in own]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the command line of this command, by whose name errors call it."""
@@ -152,22 +136,26 @@ class GroupedCommand(click.Command):
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Returns the parameters. Those of the table are made late, as they import the classes that they configure."""
-        if len(self.params) == len(self._own):
-            names = {param.name for param in self._own}
-            options = OPTIONS[:1] if self._table is None else options_of(self._table)
-            self.params = [*self._own, *(TableOption(option) for option in options if option.name not in names)]
-        return super().get_params(ctx)
+        """Returns the parameters, `--help` last."""
+        *own, asking = super().get_params(ctx)
+        return [*own, *self._of_table, asking]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command, which gets the options of the table that were given as `given`, if it has any."""
+        if self._of_table:
+            ctx.params["given"] = given_options({option.name: ctx.params.pop(option.name) for option in self._of_table})
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options by groups."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
-                group = param.group if isinstance(param, TableOption) and self._table is not None else ""
+                group = param.option.group if isinstance(param, TableOption) and self._table else "Options"
                 groups.setdefault(group, []).append(record)
-        for title, rows in sorted(groups.items(), key=lambda group: not group[0]):
-            cast(_Help, formatter).write_rows(title or "Options", rows)
+        for title, rows in sorted(groups.items(), key=lambda group: group[0] != "Options"):
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 class Commands(click.Group):
@@ -181,7 +169,7 @@ class Commands(click.Group):
     context_class = HelpContext
 
     def __init__(self, *, sections: Mapping[str, Sequence[str]], **more: Any):
-        super().__init__(**more)
+        super().__init__(context_settings=SETTINGS, **more)
         self._sections = sections
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -190,11 +178,14 @@ class Commands(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands by sections, and then the options."""
-        for title, names in self._sections.items():
-            rows = [(name, self.commands[name].get_short_help_str(70)) for name in names]
-            cast(_Help, formatter).write_rows(title, rows)
-        options = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx)) is not None]
-        cast(_Help, formatter).write_rows("Options", options)
+        sections = {
+            title: [(name, self.commands[name].get_short_help_str(70)) for name in names]
+            for title, names in self._sections.items()
+        }
+        sections["Options"] = [row for param in self.get_params(ctx) if (row := param.get_help_record(ctx))]
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def with_command(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
@@ -213,7 +204,7 @@ def with_command(arguments: Sequence[str], commands: Collection[str]) -> list[st
         flag, equals, _ = arguments[index].partition("=")
         option = options.get(flag)
         unknown = unknown or option is None
-        index += 2 if option is not None and not equals and option.kind is not None else 1
+        index += 2 if option is not None and not equals and option.type is not bool else 1
     if index >= len(arguments) or (unknown and arguments[index] not in commands):
         return ["serve", *arguments]
     return [arguments[index], *arguments[:index], *arguments[index + 1 :]]
@@ -221,15 +212,11 @@ def with_command(arguments: Sequence[str], commands: Collection[str]) -> list[st
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a parsed command line that were given, those of repeatable options as one list."""
-    given = {name: value for name, value in values.items() if value not in (None, ())}
     return {
-        name: _flat(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
-        for name, value in given.items()
+        name: [*chain.from_iterable(cast("tuple[list[Any], ...]", value))] if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value not in (None, ())
     }
-
-
-def _flat(values: tuple[Any, ...]) -> list[Any]:
-    return [item for value in values for item in (cast("list[Any]", value) if isinstance(value, list) else [value])]
 
 
 def directory(path: Path | None) -> Path:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.cli.option import Receiver
-from ipybox.cli.option_table import given_parameters, sandbox_mistake
+from ipybox.cli.option_table import given_parameters
+from ipybox.cli.option_values import sandbox_mistake
 from ipybox.cli.parsing import Failure, Mistake
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.sandbox.preflight import require_sandbox
@@ -40,7 +41,7 @@ def run_kernel(
         raise Failure(str(exc)) from exc
     except ValueError as exc:
         raise Mistake(str(exc)) from exc
-    return asyncio.run(until_signal(work(options)))
+    return run(work(options))
 
 
 def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, Any]:
@@ -86,6 +87,11 @@ def _sandbox_settings(given: Mapping[str, Any], store: TrustStore) -> "SandboxSe
         file=given.get("sandbox_config"),
         discover="workspace_config" in given,
     )
+
+
+def run(work: Coroutine[object, object, int | None]) -> int:
+    """Returns the exit status of the work, or that of a signal which has cancelled it."""
+    return asyncio.run(until_signal(work))
 
 
 async def until_signal(

@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import inspect
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
@@ -375,7 +376,7 @@ def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCall
     if inspect.iscoroutinefunction(approver):
         raise TypeError(_NOT_PLAIN)
 
-    def asked(request: "ApprovalRequest") -> object:
+    def asked(request: "ApprovalRequest", _stdin: object) -> object:
         try:
             return approver(request)
         except Exception:  # makes the call fail with its own type and text
@@ -384,8 +385,9 @@ def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCall
             raise RuntimeError(repr(exc)) from exc
 
     async def decide(request: "ApprovalRequest") -> None:
-        # A person may be asked, who does not answer before Python exits.
-        accepted = await in_daemon_thread(partial(asked, request), "ipybox-approver")
+        # A person may be asked, who does not answer before Python exits. The thread keeps stdin: Python aborts if it
+        # closes stdin at exit while `input` still reads a pipe.
+        accepted = await in_daemon_thread(partial(asked, request, sys.stdin), "ipybox-approver")
         if inspect.isawaitable(accepted):  # which is true, but decides nothing
             if inspect.iscoroutine(accepted):
                 accepted.close()  # else Python warns about it

@@ -10,7 +10,7 @@ from ipybox.cli.parsing import given_options, with_command
 
 
 def parsed(arguments: Sequence[str]) -> dict[str, Any]:
-    """Returns the options that are given, by their names; the command is `command`.
+    """Returns the options that are given, by their names.
 
     Raises:
         click.UsageError: If the command line is wrong.
@@ -21,4 +21,4 @@ def parsed(arguments: Sequence[str]) -> dict[str, Any]:
         if command is None:
             raise click.NoSuchCommand(name, possibilities=ipybox.commands)
         with command.make_context(name, rest, parent=context) as inner:
-            return {"command": name, **given_options(inner.params)}
+            return given_options(inner.params)

@@ -23,7 +23,7 @@ def test_prefixed_variables_are_for_the_kernel():
 
 
 def test_version_is_that_of_the_package():
-    assert run("--version").stdout.strip() == version("ipybox")
+    assert run("--version").stdout == run("-V").stdout == version("ipybox") + "\n"
 
 
 def test_workspace_that_is_no_directory_is_an_error(tmp_path: Path):

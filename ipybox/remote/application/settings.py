@@ -87,7 +87,10 @@ def _read(file: Path) -> dict[str, Engine]:
             content: Any = yaml.safe_load(opened.read(MAX_BYTES))
         entries = TypeAdapter(dict[str, Entry]).validate_python(content or {})
     except FileNotFoundError:
-        raise ValueError(f"no engines are defined because {file} does not exist: see docs/engines.md") from None
+        raise ValueError(
+            f"no engines are defined because {file} does not exist: see "
+            "https://github.com/gradion-ai/ipybox/blob/main/docs/engines.md"
+        ) from None
     except OSError as exc:
         raise ValueError(f"{file} can't be read: {exc.strerror}") from exc
     except yaml.YAMLError as exc:
