@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,8 +47,8 @@ RECONNECT_MILLISECONDS = 5
 #: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
-#: Seconds after which a kernel whose channels do not work yet is asked again; then after twice the time, and so on.
-FIRST_NUDGE = 0.01
+#: Seconds after which a kernel whose channels do not work yet is asked again: the first time, and later at most.
+FIRST_NUDGE, LAST_NUDGE = 0.01, 0.5
 
 #: Whether the kernel that is being started is a spare one.
 _as_spare: ContextVar[bool] = ContextVar("as_spare", default=False)
@@ -204,6 +205,14 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
     #: The third part of the last message on the IOPub channel, which identifies it.
     _last: bytes | None = None
 
+    def create_stream(self) -> None:
+        """Connects to the kernel's channels, except for stdin, because no cell can ask for input."""
+        connection: Any = self
+        for channel in ("iopub", "shell", "control"):
+            connect = getattr(connection.kernel_manager, f"connect_{channel}")
+            connection.channels[channel] = stream = connect(identity=connection.session.bsession)
+            stream.channel = channel
+
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """Passes a request to the kernel."""
         if channel_of(incoming_msg) == b"shell":
@@ -265,26 +274,48 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
             raise HTTPError(410, reason="Kernel Died")
 
     def nudge(self) -> asyncio.Future[Any]:
-        """Returns a future that is done when the kernel's channels work, or the kernel has died."""
-        return asyncio.ensure_future(self._nudged(cast(Any, super()).nudge()))
+        """Returns a future that is done when the kernel's channels work, or the kernel has died.
 
-    async def _nudged(self, working: Awaitable[object]) -> bool:
-        """Asks the kernel more often than Jupyter, which waits half a second if it missed the first output."""
-        manager: Any = self.kernel_manager
-        channel = manager.connect_control()
-        asking = asyncio.create_task(self._ask(channel))
+        Jupyter's opens two more connections to the kernel, and waits half a second if it missed the first output.
+        """
+        return asyncio.ensure_future(self._nudged())
+
+    async def _nudged(self) -> bool:
+        """Returns when the kernel's answers and its output arrive; False as soon as it has died."""
+        connection: Any = self
+        channel, iopub = connection.kernel_manager.connect_control(), connection.channels["iopub"]
         try:
-            return await self._unless_dead(working)
+            return await self._unless_dead(self._ask(channel, iopub))
         finally:
-            asking.cancel()
             channel.close()
+            if not iopub.closed():
+                iopub.stop_on_recv()
 
-    async def _ask(self, channel: Any) -> None:
+    async def _ask(self, channel: Any, iopub: Any) -> None:
+        """Asks the kernel until both arrive, or it was shut down, or Jupyter's time for that is over."""
+        connection: Any = self
+        answered, published = asyncio.Event(), asyncio.Event()
+
+        def publish(_: object) -> None:
+            iopub.stop_on_recv()  # what follows is for the client
+            published.set()
+
+        def answer(_: object) -> None:
+            answered.set()
+
+        channel.on_recv(answer)
+        iopub.on_recv(publish)
+        both = asyncio.gather(answered.wait(), published.wait())
         pause = FIRST_NUDGE
-        while True:
-            await asyncio.sleep(pause)
-            cast(Any, self.session).send(channel, "kernel_info_request")
-            pause *= 2
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(connection.kernel_info_timeout):
+                    while self.kernel_id in connection.multi_kernel_manager and not both.done():
+                        connection.session.send(channel, "kernel_info_request")
+                        await asyncio.wait([both], timeout=pause)
+                        pause = min(2 * pause, LAST_NUDGE)
+        finally:
+            both.cancel()
 
     async def _unless_dead(self, work: Awaitable[object]) -> bool:
         """Awaits work that needs the kernel; returns False as soon as that has died."""
