@@ -50,6 +50,7 @@ FOLDERS = {
     "guest": ("python",),
     "guest/confine": (),  # the system's work, not Python's
     "guest/landlock": (),
+    "kernel_mgr/test_gateway.py": ("slow",),
     "kernel_mgr/test_kernel_processes.py": ("slow",),
     "kernel_mgr/test_limits.py": ("slow",),
     "kernel_mgr/test_server.py": ("slow",),

@@ -7,14 +7,14 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ipybox.code_exec.option_checks import check_types
-from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
+from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
-from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, load_settings
+from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, optional_settings
 from ipybox.support.deadline import check_seconds
 from ipybox.workspace.env_file import EnvFile, read_env_file
 from ipybox.workspace.writable import WritablePlaces
@@ -22,9 +22,11 @@ from ipybox.workspace.writable import WritablePlaces
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
     from ipybox.audit.notebook.history import SessionHistory
+    from ipybox.audit.observer import JobEvent
     from ipybox.audit.redaction import Redactor
+    from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-    from ipybox.remote.application.settings import Engine
+    from ipybox.support.acceptor import AcceptedSocket
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
     from ipybox.tool_exec.functions.function_tools import FunctionTools
@@ -139,10 +141,6 @@ class ExecutorConfig:
             check_seconds("approval_timeout", self.approval_timeout, ", or None for no limit")
         if self.require_shell_escape and not self.approve_shell_cmds:
             raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
-        if self.engine is not None and self.kernel_gateway_port is not None:
-            raise ValueError(
-                "kernel_gateway_port can't be used with an engine: the engine's gateway runs on another machine"
-            )
         # These depend on the current directory and on files, so they are read when the executor is created.
         _ = self.workspace, self.images, self.policy, self.functions
 
@@ -157,20 +155,35 @@ class ExecutorConfig:
 
         Then links in it are not followed, and calls of tools need a seal.
         """
-        return self.workspace if self.sandbox or self.engine is not None else None
+        return self.workspace if self.sandbox or self.remote else None
+
+    @property
+    def remote(self) -> bool:
+        """Whether code runs on another machine."""
+        return self.engine is not None
 
     @cached_property
-    def known_engine(self) -> "Engine | None":
-        """The engine, whose name is looked up once; None for this machine.
+    def new_gateway(self) -> "Callable[[GatewaySetup, AcceptedSocket, Callable[[JobEvent], object]], Gateway]":
+        """Creates gateways where kernels run: on this machine, or with an engine, whose name is looked up once.
 
         Raises:
-            TypeError, ValueError: If there is no such engine.
+            TypeError, ValueError: If there is no such engine, or it can't have a port.
         """
         if self.engine is None:
-            return None
+            from ipybox.kernel_mgr.server import KernelGateway
+
+            place = None if self.working_dir is None else Path(self.working_dir)
+            host, port = self.kernel_gateway_host, self.kernel_gateway_port
+            return lambda setup, accept, _: KernelGateway.of(setup, accept, working_dir=place, host=host, port=port)
+        if self.kernel_gateway_port is not None:
+            raise ValueError(
+                "kernel_gateway_port can't be used with an engine: the engine's gateway runs on another machine"
+            )
+        from ipybox.remote.application.gateway import EngineGateway
         from ipybox.remote.application.settings import find_engine
 
-        return find_engine(self.engine, self.writable_places)
+        engine = find_engine(self.engine, self.writable_places)
+        return partial(EngineGateway, engine, self.workspace, self.queue_timeout)
 
     @cached_property
     def images(self) -> Path:
@@ -185,8 +198,9 @@ class ExecutorConfig:
 
         Raises:
             SandboxError: If the settings can't be read or are wrong.
+            ValueError: If there are settings without `sandbox`.
         """
-        return load_settings(self.sandbox_config, self.allowed_domains) if self.sandbox else None
+        return optional_settings(self.sandbox, self.sandbox_config, self.allowed_domains)
 
     def require_settings(self) -> SandboxSettings:
         """Returns the sandbox settings, for executors with a sandbox.
@@ -199,14 +213,14 @@ class ExecutorConfig:
 
     @cached_property
     def limits(self) -> ResourceLimits:
-        """The resource limits of the kernels. With an engine, the node adds the default memory limit of a sandbox.
+        """The resource limits of the kernels. By default, the memory limit of a sandbox depends on the machine.
 
         Raises:
             ValueError: If a limit is so low that no kernel can run.
         """
-        by_default = self.sandbox and self.memory_limit is None and self.engine is None
         return ResourceLimits(
-            memory=default_memory_limit() if by_default else self.memory_limit or None,
+            memory=self.memory_limit or None,
+            default_memory=self.sandbox and self.memory_limit is None,
             cpu_seconds=self.cpu_seconds,
             processes=self.process_limit,
         )
@@ -233,7 +247,7 @@ class ExecutorConfig:
     @property
     def writable_places(self) -> WritablePlaces:
         """The places that code can write, and whose content the application does not trust."""
-        return WritablePlaces(self.workspace, self.settings, remote=self.engine is not None)
+        return WritablePlaces(self.workspace, self.settings, remote=self.remote)
 
     @cached_property
     def policy(self) -> "ApprovalPolicy | None":

@@ -10,23 +10,15 @@ A gateway that is not shared, that of an engine, is a job of a scheduler: each e
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import Self
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
-from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
 from ipybox.tool_exec.caller import ToolCaller
-
-if TYPE_CHECKING:
-    from ipybox.remote.application.gateway import EngineGateway
-    from ipybox.remote.application.settings import Engine
-
-#: A gateway on this machine, or where an engine runs it.
-Gateway: TypeAlias = "KernelGateway | EngineGateway"
 
 
 class GatewayOwner:
@@ -136,44 +128,16 @@ class GatewayOwner:
         return None if caller is self._first else {TOKEN_VARIABLE: caller.token}
 
     def _new_gateway(self) -> Gateway:
-        engine = self._config.known_engine
-        return self._local_gateway() if engine is None else self._engine_gateway(engine)
-
-    def _local_gateway(self) -> KernelGateway:
         config = self._config
-        return KernelGateway(
-            config.kernel_gateway_host,
-            config.kernel_gateway_port,
-            sandbox=config.sandbox,
-            sandbox_config=config.settings or config.sandbox_config,
-            allowed_domains=config.allowed_domains,
-            log_level=config.log_level,
-            env=self._kernels_env(),
-            working_dir=None if config.working_dir is None else Path(config.working_dir),
-            on_tool_connection=self._on_tool_connection,
-            limits=config.limits,
-            prespawn=True,
-            preload=config.preload,
-            spare_kernel=config.spare_kernel,
-        )
-
-    def _engine_gateway(self, engine: "Engine") -> "EngineGateway":
-        from ipybox.remote.application.gateway import EngineGateway
-        from ipybox.remote.wire.protocol import Start
-
-        config = self._config
-        start = Start(
-            workspace=str(config.workspace),
-            proof="",
+        setup = GatewaySetup(
             env=self._kernels_env(),
             sandbox=config.settings,
             limits=config.limits,
-            default_memory=config.sandbox and config.memory_limit is None,
             log_level=config.log_level,
-            preload=list(config.preload),
+            preload=config.preload,
             spare_kernel=config.spare_kernel,
         )
-        return EngineGateway(engine, start, config.queue_timeout, self._on_tool_connection, self._first.recorder.job)
+        return config.new_gateway(setup, self._on_tool_connection, self._first.recorder.job)
 
     def _kernels_env(self) -> dict[str, str]:
         config = self._config

@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.gateway_owner import Gateway
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
@@ -73,7 +72,7 @@ class KernelLifecycle:
         self._lock = asyncio.Lock()
         self._reset_mcp_servers: Callable[[], Awaitable[None]] | None = None
         #: The gateway that runs, or last ran, this executor's kernel.
-        self.gateway: Gateway = self._gateways.gateway
+        self.gateway = self._gateways.gateway
         self.client: KernelClient | None = None
         #: The cells of people who are connected to the kernel.
         self.client_cells = ClientCells()

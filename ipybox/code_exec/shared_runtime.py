@@ -97,7 +97,7 @@ class SharedRuntime:
 
         config = self._config
         # Without a sandbox, pip may run code of packages on this machine. Code on another one must not cause that.
-        unconfined_node = config.engine is not None and not config.sandbox
+        unconfined_node = config.remote and not config.sandbox
         return ToolServer(
             config.tool_server_host,
             config.tool_server_port,

@@ -12,10 +12,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.kernel_mgr.gateway_process import GatewayProcess
-from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
-from ipybox.sandbox.settings import SandboxConfig, load_settings
+from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
+from ipybox.sandbox.settings import SandboxConfig, optional_settings
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.errors import GatewayError, SandboxError
 from ipybox.support.listen import listen
@@ -34,18 +35,13 @@ logger = logging.getLogger(__name__)
 ACCEPTOR_GRACE = 1.0
 
 
-class KernelGateway:
+class KernelGateway(Gateway):
     """Runs a Jupyter Kernel Gateway in its own process.
 
     Kernels share this process's working directory, and of its environment only the variables in `SAFE_VARIABLES`.
     Requests reach the gateway over private sockets, without a port. If `port` is given, it can also be reached there,
     with a token that clients of the same user find by themselves (`ipybox.support.tokens`). A thread serves the port,
     so that it does not depend on the event loop that started the gateway.
-
-    Attributes:
-        shared: Whether all executors that share a runtime use this gateway. An engine's has one executor.
-        node: The name of the node of an engine; None on this machine.
-        waits_for: What the start waits for, if it is known, as with an engine; here it never is.
 
     Args:
         host: The host to listen on if there is a port.
@@ -74,10 +70,6 @@ class KernelGateway:
         ValueError: If there are sandbox settings without `sandbox`.
     """
 
-    shared = True
-    node: None = None
-    waits_for = ""
-
     def __init__(
         self,
         host: str = "localhost",
@@ -96,17 +88,15 @@ class KernelGateway:
         preload: Sequence[str] = (),
         spare_kernel: bool = False,
     ):
-        for name, value in {"sandbox_config": sandbox_config, "allowed_domains": allowed_domains or None}.items():
-            if value is not None and not sandbox:
-                raise ValueError(f"{name} has no effect while the sandbox is off: pass sandbox=True")
+        super().__init__()
         #: The sandbox settings; None without a sandbox.
-        self.sandbox_settings = load_settings(sandbox_config, allowed_domains) if sandbox else None
+        self.sandbox_settings = optional_settings(sandbox, sandbox_config, allowed_domains)
         self.host = host
         self.port = port
         self.token: str | None = None
         self._log_to_stderr = log_to_stderr
         self._on_tool_connection = on_tool_connection
-        self._limits = limits or ResourceLimits()
+        self._limits = (limits or ResourceLimits()).with_default()
         self._config = GatewayConfig(
             sandbox_settings=self.sandbox_settings,
             working_dir=working_dir,
@@ -119,18 +109,40 @@ class KernelGateway:
             spare_kernel=spare_kernel,
         )
         self._watch: LimitMonitor | None = None
-        #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.
-        self.exceeded: dict[str, str] = {}
         #: By the ids of kernels that ran cells, the callback if the current cell exceeds its CPU time.
         self._cells: dict[str, Callable[[str], object] | None] = {}
-        #: Notices for the session about files of the workspace that the sandbox hides or can't protect.
-        self.notices: Sequence[str] = []
         self._policy: SandboxPolicy | None = None
         self._process: GatewayProcess | None = None
         self._started = False
         self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
         self._tasks = TaskSet()
+
+    @classmethod
+    def of(
+        cls,
+        setup: GatewaySetup,
+        on_tool_connection: AcceptedSocket,
+        *,
+        working_dir: Path | None = None,
+        host: str = "localhost",
+        port: int | None = None,
+    ) -> Self:
+        """Returns the gateway of executors, which starts a kernel before they ask for one."""
+        return cls(
+            host,
+            port,
+            working_dir,
+            sandbox=setup.sandbox is not None,
+            sandbox_config=setup.sandbox,
+            log_level=setup.log_level,
+            env=setup.env,
+            on_tool_connection=on_tool_connection,
+            limits=setup.limits,
+            prespawn=True,
+            preload=setup.preload,
+            spare_kernel=setup.spare_kernel,
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -152,7 +164,7 @@ class KernelGateway:
         return Endpoint("kernel-gateway", token=self.token, dial=self.connect)
 
     @property
-    def spawned(self) -> bool:
+    def spawned(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] - nobody sets it
         """Whether `spawn` has started the process that `start` waits for."""
         return self._process is not None and not self._started
 
@@ -203,9 +215,6 @@ class KernelGateway:
             await asyncio.shield(self.stop())
             raise
 
-    def withdraw(self) -> None:
-        """Does nothing: no start waits for a node."""
-
     async def stop(self, timeout: float = 10) -> None:
         """Stops the gateway process with all its kernels and children.
 
@@ -250,16 +259,8 @@ class KernelGateway:
                 self._watch.end_cell(kernel_id)
             self._cells[kernel_id] = None
 
-    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
-        """Returns explanations of denials by a limit or the sandbox in a cell's output, and the settings that allow it.
-
-        Errors in `tool_texts`, the results of MCP tools, don't come from this sandbox.
-
-        Processes that a limit killed after they had left their kernel are reported once, to the first caller.
-        """
+    async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
         lines: list[str] = []
-        if (exceeded := self.exceeded.pop(UNATTRIBUTED, None)) is not None:
-            lines.append(f"A limit was exceeded: {exceeded}.")
         if self._limits.memory is not None and "MemoryError" in text:
             limit = format_bytes(self._limits.memory)
             lines.append(f"Each process may use at most {limit} of memory ({name_of('memory_limit')}).")
@@ -268,17 +269,6 @@ class KernelGateway:
 
             lines += explain_denials(text, self._policy, tool_texts)
         return lines
-
-    async def push_files(self) -> list[str]:
-        """Sends files of the workspace to where code runs, as with an engine; here, that is the workspace."""
-        return []
-
-    async def read_file(self, path: str) -> None:
-        """Reads a file where code runs, as with an engine; here, that is the workspace, and this returns None."""
-
-    async def loss(self) -> str | None:
-        """Returns why the gateway has ended, if it is known, as with an engine; None here."""
-        return None
 
     def _publish(self, listener: socket.socket) -> None:
         """Creates a token and publishes it for clients, which may connect from now on."""

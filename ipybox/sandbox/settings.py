@@ -137,6 +137,21 @@ def load_settings(config: SandboxConfig | None = None, allowed_domains: Sequence
     return replace(settings, allowed_domains=tuple(dict.fromkeys([*settings.allowed_domains, *added])))
 
 
+def optional_settings(
+    sandbox: bool, config: SandboxConfig | None, allowed_domains: Sequence[str]
+) -> SandboxSettings | None:
+    """Returns the settings of `load_settings`, or None without a sandbox.
+
+    Raises:
+        SandboxError: If the settings can't be read or are wrong.
+        ValueError: If there are settings without a sandbox.
+    """
+    for name, value in {"sandbox_config": config, "allowed_domains": allowed_domains or None}.items():
+        if value is not None and not sandbox:
+            raise ValueError(f"{name} has no effect while the sandbox is off: pass sandbox=True")
+    return load_settings(config, allowed_domains) if sandbox else None
+
+
 def _load(config: SandboxConfig | None) -> SandboxSettings:
     if isinstance(config, SandboxSettings):
         return config

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ class ResourceLimits:
 
     Attributes:
         memory: Bytes of memory, of all processes together.
+        default_memory: Whether the limit is half of the memory of the machine that runs the kernels.
         cpu_seconds: CPU time of one cell, over all processes.
         processes: Number of processes, including the kernel itself; threads don't count.
 
@@ -32,6 +33,7 @@ class ResourceLimits:
     """
 
     memory: int | None = None
+    default_memory: bool = False
     cpu_seconds: float | None = None
     processes: int | None = None
 
@@ -47,7 +49,11 @@ class ResourceLimits:
     @property
     def any(self) -> bool:
         """Whether there is any limit."""
-        return (self.memory, self.cpu_seconds, self.processes) != (None, None, None)
+        return self.default_memory or (self.memory, self.cpu_seconds, self.processes) != (None, None, None)
+
+    def with_default(self) -> "ResourceLimits":
+        """Returns the limits with the memory of this machine, if the default applies."""
+        return replace(self, memory=default_memory_limit(), default_memory=False) if self.default_memory else self
 
 
 def default_memory_limit() -> int:

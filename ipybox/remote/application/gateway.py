@@ -1,4 +1,4 @@
-"""The kernel gateway of an engine, in place of `KernelGateway`: it runs where the engine's command puts it.
+"""The kernel gateway of an engine: it runs where the engine's command puts it.
 
 *Started*: the command starts and greets (`NodeLink`), which may take as long as a scheduler needs to find a node; then
 the node starts the gateway, in its sandbox if there is one. *Stopped*: the link closes, which ends node and kernels.
@@ -12,11 +12,12 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.observer import JobAction, JobEvent
+from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.remote.application.link import NodeLink
 from ipybox.remote.application.node_wait import NodeWait, stderr_of
@@ -59,44 +60,39 @@ NOT_SHARED = (
 )
 
 
-class EngineGateway:
-    """Runs a kernel gateway on the node that an engine's command provides. It has the interface of `KernelGateway`.
+class EngineGateway(Gateway):
+    """Runs a kernel gateway on the node that an engine's command provides.
 
     Args:
         engine: The engine.
-        start: What the node starts. Its proof is made when the node starts.
+        workspace: The working directory of the kernels, if the node shares it.
         queue_timeout: Seconds in which the command must provide a node.
+        setup: What the node starts.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
         on_job: Called with each event of the job.
     """
 
-    #: Whether all executors that share a runtime use this gateway. No, each has its own: none waits in the queue for
-    #: another one, and a lost node costs only one kernel.
+    #: Each executor has its own: none waits in the queue for another one, and a lost node costs only one kernel.
     shared = False
-    #: Whether `spawn` has started a process that `start` waits for: never.
-    spawned = False
 
     def __init__(
         self,
         engine: Engine,
-        start: Start,
+        workspace: Path,
         queue_timeout: float,
+        setup: GatewaySetup,
         on_tool_connection: AcceptedSocket,
         on_job: Callable[[JobEvent], object] = lambda _: None,
     ):
+        super().__init__()
+        self.node = ""
         self._engine = engine
         self._on_job = on_job
-        self._wanted = start
-        self._workspace = Path(start.workspace)
+        self._setup = setup
+        self._workspace = workspace
         self._on_tool_connection = on_tool_connection
         self._wait = NodeWait(engine.name, queue_timeout, lambda state: self._report("queued", reason=state))
-        #: The name of the node.
-        self.node = ""
         self._job: str | None = None
-        #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.
-        self.exceeded: dict[str, str] = {}
-        #: Notices for the session from the node's sandbox.
-        self.notices: Sequence[str] = []
         #: Kernels that ran cells. Messages about others are ignored, so that the node can't fill `exceeded`.
         self._kernels = {UNATTRIBUTED}
         self._process: EngineProcess | None = None
@@ -121,9 +117,6 @@ class EngineGateway:
     def endpoint(self) -> Endpoint:
         """The endpoint for clients in this process."""
         return Endpoint("kernel-gateway", dial=self.connect, relayed=True)
-
-    async def spawn(self) -> None:
-        """Does nothing: a scheduler's job should not wait for a first cell."""
 
     async def start(self) -> None:
         """Starts the command, and returns when the gateway on its node answers requests.
@@ -189,7 +182,7 @@ class EngineGateway:
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
         """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
         link = self._link
-        if link is None or not (self._wanted.limits.any or self._wanted.default_memory):
+        if link is None or not self._setup.limits.any:
             yield
             return
         self._kernels.add(kernel_id)
@@ -199,21 +192,19 @@ class EngineGateway:
         finally:
             measuring.cancel()
 
-    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
-        """Returns explanations of denials, see `KernelGateway.explain`. The node is asked only if there may be some."""
-        lines: list[str] = []
-        if (exceeded := self.exceeded.pop(UNATTRIBUTED, None)) is not None:
-            lines.append(f"A limit was exceeded: {exceeded}.")
+    async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
+        """Returns explanations of denials. The node is asked only if there may be some."""
         if self._link is None or not self.running:
-            return lines
+            return []
         from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
 
         tail = text[-INSPECTED - 1 :]
-        of_limit = (self._wanted.limits.memory is not None or self._wanted.default_memory) and "MemoryError" in text
-        if of_limit or (self._wanted.sandbox is not None and may_report(tail)):
+        limits = self._setup.limits
+        of_limit = (limits.memory is not None or limits.default_memory) and "MemoryError" in text
+        if of_limit or (self._setup.sandbox is not None and may_report(tail)):
             text = f"{tail}\nMemoryError" if of_limit else tail
-            lines += await self._explained(self._link, Explain(text=text, tool_texts=list(error_lines(tool_texts))))
-        return lines
+            return await self._explained(self._link, Explain(text=text, tool_texts=list(error_lines(tool_texts))))
+        return []
 
     async def push_files(self) -> list[str]:
         """Sends what has changed in the workspace to a node that does not share it, and returns notices."""
@@ -229,9 +220,9 @@ class EngineGateway:
         return None if self._push is None or not self.running else await self._push.read(path)
 
     async def _start(self) -> None:
-        places = WritablePlaces(self._workspace, self._wanted.sandbox)
+        places = WritablePlaces(self._workspace, self._setup.sandbox)
         guard_imports(places)  # code on the node writes the workspace, too
-        command = with_limits(self._engine.command, self._wanted.limits)
+        command = with_limits(self._engine.command, self._setup.limits)
         self._process = EngineProcess(command, self._engine.env, host_path(places), self._engine.waiting)
         pipes = await self._process.spawn()
         link = self._link = NodeLink(self._on_tool_connection)
@@ -257,7 +248,7 @@ class EngineGateway:
         self._push = Push(
             self._workspace,
             link,
-            settings=self._wanted.sandbox,
+            settings=self._setup.sandbox,
             other_platform=other,
         )
         self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
@@ -267,7 +258,7 @@ class EngineGateway:
         try:
             async with asyncio.timeout(START_TIMEOUT):
                 exchange = link.request(protocol.START)
-                await exchange.send(self._wanted.model_copy(update={"proof": proof}))
+                await exchange.send(Start(workspace=str(self._workspace), proof=proof, setup=self._setup))
                 ready, _ = await exchange.receive(Ready)
                 return exchange, ready
         except RefusedError as exc:

@@ -11,11 +11,9 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
@@ -178,26 +176,14 @@ class _Node:
         from ipybox.remote.node.files import NodeFiles, NodeWorkspace
 
         self._workspace = NodeWorkspace()
-        self._files = NodeFiles(self._workspace.path, start.sandbox)
+        self._files = NodeFiles(self._workspace.path, start.setup.sandbox)
         return self._workspace.path
 
     async def _start(self, exchange: Exchange) -> None:
         """Starts the gateway, and then tells which limits kernels exceed."""
         start, _ = await exchange.receive(Start)
         workspace = await asyncio.to_thread(self._find_workspace, start)
-        self._gateway = gateway = _Gateway(
-            port=None,
-            working_dir=workspace,
-            sandbox=start.sandbox is not None,
-            sandbox_config=start.sandbox,
-            log_level=start.log_level,
-            env=start.env,
-            on_tool_connection=self._accept_tool_connection,
-            limits=_limits(start),
-            prespawn=True,
-            preload=start.preload,
-            spare_kernel=start.spare_kernel,
-        )
+        gateway = self._gateway = _Gateway.of(start.setup, self._accept_tool_connection, working_dir=workspace)
         gateway.on_exceeded = self._note_exceeded
         await gateway.start()
         self._tasks.start(self._watch_gateway(gateway))
@@ -249,7 +235,3 @@ class _Node:
             self.ended.set()
         else:
             self._timer = loop.call_later(APPLICATION_LOST_AFTER - silence, self._watch_application)
-
-
-def _limits(start: Start) -> ResourceLimits:
-    return replace(start.limits, memory=default_memory_limit()) if start.default_memory else start.limits

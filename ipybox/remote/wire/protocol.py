@@ -30,9 +30,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
+from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.kernel_mgr.transfer.files import MAX_BYTES, PART
-from ipybox.sandbox.settings import SandboxSettings
 
 #: Starts the line with the versions of the node.
 PREAMBLE: Final = b"ipybox-node "
@@ -118,24 +117,12 @@ class Start(Message):
         workspace: The working directory of the kernels, if application and node share it.
         proof: The name of a file in the ipybox directory of the workspace. If the node finds it, they do. Otherwise,
             the node creates a workspace.
-        env: Environment variables for the kernels.
-        sandbox: The sandbox settings; None without a sandbox.
-        limits: The resource limits.
-        default_memory: Whether the memory limit is half of the node's memory.
-        log_level: Logging level of the gateway.
-        preload: Modules that kernels have imported from their start.
-        spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset.
+        setup: What the gateway runs.
     """
 
     workspace: str
     proof: str
-    env: dict[str, str]
-    sandbox: SandboxSettings | None
-    limits: ResourceLimits
-    default_memory: bool
-    log_level: str
-    preload: list[str]
-    spare_kernel: bool
+    setup: GatewaySetup
 
 
 class Ready(Message):
