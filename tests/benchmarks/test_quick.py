@@ -20,13 +20,11 @@ pytestmark = [pytest.mark.kernel, pytest.mark.sandbox]
 MEASURED = (
     "import",
     "start",
-    "reset",
     "session-cpu",
     "threads",
     "generate-running",
     "output-linear",
     "mcp-cell",
-    "mcp-end",
     "mcp-memory",
     "sandbox-tool-call",
 )

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,14 @@ with Executor(engine="slurm") as executor:
 async def test_commands_and_settings_of_the_page_run_on_nodes(tmp_path: Path):
     (block,) = (block for block in blocks_of(PAGE, "bash") if "srun" in block)
     install, script = block.replace("/shared", str(tmp_path)).split("\n", 1)
+    # uv installs the same in a tenth of pip's processor time. Where uv finds no packages, pip does it.
+    pip = f"{tmp_path}/venv/bin/pip install ."
+    uv = f"{Path(sys.executable).with_name('uv')} pip install --quiet --python {tmp_path}/venv/bin/python ."
+    assert f"&& {pip} &&" in install
+    install = install.replace(pip, f"{{ {uv} || {pip}; }}")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SLURM_CONF": os.environ["SLURM_CONF"]}
-    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    pip["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
-    run(["sh", "-ec", install], ROOT, {**os.environ, **pip})  # the head of the cluster reaches no index
+    constraints = {name: str(ROOT / "constraints.txt") for name in ("PIP_CONSTRAINT", "UV_CONSTRAINT")}
+    run(["sh", "-ec", install], ROOT, os.environ | constraints)  # the head of the cluster reaches no index
 
     project = tmp_path / "project"
     assert run([*HEAD, "sh", "-ec", script], project, env).strip() in NODES

@@ -27,6 +27,9 @@ from tests.soak.sessions import Session, scripted, sessions
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "0.25"))
 
+#: In seconds, only the sandbox shows something: it is all that runs without one, and more.
+MODES = list(Mode) if "SOAK_MINUTES" in os.environ else [Mode.SANDBOX]
+
 #: Seconds between samples, in each of which something is killed.
 ROUND = 2.0
 
@@ -245,6 +248,7 @@ class Soak:
             self._wrong.append(str(exc))
 
 
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 async def test_sessions_answer_right_for_minutes_and_nothing_grows(
     tmp_path: Path, mode: Mode, capsys: pytest.CaptureFixture[str]
 ):

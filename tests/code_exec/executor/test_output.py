@@ -18,10 +18,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.mark.slow
-async def test_a_thousand_executions_each_return_their_own_output(executor: CodeExecutor):
-    texts = [(await executor.execute(f"print({i})")).text for i in range(1000)]
+async def test_hundreds_of_executions_each_return_their_own_output(executor: CodeExecutor):
+    texts = [(await executor.execute(f"print({i})")).text for i in range(300)]
 
-    assert texts == [str(i) for i in range(1000)]
+    assert texts == [str(i) for i in range(300)]
 
 
 async def test_ten_megabytes_in_one_write_arrive_whole(executor: CodeExecutor):
