@@ -60,7 +60,7 @@ async def test_all_that_a_session_has_left_is_removed_and_nothing_else(workspace
         await executor.execute("1")
         status, text = clean(workspace, "--yes")
         assert status == 1
-        assert f"in use  {workspace}/.ipybox" in text
+        assert re.search(rf"^in use +{re.escape(str(workspace))}/.ipybox ", text, re.MULTILINE)
         assert "ipybox is running" in text
         assert (await executor.execute("2")).text == "2"
     assert (workspace / ".ipybox" / "audit.jsonl").exists()
@@ -136,8 +136,8 @@ def test_environments_of_plugins_are_removed_unless_a_process_uses_them(
         fcntl.flock(lock, fcntl.LOCK_SH)
         status, text = clean(workspace, "--yes")
     assert status == 1
-    assert f"in use  {environments}/used" in text
-    assert f"in use  {state_dir()}" in text
+    assert re.search(rf"^in use +{re.escape(str(environments))}/used ", text, re.MULTILINE)
+    assert re.search(rf"^in use +{re.escape(str(state_dir()))} ", text, re.MULTILINE)
     assert (environments / "used" / "file").exists()
     assert not (environments / "unused").exists()
     assert clean(workspace, "--yes")[0] == 0
