@@ -88,7 +88,7 @@ MODES = {
 }
 
 _DOWNLOADS_PACKAGES = """\
-On the first start, the plugin downloads {count} Python packages (210 MB installed) from PyPI, or from the index in your
+On the first start, the plugin downloads {count} Python packages (250 MB installed) from PyPI, or from the index in your
 uv or pip configuration. `launch/requirements.txt` pins their versions. It uses [uv](https://docs.astral.sh/uv/), or
 else Python's own `venv` and `pip`, which download uv first. If there is no Python 3.11 or later but there is uv, uv
 downloads Python 3.13 from GitHub. ipybox itself is part of the plugin (`package/`)."""

@@ -96,7 +96,7 @@ class SharedRuntime:
         from ipybox.tool_exec.server import ToolServer
 
         config = self._config
-        # Without a sandbox, pip may run code of packages on this machine. Code on another one must not cause that.
+        # Without a sandbox, uv may run code of packages on this machine. Code on another one must not cause that.
         unconfined_node = config.remote and not config.sandbox
         return ToolServer(
             config.tool_server_host,
@@ -111,14 +111,15 @@ class SharedRuntime:
             shell_commands=config.approve_shell_cmds,
         )
 
-    async def _install_package(self, specifier: str) -> str:
+    async def _install_package(self, specifier: str, remove: bool) -> str:
         from ipybox.kernel_mgr.packages import PackageInstaller
 
-        # The tool server records the installation.
+        # The tool server records it.
         installer = PackageInstaller(self._config.workspace, self._config.settings)
-        installed = await installer.install(specifier, by_code=True)
+        work = installer.uninstall(specifier) if remove else installer.install(specifier, by_code=True)
+        done = await work
         notices = await asyncio.gather(*(owner.gateway.push_files() for owner in self._owners))
-        return "\n".join([installed, *dict.fromkeys(notice for each in notices for notice in each)])
+        return "\n".join([done, *dict.fromkeys(notice for each in notices for notice in each)])
 
     def _accept_kernel_connection(self, connection: socket.socket) -> None:
         if self._tool_server is None:

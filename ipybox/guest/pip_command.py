@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ipybox.guest.tools.http import ServerAddress, SyncConnectionPool
-from ipybox.guest.tools.protocol import HOST_VARIABLE, INSTALL_PATH, PORT_VARIABLE, TOKEN_VARIABLE
+from ipybox.guest.tools.protocol import HOST_VARIABLE, INSTALL_PATH, PORT_VARIABLE, TOKEN_VARIABLE, InstallRequest
 
 #: Options without effect here, without and with a value.
 _FLAGS = (
@@ -52,9 +52,7 @@ def main(packages: Path, runner: str, arguments: list[str]) -> NoReturn:
         if command == "install":
             sys.exit(install(arguments[arguments.index(command) + 1 :]))
         if command == "uninstall":
-            raise _UsageError(
-                f"single packages can't be removed: install another version, or delete {packages} to remove all of them"
-            )
+            sys.exit(uninstall(arguments[arguments.index(command) + 1 :]))
     except _UsageError as exc:
         print(f"ERROR: pip {command}: {exc}", file=sys.stderr)
         sys.exit(1)
@@ -76,17 +74,34 @@ def install(arguments: Sequence[str]) -> int:
     if given.upgrade:
         note = "packages that meet the specifier are not upgraded: request a newer version, such as 'numpy>=2'"
         print(f"NOTE: pip install --upgrade: {note}", file=sys.stderr)
+    return _ask([{"package_name": package} for package in packages], given.quiet)
+
+
+def uninstall(arguments: Sequence[str]) -> int:
+    """Lets the application remove packages, one after the other, and returns the exit status.
+
+    Raises:
+        _UsageError: If the application does not support the request.
+    """
+    given = _parser().parse_args([word for word in arguments if word not in ("-y", "--yes")])
+    packages = list(_requested(given.packages, given.requirement))
+    if not packages:
+        raise _UsageError("name at least one package")
+    return _ask([{"package_name": package, "remove": True} for package in packages], given.quiet)
+
+
+def _ask(requests: Sequence[InstallRequest], quiet: int | None) -> int:
     host = _host()
-    for package in packages:
+    for request in requests:
         try:
-            _, body = host.request("POST", INSTALL_PATH, json.dumps({"package_name": package}).encode())
+            _, body = host.request("POST", INSTALL_PATH, json.dumps(request).encode())
             reply = json.loads(body)
         except (OSError, ValueError) as exc:
             raise _UsageError(f"can't reach ipybox, which installs packages: {exc}") from None
         if "error" in reply:
             print(f"ERROR: {reply['error']}", file=sys.stderr)
             return 1
-        if not given.quiet:
+        if not quiet:
             print("\n".join(block["text"] for block in reply["content"]), flush=True)
     return 0
 

@@ -144,7 +144,7 @@ class ToolHandlers:
             str, Field(description="A package specifier, for example requests, numpy>=2, or git+https://...")
         ],
     ) -> CallToolResult:
-        """Installs a Python package with pip, for cells of this and all later sessions of the workspace."""
+        """Installs a Python package with uv, for cells of this and all later sessions of the workspace."""
         try:
             return _success(await self._services.packages().install(package_name))
         except (IpyboxError, ValueError, OSError) as exc:

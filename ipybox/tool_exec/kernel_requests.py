@@ -44,7 +44,7 @@ MAX_SHELL_BYTES = 4 << 20
 #: Server name of what kernels ask for that is no tool of an MCP server, for approval and the audit log.
 IPYBOX_SERVER = "ipybox"
 
-INSTALL_TOOL = "install_package"
+INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -55,7 +55,7 @@ class KernelRequests:
     Args:
         callers: Kernels by their tokens.
         seals: Verifies the parameters of MCP servers; None if kernels may choose them.
-        install: Installs a package; see `ToolServer`.
+        install: Installs or removes a package; see `ToolServer`.
         shell_commands: Whether kernels ask about shell commands.
     """
 
@@ -63,7 +63,7 @@ class KernelRequests:
         self,
         callers: Mapping[str, ToolCaller],
         seals: SealVerifier | None,
-        install: Callable[[str], Awaitable[str]] | None,
+        install: Callable[[str, bool], Awaitable[str]] | None,
         shell_commands: bool,
     ):
         self._callers = callers
@@ -138,17 +138,17 @@ class KernelRequests:
             )
         if (install := self._install_package) is None:
             return denied(caller, "installing packages from cells is not enabled", HTTPStatus.NOT_FOUND)
-        package_name = asked["package_name"]
+        package_name, remove = asked["package_name"], asked.get("remove") is True
         call = RunRequest(
             server_name=IPYBOX_SERVER,
             server_params={},
             seal=None,
-            tool_name=INSTALL_TOOL,
+            tool_name=UNINSTALL_TOOL if remove else INSTALL_TOOL,
             tool_args={"package_name": package_name},
         )
 
         async def perform(*_: object) -> RunReply:
-            return RunReply(content=[{"type": "text", "text": await install(package_name)}])
+            return RunReply(content=[{"type": "text", "text": await install(package_name, remove)}])
 
         return web.json_response(await run_call(call, caller, perform))
 

@@ -77,8 +77,9 @@ class ToolServer:
         places: The places that code can write, from which no server takes anything; by default the working directory.
         read_variables: Returns values of placeholders in servers' parameters that the environment does not set. Called
             whenever a server starts.
-        install: Installs a package for code in a kernel, after approval as a call of the tool `ipybox.install_package`,
-            and returns what was installed. If None, code can't install packages.
+        install: Installs a package for code in a kernel, or removes it if the second argument is true, after approval
+            as a call of the tool `ipybox.install_package` or `ipybox.uninstall_package`, and returns what was done. If
+            None, code can't install packages.
         functions: The functions of the application, as tools of a server named `app`.
         shell_commands: Whether kernels ask for approval of shell commands, as calls of `ipybox.shell`.
     """
@@ -97,7 +98,7 @@ class ToolServer:
         caller: ToolCaller | None = None,
         places: WritablePlaces | None = None,
         read_variables: Callable[[], Mapping[str, str]] = dict,
-        install: Callable[[str], Awaitable[str]] | None = None,
+        install: Callable[[str, bool], Awaitable[str]] | None = None,
         functions: "FunctionTools | None" = None,
         shell_commands: bool = False,
     ):

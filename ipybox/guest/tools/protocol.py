@@ -1,10 +1,10 @@
 """The messages between the tool server and its clients, typed for both ends.
 
 `POST /run` accepts a `RunRequest` and answers with a `RunReply`. Three more are for kernels only: `POST /install`
-accepts an `InstallRequest` and answers with a `RunReply` whose content reports the installed package; `POST /shell`
-accepts a `ShellRequest`, and its `RunReply` has an error unless the command may run; `POST /models` accepts a JSON
-array of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library: one end is in
-the kernel.
+accepts an `InstallRequest` and answers with a `RunReply` whose content reports the installed or removed package;
+`POST /shell` accepts a `ShellRequest`, and its `RunReply` has an error unless the command may run; `POST /models`
+accepts a JSON array of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library:
+one end is in the kernel.
 """
 
 from typing import Any, NotRequired, TypedDict, TypeGuard, cast
@@ -45,9 +45,10 @@ class RunRequest(TypedDict):
 
 
 class InstallRequest(TypedDict):
-    """A package that code requests."""
+    """A package that code requests, or wants to be removed."""
 
     package_name: str
+    remove: NotRequired[bool]
 
 
 class ShellRequest(TypedDict):

@@ -1,52 +1,105 @@
 """Reads which distributions are installed from metadata alone: no code of any package runs."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from ipybox.support.safe_directory import open_untrusted
 
-def closure(name: str) -> dict[str, str]:
-    """Returns the versions of an installed distribution and of all that it needs here, by normalized name."""
-    versions: dict[str, str] = {}
-    seen: set[tuple[str, frozenset[str]]] = set()
-    pending = [(name, frozenset[str]())]
+
+@dataclass(frozen=True)
+class Installed:
+    """An installed distribution: its normalized name, its version, its directory of metadata, and the headers there."""
+
+    name: str
+    version: str
+    info: Path
+    headers: Mapping[str, Sequence[str]]
+
+    def requires(self, extras: Collection[str] = ()) -> Iterator[Requirement]:
+        """Yields the requirements that hold here, and with these extras."""
+        for text in self.headers.get("Requires-Dist", []):
+            with suppress(InvalidRequirement):
+                need = Requirement(text)
+                if need.marker is None or any(need.marker.evaluate({"extra": it}) for it in extras or ("",)):
+                    yield need
+
+
+def find(*directories: Path) -> dict[str, Installed]:
+    """Returns the distributions in directories by their names; the first one of a name counts, as for imports."""
+    found: dict[str, Installed] = {}
+    for directory in directories:
+        for info in sorted(directory.glob("*.dist-info")):
+            headers = {} if info.is_symlink() else _headers(info)
+            if "Name" in headers and "Version" in headers:
+                name = canonicalize_name(headers["Name"][0])
+                found.setdefault(name, Installed(name, headers["Version"][0], info, headers))
+    return found
+
+
+def environment() -> dict[str, Installed]:
+    """Returns the distributions in ipybox's own environment, which kernels import, too."""
+    return find(*map(Path, filter(None, sys.path)))
+
+
+def seed(installed: Iterable[Installed], directory: Path) -> None:
+    """Describes distributions in a new directory without their code, so that uv takes them for installed there."""
+    directory.mkdir()
+    for found in installed:
+        info = directory / found.info.name
+        info.mkdir()
+        lines = [f"{key}: {value}\n" for key, values in found.headers.items() for value in values]
+        (info / "METADATA").write_text("".join(lines))
+        # uv removes these if it replaces the distribution.
+        (info / "RECORD").write_text("".join(f"{info.name}/{file},,\n" for file in ("METADATA", "RECORD")))
+
+
+def discard_seeds(directory: Path) -> dict[str, Installed]:
+    """Removes what `seed` has left in a directory, and returns the other distributions there by their names."""
+    for info in directory.glob("*.dist-info"):
+        if not (info / "WHEEL").exists():  # which uv needs to install a distribution
+            shutil.rmtree(info)
+    return find(directory)
+
+
+def pins(installed: Mapping[str, Installed]) -> list[str]:
+    """Returns the versions of ipybox and of all that it needs, which no other package may replace, as requirements."""
+    pinned: dict[str, str] = {}
+    pending, seen = [("ipybox", frozenset[str]())], set[tuple[str, frozenset[str]]]()
     while pending:
-        name, extras = pending.pop()
-        if (name, extras) in seen:
-            continue
-        seen.add((name, extras))
-        try:
-            found = distribution(name)
-        except PackageNotFoundError:
-            continue  # broken, but not by this install
-        versions[name] = found.version
-        pending += [(canonicalize_name(need.name), frozenset(need.extras)) for need in needs(found, extras)]
-    return versions
+        name, extras = current = pending.pop()
+        if current not in seen and name in installed:
+            seen.add(current)
+            pinned[name] = f"{name}=={installed[name].version}"
+            needs = installed[name].requires(extras)
+            pending += [(canonicalize_name(need.name), frozenset(need.extras)) for need in needs]
+    return sorted(pinned.values())
 
 
-def needs(found: Distribution, extras: Collection[str] = ()) -> Iterator[Requirement]:
-    """Yields the requirements of a distribution that hold here, and with these extras."""
-    for text in found.requires or ():
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or ("",)):
-            yield requirement
-
-
-def unmet(earlier: Iterable[Distribution], planned: Mapping[str, str]) -> list[str]:
+def unmet(earlier: Iterable[Installed], planned: Mapping[str, str]) -> list[str]:
     """Returns conflicts with the planned versions: requirements of earlier distributions."""
-    reasons: list[str] = []
-    for found in earlier:
-        name = canonicalize_name(found.name)
-        if name in planned:
-            continue
-        for need in needs(found):
-            version = planned.get(canonicalize_name(need.name))
-            if version is not None and not need.specifier.contains(version, prereleases=True):
-                reasons.append(f"the installed {name} {found.version} requires {need}, not {version}")
-    return reasons
+    return [
+        f"the installed {found.name} {found.version} requires {need}, not {planned[canonicalize_name(need.name)]}"
+        for found in earlier
+        if found.name not in planned
+        for need in found.requires()
+        if canonicalize_name(need.name) in planned
+        and not need.specifier.contains(planned[canonicalize_name(need.name)], prereleases=True)
+    ]
+
+
+def _headers(info: Path) -> dict[str, list[str]]:
+    headers: dict[str, list[str]] = {}
+    with suppress(OSError), open_untrusted(info / "METADATA") as file:
+        for line in file:
+            key, colon, value = line.decode(errors="replace").partition(":")
+            if not colon:
+                break  # the description
+            headers.setdefault(key, []).append(value.strip())
+    return headers

@@ -1,33 +1,41 @@
-"""Installs requested packages so that the kernels of a workspace can import them.
+"""Installs requested packages so that the kernels of a workspace can import them, and removes them.
 
-pip reports which packages are missing, and installs them into a separate directory. Then their files are taken over: an
-earlier failure leaves the packages unchanged. In sandbox mode, pip on the host accepts only wheels, and executes
-nothing of them; other packages are fetched and built in sandboxes (`sandboxed_pip`).
+uv installs what is missing into a new directory, whose files then take their place as a whole: a failure leaves the
+packages unchanged. In sandbox mode, uv accepts only wheels, and executes nothing of them; other packages are built in
+sandboxes (`builds`).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from ipybox.audit.records import recorded
-from ipybox.kernel_mgr.packages.distributions import unmet
-from ipybox.kernel_mgr.packages.pip import Pip, PipSettings, read_settings
-from ipybox.kernel_mgr.packages.pip_failure import PipError
-from ipybox.kernel_mgr.packages.pip_report import Planned
+from ipybox.kernel_mgr.packages.distributions import Installed, discard_seeds, environment, pins, seed, unmet
 from ipybox.kernel_mgr.packages.request import Request, parse_request
 from ipybox.kernel_mgr.packages.store import InstallError, PackageStore
+from ipybox.kernel_mgr.packages.uv import UvError, install_command, run_uv, user_settings
+from ipybox.sandbox.launch import srt_temporary
 from ipybox.support.scratch import ScratchDirectory
+from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
-    from ipybox.kernel_mgr.packages.sandboxed_pip import SandboxedPip
     from ipybox.sandbox.launch import Sandbox
     from ipybox.sandbox.settings import SandboxSettings
+
+#: What uv's constraints are.
+CONSTRAINT = (
+    "The constraints are the package versions in ipybox's own environment, which kernels share: request a compatible "
+    "version"
+)
+
+#: A sentence about packages that were built.
+BUILT = "Packages were built from source, in a sandbox that sees neither the workspace, the home nor any password."
 
 
 class PackageInstaller:
@@ -45,24 +53,40 @@ class PackageInstaller:
         self._settings = sandbox
 
     async def install(self, specifier: str, *, by_code: bool = False) -> str:
-        """Installs a package with what it needs, and returns a line about what was installed.
+        """Installs a package with what it needs, and returns what was installed.
 
         Running kernels can import it immediately. Installs into one workspace take turns.
 
         Args:
-            specifier: A name or specifier (PEP 508), a URL or a path that pip understands; no option.
+            specifier: A name or specifier (PEP 508), a URL or a path that uv understands; no option.
             by_code: Whether code in a kernel requests it. In a sandbox it then gets only packages of the index, because
                 it could send data anywhere with a URL, and read hidden files with a path.
 
         Raises:
             ValueError: If the specifier is not valid.
-            InstallError: If it can't be installed; the message contains pip's reason. Nothing is changed.
+            InstallError: If it can't be installed; the message contains uv's reason. Nothing is changed.
             SandboxError: If it needs a build, and the sandbox for that can't start.
             AuditError: If it can't be recorded.
         """
         with recorded(self._audit, "package_install", package_name=specifier) as record:
             installed = record["message"] = await self._install(specifier, by_code)
             return installed
+
+    async def uninstall(self, name: str) -> str:
+        """Removes one package, and returns what was removed.
+
+        Raises:
+            InstallError: If it was not installed for the workspace.
+            AuditError: If it can't be recorded.
+        """
+        with recorded(self._audit, "package_uninstall", package_name=name) as record:
+            async with PackageStore.turn(self._workspace) as store:
+                found = store.installed().get(canonicalize_name(name))
+                if found is None:
+                    raise InstallError(f"can't remove {name!r}: it was not installed for this workspace")
+                await _finished(store.replace, [found.name])
+            record["message"] = f"Removed {found.name}-{found.version}\n{_reset([found.name])}"
+            return record["message"]
 
     async def _install(self, specifier: str, by_code: bool) -> str:
         request = parse_request(specifier, self._workspace)
@@ -73,23 +97,66 @@ class PackageInstaller:
             )
         sandbox = self._sandbox()
         async with PackageStore.turn(self._workspace) as store, _scratch(sandbox) as scratch:
-            metadata = scratch / "installed"
-            await asyncio.to_thread(store.describe, metadata)
-            settings = await read_settings(scratch)
             try:
-                planned, staged = await _fetch(request, scratch, metadata, settings, sandbox, store)
-            except PipError as exc:
+                return await self._installed(request, scratch, sandbox, store)
+            except InstallError as exc:
                 raise InstallError(f"can't install {specifier!r}:\n{exc}") from exc
-            if not planned:
-                return _installed_already(request, store)
-            # A thread can't be stopped, but must not outlive its turn.
-            work = asyncio.create_task(asyncio.to_thread(store.take_over, staged))
-            try:
-                added = await asyncio.shield(work)
-            except asyncio.CancelledError:
-                await asyncio.wait([work])
+
+    async def _installed(self, request: Request, scratch: Path, sandbox: "Sandbox | None", store: PackageStore) -> str:
+        own = await asyncio.to_thread(environment)
+        earlier, pinned = own | store.installed(), pins(own)
+        try:
+            staged, was_built = await self._staged(request, scratch, sandbox, earlier.values(), pinned)
+        except UvError as exc:
+            if not any(text in str(exc) for text in pinned):
                 raise
-            return f"Installed {', '.join(sorted(added, key=_requested_first(planned)))}"
+            raise InstallError(f"{exc}\n{CONSTRAINT}") from exc
+        added = await asyncio.to_thread(discard_seeds, staged)
+        if not added:
+            return _installed_already(request, earlier)
+        reasons = unmet(earlier.values(), {name: it.version for name, it in added.items()})
+        if reasons:
+            raise InstallError("\n".join(reasons))
+        await _finished(store.replace, added.keys(), staged)
+        requested = request.name or canonicalize_name(re.split(r"[-\[ ]", request.text.rpartition("/")[2])[0])
+        names = [f"{it.name}-{it.version}" for it in sorted(added.values(), key=_requested_first(requested))]
+        replaced = added.keys() & earlier.keys()
+        lines = [f"Installed {', '.join(names)}", *([_reset(replaced)] if replaced else [])]
+        return "\n".join([*([BUILT] if was_built else []), *lines])
+
+    async def _staged(
+        self,
+        request: Request,
+        scratch: Path,
+        sandbox: "Sandbox | None",
+        earlier: Collection[Installed],
+        pinned: Iterable[str],
+    ) -> tuple[Path, bool]:
+        """Returns a directory with what is missing, and whether a sandbox built something of it.
+
+        Raises:
+            UvError: If that is not possible.
+            SandboxError: If the sandbox for builds can't start.
+        """
+        places = WritablePlaces(self._workspace, self._settings)
+        settings = user_settings(places)
+        readable = srt_temporary(scratch)  # also in the sandbox for builds
+        constraints, staged = readable / "constraints.txt", scratch / "staged"
+        constraints.write_text("\n".join(pinned))
+        if sandbox is None or request.kind != "source":
+            await asyncio.to_thread(seed, earlier, staged)
+            only = [] if sandbox is None else ["--no-build"]
+            command = install_command(places, settings, request.text, staged, constraints, *only)
+            try:
+                await run_uv(command, settings.environment, scratch)
+            except UvError as exc:
+                if sandbox is None or not exc.needs_build:
+                    raise
+            else:
+                return staged, False
+        from ipybox.kernel_mgr.packages.builds import build
+
+        return await build(request, settings, sandbox, scratch, earlier, constraints), True
 
     def _sandbox(self) -> "Sandbox | None":
         if self._settings is None:
@@ -99,43 +166,14 @@ class PackageInstaller:
         return Sandbox(self._settings, self._workspace)
 
 
-async def _fetch(
-    request: Request,
-    scratch: Path,
-    metadata: Path,
-    settings: PipSettings,
-    sandbox: "Sandbox | None",
-    store: PackageStore,
-) -> tuple[list[Planned], Path]:
-    """Returns the missing packages, and the directory in which they are now installed."""
-    if sandbox is None:
-        return await _fetch_with(Pip(_made(scratch / "pip"), metadata, settings, "host"), request, store)
-    refused = None
-    if request.kind != "source":
-        try:
-            return await _fetch_with(Pip(_made(scratch / "wheels"), metadata, settings, "wheels"), request, store)
-        except PipError as exc:
-            if exc.offline:
-                raise
-            refused = exc
-    from ipybox.kernel_mgr.packages.sandboxed_pip import SandboxedPip
-
+async def _finished(work: Callable[..., None], *arguments: object) -> None:
+    """Runs work in a thread, which can't be stopped, but must not outlive the turn of its install."""
+    running = asyncio.create_task(asyncio.to_thread(work, *arguments))
     try:
-        return await _fetch_with(SandboxedPip(request, scratch, metadata, settings, sandbox), request, store)
-    except PipError as exc:
-        if refused is None or not exc.offline:
-            raise
-        raise PipError(f"{refused}\nBuilding it in the sandbox failed as well:\n{exc}", offline=True) from exc
-
-
-async def _fetch_with(pip: "Pip | SandboxedPip", request: Request, store: PackageStore) -> tuple[list[Planned], Path]:
-    planned = await pip.resolve(request.text)
-    reasons = unmet(store.installed(), {one.name: one.version for one in planned})
-    if reasons:
-        raise PipError("\n".join(reasons), offline=False)
-    if planned:
-        await pip.fetch(planned)
-    return planned, pip.staged
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 @asynccontextmanager
@@ -149,21 +187,18 @@ async def _scratch(sandbox: "Sandbox | None") -> AsyncGenerator[Path]:
         await asyncio.to_thread(scratch.remove)
 
 
-def _made(directory: Path) -> Path:
-    directory.mkdir()
-    return directory
-
-
-def _installed_already(request: Request, store: PackageStore) -> str:
+def _installed_already(request: Request, earlier: Mapping[str, Installed]) -> str:
     if request.name is None:
         return f"{request.text} is already installed"
-    versions: dict[str, str] = {canonicalize_name(found.name): found.version for found in store.installed()}
-    try:
-        return f"{request.name} {versions.get(request.name) or version(request.name)} is already installed"
-    except PackageNotFoundError:
+    if request.name not in earlier:
         return f"{request.text} is not needed here: its environment marker evaluates to false"
+    return f"{request.name} {earlier[request.name].version} is already installed"
 
 
-def _requested_first(planned: list[Planned]) -> Callable[[str], tuple[bool, str]]:
-    requested = {one.name for one in planned if one.requested}
-    return lambda added: (canonicalize_name(added.rpartition("-")[0]) not in requested, added)
+def _requested_first(name: str | None) -> Callable[[Installed], tuple[bool, str]]:
+    return lambda one: (one.name != name, one.name)
+
+
+def _reset(names: Collection[str]) -> str:
+    """Returns what a kernel must do that has imported modules of packages before they changed."""
+    return f"A kernel that has imported {', '.join(sorted(names))} keeps the old modules until a reset."

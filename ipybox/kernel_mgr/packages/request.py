@@ -1,7 +1,7 @@
 """A request to install exactly one package, never an option of pip."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -19,11 +19,12 @@ class Request:
     """One package to install.
 
     Attributes:
-        text: The package as pip expects it.
-        kind: Whether it is looked up in the index, is a wheel at a URL, or something that may need a build.
+        text: The package as uv expects it.
+        kind: Whether it is looked up in the index, is a wheel, or something that may need a build.
         name: Its normalized name, if known.
         url: Its URL, unless it is looked up.
         path: Its path, if it is on this machine.
+        extras: The requested extras, in brackets.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Request:
     name: str | None = None
     url: str | None = None
     path: Path | None = None
+    extras: str = ""
 
 
 def parse_request(specifier: str, workspace: Path) -> Request:
@@ -53,7 +55,8 @@ def parse_request(specifier: str, workspace: Path) -> Request:
             name = canonicalize_name(requirement.name)
             if requirement.url is None:
                 return Request(str(requirement), "index", name)
-            return _from_url(str(requirement), requirement.url, name)
+            extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+            return replace(_from_url(str(requirement), requirement.url, name), extras=extras)
         if path is not None:
             return path
     raise ValueError(
@@ -75,12 +78,13 @@ def _existing_path(text: str, workspace: Path) -> Request | None:
         exists = path.exists()
     except (OSError, RuntimeError):  # too long, a loop of links, or the home of an unknown user
         return None
-    return Request(f"{path}{match['extras'] or ''}", "source", path=path) if exists else None
+    extras = match["extras"] or ""
+    kind = "wheel" if path.suffix == ".whl" and path.is_file() else "source"
+    return Request(f"{path.as_uri()}{extras}", kind, path=path, extras=extras) if exists else None
 
 
 def _from_url(text: str, url: str, name: str | None) -> Request:
     parts = urlsplit(url)
-    if parts.scheme == "file":
-        return Request(text, "source", name, path=Path(unquote(parts.path)).resolve())
-    is_wheel = parts.scheme in ("http", "https") and parts.path.endswith(".whl")
-    return Request(text, "wheel" if is_wheel else "source", name, url)
+    is_wheel = parts.scheme in ("http", "https", "file") and parts.path.endswith(".whl")
+    path = Path(unquote(parts.path)).resolve() if parts.scheme == "file" else None
+    return Request(text, "wheel" if is_wheel else "source", name, url, path)

@@ -7,18 +7,19 @@ two renames, neither: the next install restores the old one first.
 
 import asyncio
 import csv
+import errno
 import fcntl
 import os
 import shutil
 import stat
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import Distribution
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
 from ipybox.guest.packages import packages_dir
+from ipybox.kernel_mgr.packages.distributions import Installed, find
 from ipybox.support.errors import IpyboxError
 from ipybox.support.safe_directory import open_untrusted
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
@@ -28,7 +29,7 @@ LOCK_INTERVAL = 0.05
 
 
 class InstallError(IpyboxError):
-    """A package can't be installed, and nothing was; the message says why."""
+    """A package can't be installed or removed, and nothing was changed; the message says why."""
 
 
 class PackageStore:
@@ -58,45 +59,32 @@ class PackageStore:
         finally:
             os.close(lock)
 
-    def installed(self) -> list[Distribution]:
-        """Returns the installed distributions."""
-        return _distributions(self.directory)
+    def installed(self) -> dict[str, Installed]:
+        """Returns the installed distributions by their names."""
+        return find(self.directory)
 
-    def describe(self, target: Path) -> None:
-        """Copies the metadata of all distributions, but no code, to a new directory `target`."""
-        target.mkdir()
-        for info in _info_dirs(self.directory):
-            metadata = info / "METADATA"
-            if metadata.is_file() and not metadata.is_symlink():
-                (target / info.name).mkdir()
-                shutil.copyfile(metadata, target / info.name / "METADATA")
-
-    def take_over(self, staged: Path) -> list[str]:
-        """Adds the distributions in the directory `staged`, in place of older ones of the same names.
-
-        Returns:
-            The added distributions, each as `name-version`.
+    def replace(self, names: Collection[str], staged: Path | None = None) -> None:
+        """Removes the distributions of these names, and adds all files in the directory `staged`.
 
         Raises:
-            InstallError: If there are entries other than files and directories, or no distribution.
+            InstallError: If there are entries other than files and directories, or the disk is full.
         """
-        added = [] if staged.is_symlink() else _distributions(staged)
-        if not added:
-            raise InstallError("pip reported success, but the installed packages are missing")
-        names = {canonicalize_name(found.name) for found in added}
-        replaced = {
-            file for found in self.installed() if canonicalize_name(found.name) in names for file in _files_of(found)
-        }
+        replaced = {file for name, found in self.installed().items() if name in names for file in _files_of(found)}
         try:
-            for path in _files(staged):
-                _copy(staged / path, self._new / path)
+            self._new.mkdir()
+            if staged is not None:
+                for path in _files(staged):
+                    _copy(staged / path, self._new / path)
             for path in _files(self.directory, strict=False):
                 if not _belongs_to(path, replaced) and _owner(path.parts[0]) not in names:
                     _link(self.directory / path, self._new / path)
             self._swap()
+        except OSError as exc:
+            if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise InstallError(f"the disk is full: make room for {self.directory}") from exc
         finally:
             _remove(self._new)
-        return [f"{found.name}-{found.version}" for found in added]
 
     def _swap(self) -> None:
         with suppress(FileNotFoundError):
@@ -122,27 +110,14 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _info_dirs(directory: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError):
-        for path in directory.iterdir():
-            if path.name.endswith(".dist-info") and path.is_dir() and not path.is_symlink():
-                yield path
-
-
-def _distributions(directory: Path) -> list[Distribution]:
-    """Returns the distributions in a directory that are whole enough to have a name and a version."""
-    found = [Distribution.at(info) for info in _info_dirs(directory) if (info / "METADATA").is_file()]
-    named = [one for one in found if "Name" in one.metadata and "Version" in one.metadata]
-    return sorted(named, key=lambda one: canonicalize_name(one.name))
-
-
-def _files_of(found: Distribution) -> Iterator[PurePosixPath]:
-    """Yields the files of a distribution relative to its directory.
-
-    pip records them as they were before it moved programs and data: beginning with `../..`. So they are read from the
-    record itself: from Python 3.12 on, `Distribution.files` omits missing files.
-    """
-    for file, *_ in filter(None, csv.reader((found.read_text("RECORD") or "").splitlines())):
+def _files_of(found: Installed) -> Iterator[PurePosixPath]:
+    """Yields the recorded files of a distribution, relative to the directory in which it is."""
+    try:
+        with open_untrusted(found.info / "RECORD") as file:
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return
+    for file, *_ in filter(None, csv.reader(lines)):
         parts = [part for part in PurePosixPath(file).parts if part not in ("..", "/")]
         if parts:
             yield PurePosixPath(*parts)

@@ -11,12 +11,12 @@ from tests.kernel_mgr.packages.index import Index
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     made = Index(tmp_path / "index")
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(made.directory))
-    monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     return made
 
 

@@ -145,8 +145,10 @@ def _digest(text: str) -> str:
 
 
 async def install(workspace: Path, specifier: str, settings: SandboxSettings | None = None) -> str:
+    """Installs a package, and returns the line that says what was installed."""
     async with asyncio.timeout(INSTALL):
-        return await PackageInstaller(workspace, settings).install(specifier)
+        said = await PackageInstaller(workspace, settings).install(specifier)
+    return next((line for line in said.splitlines() if line.startswith("Installed")), said)
 
 
 async def failure(workspace: Path, specifier: str, settings: SandboxSettings | None = None) -> str:

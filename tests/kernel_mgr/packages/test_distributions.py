@@ -1,29 +1,29 @@
 """What is installed, by metadata that may be broken."""
 
-from importlib.metadata import Distribution
 from pathlib import Path
 
-from ipybox.kernel_mgr.packages.distributions import closure, needs, unmet
+from ipybox.kernel_mgr.packages.distributions import Installed, environment, find, pins, unmet
 
 
-def distribution(directory: Path, name: str, *requirements: str) -> Distribution:
+def distribution(directory: Path, name: str, *requirements: str) -> Installed:
     info = directory / f"{name}-1.0.dist-info"
     info.mkdir()
     lines = ["Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *(f"Requires-Dist: {it}" for it in requirements)]
-    (info / "METADATA").write_text("\n".join(lines))
-    return Distribution.at(info)
+    (info / "METADATA").write_text("\n".join(lines) + "\n\nRequires-Dist: of-the-description\n")
+    return find(directory)[name]
 
 
-def test_an_environment_lists_what_a_distribution_needs():
-    assert {"aiohttp", "yarl"} <= closure("aiohttp").keys()
-    assert closure("no-such-distribution") == {}
+def test_what_ipybox_needs_is_pinned_as_installed():
+    pinned = pins(environment())
+    assert {"aiohttp", "yarl", "uv", "pip", "ipykernel"} <= {text.partition("==")[0] for text in pinned}
+    assert pins({}) == []
 
 
 def test_requirements_that_are_none_or_do_not_hold_are_left_out(tmp_path: Path):
     found = distribution(tmp_path, "a", "b>=2", ">>> no requirement", "c; extra == 'more'", "d; python_version < '3'")
 
-    assert [need.name for need in needs(found)] == ["b"]
-    assert [need.name for need in needs(found, {"more"})] == ["b", "c"]
+    assert [need.name for need in found.requires()] == ["b"]
+    assert [need.name for need in found.requires({"more"})] == ["b", "c"]
 
 
 def test_what_speaks_against_planned_versions_is_named(tmp_path: Path):
@@ -32,3 +32,11 @@ def test_what_speaks_against_planned_versions_is_named(tmp_path: Path):
     assert unmet([found], {"b": "2.0rc1", "c": "1"}) == ["the installed a 1.0 requires b>=2, not 2.0rc1"]
     assert unmet([found], {"b": "2.1"}) == []
     assert unmet([found], {"a": "2", "b": "1"}) == []
+
+
+def test_broken_metadata_is_no_distribution(tmp_path: Path):
+    for name, content in (("empty", ""), ("nameless", "Version: 1\n"), ("binary", "\x00\x01")):
+        (tmp_path / f"{name}-1.dist-info").mkdir()
+        (tmp_path / f"{name}-1.dist-info" / "METADATA").write_text(content)
+    (tmp_path / "bare-1.dist-info").mkdir()
+    assert find(tmp_path, tmp_path / "missing") == {}

@@ -69,13 +69,14 @@ async def test_files_of_requirements_are_installed(running: CodeExecutor, index:
 async def test_what_can_not_be_done_fails_with_a_sentence(running: CodeExecutor, index: Index, place: Path):
     index.wheel("fresh", "1.0")
     for arguments, reason in (
-        ("install missing-package", "No matching distribution found for missing-package"),
+        ("install missing-package", "missing-package was not found in the provided package locations"),
         ("install --target here fresh", "unrecognized arguments: --target"),
         ("install -e .", "unrecognized arguments: -e"),
         ("install --index-url http://127.0.0.1:9 fresh", "unrecognized arguments: --index-url"),
         ("install", "name at least one package"),
         ("install -r missing.txt", "missing.txt can't be read"),
-        ("uninstall -y fresh", "single packages can't be removed"),
+        ("uninstall -y fresh", "can't remove 'fresh': it was not installed for this workspace"),
+        ("uninstall -y", "name at least one package"),
     ):
         text = await said(running, f"!pip {arguments}; echo status $?")
         assert reason in text
@@ -90,6 +91,20 @@ async def test_pip_lists_what_the_kernel_can_import(running: CodeExecutor, index
     assert "Version: 1.0" in await said(running, "!pip show fresh")
     assert "fresh" in await said(running, "%pip list")
     assert "from" in await said(running, "!pip --version")
+
+
+async def test_a_package_is_removed_and_an_imported_one_stays_until_a_reset(
+    running: CodeExecutor, index: Index, place: Path
+):
+    for name in ("fresh", "other"):
+        index.wheel(name, "1.0")
+    await running.execute("!pip install fresh other\nimport fresh")
+    assert await said(running, "!pip uninstall -y Fresh") == (
+        "Removed fresh-1.0\nA kernel that has imported fresh keeps the old modules until a reset."
+    )
+    assert [name for name in tree(place) if "fresh" in name] == []
+    assert "other.py" in tree(place)
+    assert "fresh" not in await said(running, "!pip list")
 
 
 async def test_an_upgrade_says_what_to_do(running: CodeExecutor, index: Index):

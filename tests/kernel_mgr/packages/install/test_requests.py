@@ -3,13 +3,10 @@
 import asyncio
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.kernel_mgr.packages.distributions import closure
-from ipybox.kernel_mgr.packages.pip_report import pinned_url
 from ipybox.kernel_mgr.packages.request import parse_request
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 from tests.kernel_mgr.packages.index import Index, environment, failure, install, text, tree
@@ -66,10 +63,7 @@ async def test_what_is_installed_is_said_and_reused(index: Index, place: Path, s
     assert await install(place, "top", settings) == "Installed top-1.0"
     assert await install(place, "top", settings) == "top 1.0 is already installed"
     assert await install(place, "top[more]", settings) == "Installed addon-3.0"
-    assert (
-        await install(place, "packaging", settings)
-        == f"packaging {closure('ipybox')['packaging']} is already installed"
-    )
+    assert await install(place, "packaging", settings) == f"packaging {environment()['packaging']} is already installed"
     assert "'1.0'" in text(place, "base.py")
     assert (place / ".ipybox/.gitignore").read_text() == "*\n"
 
@@ -100,9 +94,9 @@ async def test_upgrade_replaces_the_files_of_the_old_version(index: Index, place
 @pytest.mark.parametrize(
     ("specifier", "reason"),
     [
-        ("ipybox-no-such-package", "No matching distribution found for ipybox-no-such-package"),
-        ("ipykernel<6", "(constraint) ipykernel=="),
-        ("wants-old-kernel", "wants-old-kernel 1.0 depends on ipykernel<6"),
+        ("ipybox-no-such-package", "ipybox-no-such-package was not found in the provided package locations"),
+        ("ipykernel<6", "The constraints are the package versions in ipybox's own environment"),
+        ("wants-old-kernel", "wants-old-kernel depend on ipykernel<6 and ipykernel=="),
     ],
 )
 async def test_what_can_not_be_installed_is_refused_with_the_reason(
@@ -115,7 +109,6 @@ async def test_what_can_not_be_installed_is_refused_with_the_reason(
     message = await failure(place, specifier, settings)
     assert message.startswith(f"can't install {specifier!r}:\n")
     assert reason in message
-    assert "ResolutionImpossible" not in message
 
 
 async def test_earlier_packages_keep_what_they_require(index: Index, place: Path):
@@ -140,19 +133,6 @@ def test_the_home_of_nobody_is_no_package(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("info", "url"),
-    [
-        ({"url": "https://x/a.zip"}, "https://x/a.zip"),
-        ({"url": "https://x/a.zip", "subdirectory": "b"}, "https://x/a.zip#subdirectory=b"),
-        ({"url": "https://x/a", "vcs_info": {"vcs": "git", "commit_id": "12"}}, "git+https://x/a@12"),
-    ],
-    ids=["archive", "directory", "repository"],
-)
-def test_what_was_resolved_is_pinned_as_exactly_as_it_is_known(info: dict[str, Any], url: str):
-    assert pinned_url(info) == url
-
-
-@pytest.mark.parametrize(
     ("specifier", "kind", "name"),
     [
         ("numpy", "index", "numpy"),
@@ -160,7 +140,7 @@ def test_what_was_resolved_is_pinned_as_exactly_as_it_is_known(info: dict[str, A
         ("https://host.example/a-1-py3-none-any.whl", "wheel", None),
         ("a @ https://host.example/a-1.tar.gz", "source", "a"),
         ("git+https://host.example/a.git@main", "source", None),
-        ("a @ file:///x/a-1-py3-none-any.whl", "source", "a"),
+        ("a @ file:///x/a-1-py3-none-any.whl", "wheel", "a"),
         ("./project[more]", "source", None),
         ("project", "index", "project"),
         ("my project", "source", None),

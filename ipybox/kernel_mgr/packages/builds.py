@@ -1,0 +1,127 @@
+"""Installs packages that must be built, in a sandbox of their own.
+
+Code of a package then runs where it sees neither the home nor the workspace nor a password, and writes only one scratch
+directory, with its own cache. It reaches the package indexes, the host that the request names, and the hosts that the
+user's settings of the sandbox allow: uv fetches there what a build requires.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+from urllib.parse import urlsplit
+
+from ipybox.kernel_mgr.packages.distributions import Installed, seed
+from ipybox.kernel_mgr.packages.request import Request
+from ipybox.kernel_mgr.packages.uv import UvError, UvSettings, environment_in, install_command, run
+from ipybox.sandbox.launch import Sandbox, python_directories, srt_command, srt_temporary, write_settings
+from ipybox.sandbox.preflight import SANDBOX_STARTS, transient_cause
+from ipybox.support.way_in import setting
+from ipybox.workspace.writable import WritablePlaces
+
+# A build may write in a project's directory, so it gets a copy, without files that this sandbox can't read. srt's proxy
+# is the only way out, also to a loopback port of the host.
+_SCRIPT = 'unset NO_PROXY no_proxy; [ -z "$1" ] || cp -R -- "$1" project 2>/dev/null; shift; exec "$@"'
+
+_REFUSED = ("Tunnel connection failed: 403", "CONNECT tunnel failed, response 403", "unsuccessful tunnel")
+
+
+async def build(
+    request: Request,
+    settings: UvSettings,
+    sandbox: Sandbox,
+    scratch: Path,
+    earlier: Iterable[Installed],
+    constraints: Path,
+) -> Path:
+    """Installs a package and what it needs, and returns the directory, in which code of packages may have written.
+
+    Args:
+        request: The package. If it has a path, the sandbox can read it.
+        settings: The user's settings of uv.
+        sandbox: What kernels may do.
+        scratch: A scratch directory.
+        earlier: The distributions that are installed already.
+        constraints: A file of constraints that the sandbox can read.
+
+    Raises:
+        UvError: If that is not possible.
+        SandboxError: If the sandbox can't start.
+    """
+    directory, temporary = Path(mkdtemp(prefix="build-", dir=scratch)), srt_temporary(scratch)
+    target, project, text, own = directory / "staged", "", request.text, directory / "tmp"
+    own.mkdir()
+    seed(earlier, target)
+    if request.path is not None and request.path.is_dir():
+        project, url = str(request.path), (directory / "project").as_uri()
+        text = f"{url}{request.extras}" if request.name is None else f"{request.name}{request.extras} @ {url}"
+    settings = settings.without_passwords(temporary)
+    places = WritablePlaces(sandbox.workspace, sandbox.settings)
+    command = ["bash", "-c", _SCRIPT, "bash", project, *install_command(places, settings, text, target, constraints)]
+    environment = {
+        **environment_in(directory, settings.environment),
+        **{"PATH": sandbox.path, "UV_CACHE_DIR": str(directory / "cache")},
+        # srt sets TMPDIR to CLAUDE_CODE_TMPDIR in the sandbox.
+        **{"TMPDIR": str(temporary), "CLAUDE_CODE_TMPDIR": str(own)},
+    }
+    file = scratch / f"{directory.name}.json"
+    _write_settings(file, sandbox, request, directory, settings, [temporary, *settings.paths])
+    words = srt_command(command, file, sandbox.path)
+    code, output = await run(words, environment, directory)
+    starts = 1
+    while code and starts < SANDBOX_STARTS and transient_cause(output):
+        code, output = await run(words, environment, directory)
+        starts += 1
+    if code:
+        raise UvError(output + _reason(output), code)
+    return target
+
+
+def _write_settings(
+    file: Path, sandbox: Sandbox, request: Request, directory: Path, settings: UvSettings, readable: Iterable[Path]
+) -> None:
+    user, workspace, path = sandbox.settings, sandbox.workspace, request.path
+    local = path is not None and path.is_relative_to(workspace)
+    deny_read = ["~", *(entry for entry in user.deny_read if local or entry.startswith(("/", "~", "$")))]
+    if path != workspace:
+        deny_read.append(str(workspace))
+    places = {entry: workspace / Path(entry).expanduser() for entry in user.allow_read}
+    allow_read = [entry for entry, place in places.items() if not place.is_relative_to(workspace)]
+    allow_read += [] if path is None else [str(path)]
+    hosts = dict.fromkeys([*user.allowed_domains, *settings.hosts, *_host_of(request)])
+    write_settings(
+        file,
+        replace(
+            user,
+            deny_read=tuple(deny_read),
+            allow_read=tuple(allow_read),
+            allow_write=(),
+            allowed_domains=tuple(hosts),
+        ),
+        workspace,
+        allow_read=[*python_directories(), *map(str, readable)],
+        allow_write=[str(directory)],
+    )
+
+
+def _host_of(request: Request) -> list[str]:
+    """Returns the host that the request names, unless that is this machine or its cloud's metadata."""
+    parts = urlsplit(request.url or "")
+    if parts.hostname is None:
+        return []
+    with suppress(ValueError):  # a name, for which srt checks what it stands for
+        if not ipaddress.ip_address(parts.hostname).is_global:
+            return []
+    return [parts.netloc.rpartition("@")[2]]
+
+
+def _reason(output: str) -> str:
+    """Returns the reason for a host that the sandbox refuses, and where the user allows it."""
+    if not any(text in output for text in _REFUSED):
+        return ""
+    return (
+        "\nThe sandbox blocked a host. Builds reach the package indexes, the requested URL, and hosts in "
+        f"'network.allowedDomains' of the sandbox settings. To allow a host, list it in {setting('allowed_domains')}"
+    )

@@ -1,0 +1,284 @@
+"""Runs `uv pip install` with the user's own settings of uv and pip, but with none that code in a kernel can write.
+
+uv's working directory is a scratch directory, whose empty `uv.toml` ends its search for one in the directories above.
+https://docs.astral.sh/uv/reference/settings/
+"""
+
+import asyncio
+import configparser
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from pip._internal.models.index import PyPI
+
+from ipybox.kernel_mgr.packages.store import InstallError
+from ipybox.mcp_client import process_guard
+from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, PACKAGE_INDEXES, SAFE_VARIABLES, inherited
+from ipybox.support.process_group import signal_group
+from ipybox.workspace.programs import host_path, interpreter
+from ipybox.workspace.writable import WritablePlaces
+
+#: Lines and bytes of uv's output that a message reports.
+REPORTED_LINES = 25
+REPORTED_BYTES = 64 << 10
+
+#: Seconds in which a cancelled uv and its children must end.
+GRACE = 5.0
+
+#: Variables of this process for uv on the host, which may authenticate as the user.
+VARIABLES = (
+    *(*SAFE_VARIABLES, *ALL_PROXIES, *CERTIFICATES, "SSL_CLIENT_CERT", "SSH_AUTH_SOCK", "NETRC"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "UV_CONFIG_FILE", "UV_NO_CONFIG"),
+    *("UV_CACHE_DIR", "UV_INDEX_STRATEGY", "UV_KEYRING_PROVIDER"),
+)
+_PASSWORD = re.compile(r"UV_INDEX_\w+_(USERNAME|PASSWORD)")
+_USERINFO = re.compile(r"(?<=://)[^\s\"'@/]*@")
+_URL = re.compile(r"https?://[^\s\"'@/,]+")
+
+#: pip's settings, and uv's variables with the same meaning.
+_PIP = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "proxy": "ALL_PROXY",
+}
+
+#: uv's variables that may name directories.
+_PLACES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
+
+_NEEDS_BUILD = re.compile(r"Wheels are required for `[^`]+` because|attempted to build `[^`]+`")
+_OFFLINE = re.compile(r"Request failed after|Failed to fetch|error sending request")
+
+
+class UvError(InstallError):
+    """uv failed; the message is what it said.
+
+    Attributes:
+        needs_build: Whether a package has no wheel, and building is not allowed.
+    """
+
+    def __init__(self, output: str, code: int):
+        lines = [line for line in output.splitlines() if line.strip()]
+        start = next((at for at, line in enumerate(lines) if line.startswith("error: ")), 0)
+        said = [line.removeprefix("error: ") for line in lines[start:]]
+        if said and _OFFLINE.search(output):
+            said.append(f"can't reach the package index: {said[-1].strip().removeprefix('cause: ')}")
+        super().__init__("\n".join(said[-REPORTED_LINES:]) or f"uv exited with code {code}")
+        self.needs_build = _NEEDS_BUILD.search(output) is not None
+
+
+@dataclass(frozen=True)
+class UvSettings:
+    """Where uv finds packages, and how it gets there.
+
+    Attributes:
+        environment: The variables for uv.
+        options: More options for uv.
+        file: uv's settings file that counts, if there is one.
+        own_index: Whether the settings replace the default index.
+    """
+
+    environment: Mapping[str, str]
+    options: Sequence[str] = ()
+    file: Path | None = None
+    own_index: bool = False
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts of the indexes, each with its port if that is not the default one."""
+        texts = [value for name, value in self.environment.items() if name.startswith("UV_")]
+        texts += [] if self.file is None else [self.file.read_text(errors="replace")]
+        urls = [match[0] for text in texts for match in _URL.finditer(_USERINFO.sub("", text))]
+        default = [] if self.own_index or "--no-index" in self.options else [PyPI.netloc, PyPI.file_storage_domain]
+        return list(dict.fromkeys([*default, *(urlsplit(url).netloc for url in urls)]))
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files and directories of this machine that the indexes and certificates are read from."""
+        listed = re.split(r"[\s,]+", " ".join(self.environment.get(name, "") for name in _PLACES))
+        listed += (
+            [] if self.file is None else re.findall(r'"((?:file:/)?/[^"]*)"', self.file.read_text(errors="replace"))
+        )
+        named = [*inherited(CERTIFICATES).values(), *(text.removeprefix("file://") for text in listed)]
+        return [path for path in map(Path, dict.fromkeys(named)) if path.is_absolute() and path.exists()]
+
+    def without_passwords(self, directory: Path) -> "UvSettings":
+        """Returns the settings for a sandbox, without passwords and tokens, and with a settings file in a directory."""
+        names = {*SAFE_VARIABLES, *ALL_PROXIES, *CERTIFICATES, *PACKAGE_INDEXES, "UV_INDEX_STRATEGY"}
+        environment = {name: value for name, value in self.environment.items() if name in names}
+        environment |= {name: _USERINFO.sub("", value) for name, value in environment.items() if name[:3] == "UV_"}
+        if self.file is None:
+            return UvSettings({**environment, "UV_NO_CONFIG": "1"}, self.options, None, self.own_index)
+        copy = directory / "uv.toml"
+        copy.write_text(_USERINFO.sub("", self.file.read_text(errors="replace")))
+        return UvSettings({**environment, "UV_CONFIG_FILE": str(copy)}, self.options, copy, self.own_index)
+
+
+def install_command(
+    places: WritablePlaces, settings: UvSettings, requirement: str, target: Path, constraints: Path, *options: str
+) -> list[str]:
+    """Returns the command line that installs a package, and what it needs, into a directory.
+
+    Raises:
+        InstallError: If uv is missing, or code can write it.
+    """
+    fixed = ("--quiet", "--no-sources", "--compile-bytecode", f"--python={interpreter()}")
+    given = (f"--target={target}", f"--constraints={constraints}")
+    return [_program(places), "pip", "install", *fixed, *settings.options, *options, *given, "--", requirement]
+
+
+async def run_uv(command: Sequence[str], environment: Mapping[str, str], directory: Path) -> None:
+    """Runs uv in a scratch directory.
+
+    Raises:
+        UvError: If it fails.
+    """
+    code, output = await run(command, environment_in(directory, environment), directory)
+    if code != 0:
+        raise UvError(output, code)
+
+
+def environment_in(directory: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of uv that runs in a scratch directory."""
+    (directory / "uv.toml").touch()
+    own = {"NO_COLOR": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_LINK_MODE": "copy", "GIT_TERMINAL_PROMPT": "0"}
+    return {**environment, **own, "TMPDIR": str(directory)}
+
+
+def user_settings(places: WritablePlaces) -> UvSettings:
+    """Returns the settings with which the user's own uv or pip finds packages, apart from those that code can write."""
+    environment = inherited((*VARIABLES, *(name for name in PACKAGE_INDEXES if name.startswith("UV_"))))
+    environment |= {name: value for name, value in os.environ.items() if _PASSWORD.fullmatch(name)}
+    environment["PATH"] = host_path(places)
+    environment.setdefault("UV_HTTP_RETRIES", "1")
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if places.trusted(environment.get("UV_CACHE_DIR", caches / "uv")) is None:
+        environment |= {"UV_NO_CACHE": "1"}
+    if "REQUESTS_CA_BUNDLE" in environment:
+        environment.setdefault("SSL_CERT_FILE", environment["REQUESTS_CA_BUNDLE"])
+    file = _uv_file(places)
+    if file is None:
+        environment.pop("UV_CONFIG_FILE", None)
+        environment["UV_NO_CONFIG"] = "1"
+    named = set[str]() if file is None else _indexes_in(file)
+    own_index = "default" in named or not environment.keys().isdisjoint(("UV_DEFAULT_INDEX", "UV_INDEX_URL"))
+    pip = pip_settings(places)
+    if named or own_index:  # pip's indexes don't count beside those of uv
+        pip = {key: value for key, value in pip.items() if key in _PIP and not _PIP[key].startswith("UV_")}
+    for key, name in _PIP.items():
+        if key in pip:
+            environment.setdefault(name, pip[key].replace(" ", ",") if key == "find-links" else pip[key])
+    options = ["--no-index"] if pip.get("no-index", "0").lower() in ("1", "true", "yes", "on") else []
+    return UvSettings(environment, options, file, own_index or "index-url" in pip)
+
+
+def _uv_file(places: WritablePlaces) -> Path | None:
+    """Returns the settings file of the user, else of the system, unless code can write it."""
+    if os.environ.get("UV_NO_CONFIG"):
+        return None
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    named = os.environ.get("UV_CONFIG_FILE")
+    files = [Path(named)] if named else [home / "uv/uv.toml", Path("/etc/xdg/uv/uv.toml"), Path("/etc/uv/uv.toml")]
+    found = next((file for file in files if file.is_absolute() and file.is_file()), None)
+    return found if found is not None and places.trusted(found) is not None else None
+
+
+def _indexes_in(file: Path) -> set[str]:
+    """Returns which settings of indexes a file of uv has: `default` if it replaces the default index, or `others`."""
+    try:
+        content: dict[str, Any] = tomllib.loads(file.read_text())
+    except ValueError:
+        return set()  # uv reports what is wrong
+    pip: object = content.get("pip")
+    content |= cast(dict[str, Any], pip) if isinstance(pip, dict) else {}
+    listed: object = content.get("index")
+    entries = cast(list[object], listed) if isinstance(listed, list) else []
+    default = any(isinstance(entry, dict) and cast(Any, entry).get("default") for entry in entries)
+    found = {"default"} if default or "index-url" in content or content.get("no-index") else set[str]()
+    return found | ({"others"} if {"index", "extra-index-url", "find-links"} & content.keys() else set())
+
+
+def pip_settings(places: WritablePlaces) -> dict[str, str]:
+    """Returns pip's settings by their long names, from its files and its variables, which take precedence.
+
+    https://pip.pypa.io/en/stable/topics/configuration/
+    """
+    home, named = Path.home(), os.environ.get("PIP_CONFIG_FILE", "")
+    shared = os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+    files = [Path(directory, "pip/pip.conf") for directory in reversed(shared.split(os.pathsep))]
+    own = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf")
+    files += [Path("/etc/pip.conf"), home / ".pip/pip.conf", own, Path(sys.prefix, "pip.conf"), Path(named)]
+    readable = [] if named == os.devnull else [file for file in files if file.is_file() and places.trusted(file)]
+    found: dict[str, str] = {}
+    for section in ("global", "install"):
+        for file in readable:
+            found |= _section(file, section)
+    variables = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    found |= {name.removeprefix("PIP_").lower().replace("_", "-"): value for name, value in variables.items()}
+    return {key: " ".join(value.split()) for key, value in found.items() if value.strip()}
+
+
+def _section(file: Path, section: str) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(file)
+    except (configparser.Error, UnicodeDecodeError) as exc:
+        raise InstallError(f"can't read pip's settings: {exc}") from exc
+    return {key.replace("_", "-"): value for key, value in parser.items(section)} if section in parser else {}
+
+
+def _program(places: WritablePlaces) -> str:
+    from uv import find_uv_bin
+
+    try:
+        found = places.trusted(find_uv_bin())
+    except FileNotFoundError as exc:
+        raise InstallError(f"uv, which installs packages, is missing: reinstall ipybox: {exc}") from exc
+    if found is None:
+        raise InstallError("uv, which installs packages, is where code can write: install ipybox elsewhere")
+    return found
+
+
+async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tuple[int, str]:
+    """Runs a command until it ends, the caller is cancelled, or this process is gone.
+
+    Returns:
+        Its exit code, and the end of its output.
+    """
+    guarded = [str(interpreter()), "-I", "-S", process_guard.__file__, "--", *command]
+    with tempfile.TemporaryFile(dir=cwd.parent) as log:
+        process = await asyncio.create_subprocess_exec(
+            *guarded, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            code = await process.wait()
+        finally:
+            await asyncio.shield(_end(process))
+        log.seek(max(0, log.seek(0, os.SEEK_END) - REPORTED_BYTES))
+        lines = log.read().decode(errors="replace").split("\n")
+    return code, "\n".join(line for line in lines if not line.startswith(process_guard.REPORT))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin is not None
+    process.stdin.close()  # the guard then ends everything that it has started
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE):
+            await process.wait()
+            return
+    signal_group(process.pid, signal.SIGKILL)
+    await process.wait()
