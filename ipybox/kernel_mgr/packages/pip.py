@@ -46,6 +46,11 @@ HOST_VARIABLES = ("SSH_AUTH_SOCK", "NETRC", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 #: Defaults unless the user's pip settings differ: without a network, pip must not take minutes to fail.
 DEFAULTS = {"PIP_RETRIES": "2"}
 
+IGNORED = (
+    "this process ignores SIGCHLD, so the operating system would not report whether pip succeeds: "
+    "call signal.signal(signal.SIGCHLD, signal.SIG_DFL)"
+)
+
 #: Maximum number of requirements of one build.
 MAX_REQUIREMENTS = 200
 
@@ -255,6 +260,8 @@ def _command(*arguments: str) -> list[str]:
 
 async def run(command: Sequence[str], env: Mapping[str, str], cwd: Path, out: int, err: int | None = None) -> int:
     """Runs a command in a session of its own, and ends all of it if the caller is cancelled."""
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        raise PipError(IGNORED, offline=False)
     process = await asyncio.create_subprocess_exec(
         *command,
         env=env,

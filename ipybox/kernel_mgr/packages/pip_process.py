@@ -203,6 +203,9 @@ def end_with_stdin() -> None:
 
 
 if __name__ == "__main__":
+    # The application may ignore or block these, and builds rely on them.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if sys.argv[1] == "settings":
         print(json.dumps(settings()))
     else:
