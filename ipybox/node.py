@@ -5,6 +5,7 @@ import os
 import sys
 
 from ipybox.remote.node.service import serve
+from ipybox.support.signals import reset_signals
 
 
 def main() -> None:
@@ -14,6 +15,7 @@ def main() -> None:
             "ipybox.node can't run on a terminal: an ipybox engine starts it over pipes, see "
             "https://github.com/gradion-ai/ipybox/blob/main/docs/engines.md"
         )
+    reset_signals()
     read_fd, write_fd = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

@@ -15,6 +15,7 @@ import click
 from ipybox.cli.parsing import Commands, GroupedCommand, Mistake, directory, explain
 from ipybox.sandbox.settings import PROFILES
 from ipybox.support.printable import PrintableFormatter, printable
+from ipybox.support.signals import reset_signals
 from ipybox.support.way_in import use_command_line
 
 #: Directories of a workspace that `ipybox clean` removes only by name, because they contain work of code and people.
@@ -38,6 +39,7 @@ without_question = click.option("--yes", is_flag=True, help="don't ask for confi
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
     use_command_line()
+    reset_signals()
     _prepare_streams()
     try:
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"

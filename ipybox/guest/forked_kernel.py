@@ -40,7 +40,7 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     change_environment(template_environment, request["environment"])
     os.chdir(request["directory"])
     close_input()
-    set_signals()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the gateway does, which has forked the template before
     seed_random_numbers()
     importlib.invalidate_caches()
     sys.orig_argv[:] = command
@@ -74,14 +74,3 @@ def seed_random_numbers() -> None:
     """Gives a preloaded numpy another seed. The generators of Python and OpenSSL notice a fork by themselves."""
     if (random := sys.modules.get("numpy.random")) is not None:
         random.seed()
-
-
-def set_signals() -> None:
-    """Sets the signals as in a program that the gateway starts: it ignores SIGHUP, and handles others itself.
-
-    The template has started earlier, with the signals of the application.
-    """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for number in (signal.SIGQUIT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)

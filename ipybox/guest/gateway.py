@@ -19,6 +19,7 @@ from pathlib import Path
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, Environments
 from ipybox.guest.template_client import KernelTemplate
 from ipybox.guest.template_fork import ForkedTemplate, fork_template
+from ipybox.support.signals import reset_signals
 
 #: Names the program that the host runs for each crash; for root, bubblewrap leaves it writable.
 CORE_PATTERN = "/proc/sys/kernel/core_pattern"
@@ -90,6 +91,7 @@ def start_template(
 def main() -> None:
     """Runs the gateway until the link is closed."""
     arguments = _arguments()
+    reset_signals()
     if arguments.confine:
         from ipybox.guest.confine import confine, protect_process
         from ipybox.guest.landlock import restrict_writes

@@ -47,8 +47,7 @@ def main(command: list[str]) -> int:
             command,
             os.environ,
             setpgroup=0,
-            # Python ignores these two; a server expects the default.
-            setsigdef=[_signal.SIGPIPE, _signal.SIGXFSZ],
+            setsigdef=_signal.valid_signals(),
         )
     except OSError as exc:
         _report(f"can't be started: {exc.strerror}")
@@ -112,6 +111,7 @@ def _wake_on_signals() -> int:
     _signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
         _signal.signal(number, _wake)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())  # the application may block some
     return read_end
 
 

@@ -30,6 +30,7 @@ if __name__ == "__main__":  # -I also hides the package of this file
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from ipybox.sandbox import git_exclude
+from ipybox.support.signals import reset_signals
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -118,11 +119,10 @@ def _run(command: list[str]) -> int:
         os.kill(pid, number)
 
     _adopt_orphans()
+    reset_signals()
     orders = (signal.SIGINT, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # until the child to which they are forwarded exists
-    # The command must not inherit ignored signals: Python ignores SIGPIPE and SIGXFSZ, and a shell makes its
-    # background jobs ignore SIGINT.
-    defaults = [*orders, signal.SIGPIPE, signal.SIGXFSZ]
+    defaults = [signal.SIGPIPE, signal.SIGXFSZ]  # which Python ignores
     pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=[], setsigdef=defaults)
     for number in orders:
         signal.signal(number, forward)

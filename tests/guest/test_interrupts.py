@@ -1,9 +1,13 @@
 """An interrupt ends cells, in what they wait for and in what they do, and the kernel keeps its state."""
 
+import signal
+from pathlib import Path
+
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.errors import ExecutionTimeoutError
+from tests.conftest import Mode
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -191,3 +195,13 @@ assert tried > 20, tried
 raise KeyboardInterrupt
 """
     await raises_interrupt(executor, code)
+
+
+async def test_an_application_that_blocks_signals_keeps_no_interrupt_from_a_cell(tmp_path: Path, mode: Mode):
+    """Supervisors block them in all threads, and wait for them in one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
+            await interrupted(executor, SLEEPS)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

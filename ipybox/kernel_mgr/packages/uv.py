@@ -60,6 +60,11 @@ _PIP = {
 #: uv's variables that may name directories.
 _PLACES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 
+_NO_STATUS = (
+    "this process ignores SIGCHLD, so the operating system would not report whether uv succeeds: "
+    "call signal.signal(signal.SIGCHLD, signal.SIG_DFL)"
+)
+
 _NEEDS_BUILD = re.compile(r"Wheels are required for `[^`]+` because|attempted to build `[^`]+`")
 _OFFLINE = re.compile(r"Request failed after|Failed to fetch|error sending request")
 
@@ -258,7 +263,12 @@ async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tupl
 
     Returns:
         Its exit code, and the end of its output.
+
+    Raises:
+        InstallError: If this process can't learn the exit code.
     """
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        raise InstallError(_NO_STATUS)
     guarded = [str(interpreter()), "-I", "-S", process_guard.__file__, "--", *command]
     with tempfile.TemporaryFile(dir=cwd.parent) as log:
         process = await asyncio.create_subprocess_exec(

@@ -27,8 +27,10 @@ def main(application: int, command: list[str]) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _signal.SIGTERM, 0, 0, 0)
         if os.getppid() != application:  # it ended before the call above
             sys.exit(1)
-    for ignored in (_signal.SIGPIPE, _signal.SIGXFSZ):  # by Python; a program expects the default
-        _signal.signal(ignored, _signal.SIG_DFL)
+    # Python ignores two, and the application perhaps others. What `nohup` has set stays.
+    for number in _signal.valid_signals() - {_signal.SIGHUP, _signal.SIGKILL, _signal.SIGSTOP}:
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     try:
         os.execv(command[0], command)
     except OSError as exc:

@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from ipybox.kernel_mgr.packages import packages_dir
+from ipybox.kernel_mgr.packages import InstallError, packages_dir
 from ipybox.sandbox.settings import load_settings
 from tests.conftest import Fifo
 from tests.kernel_mgr.packages.index import Index, install, tree
@@ -39,6 +40,17 @@ async def test_cancelled_install_leaves_nothing_behind(index: Index, place: Path
         await work
     assert tree(place) == before
     assert await install(place, "fresh") == "fresh 1.0 is already installed"
+
+
+async def test_an_application_that_gets_no_exit_status_installs_nothing(index: Index, place: Path):
+    index.wheel("fresh", "1.0")
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(InstallError, match=r"call signal\.signal\(signal\.SIGCHLD, signal\.SIG_DFL\)"):
+            await install(place, "fresh")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert not tree(place)
 
 
 @pytest.mark.sandbox

@@ -1,0 +1,19 @@
+"""The signals that a new process blocks and ignores.
+
+It inherits both from the process that starts it, and Python changes neither: a shell's background jobs ignore SIGINT,
+supervisors block signals to wait for them, and daemons ignore SIGCHLD. An interrupt would then not end a cell, SIGTERM
+would end no program, and the exit status of a child would be lost.
+"""
+
+import signal
+
+#: `nohup` ignores the first. Python ignores the others, but restores their defaults in programs that it starts.
+KEPT = {signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ}
+
+
+def reset_signals() -> None:
+    """Unblocks all signals and ignores none, as in a program that a person starts; for the main thread of a process."""
+    for number in signal.valid_signals() - KEPT:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
