@@ -55,10 +55,10 @@ MODES = {
         "codeact-sandbox@ipybox --config approve=ask",
         "IPython kernels run Claude's code in Anthropic's "
         "[sandbox-runtime](https://github.com/anthropic-experimental/sandbox-runtime) (`srt`), which you install "
-        "yourself; if it is missing, the session shows the command. The MCP servers that you register run outside the "
-        "sandbox, with your permissions.",
-        "Code in the sandbox reaches only the hosts in `allowed_domains` and in a `sandbox-config.json` that you "
-        "trust; by default none.",
+        "yourself; if it is missing, the session shows the command to run. The MCP servers that you register run "
+        "outside the sandbox, with your permissions.",
+        "In the sandbox, code can reach only the hosts in `allowed_domains` and in a `sandbox-config.json` that you "
+        "trust. By default, it can't reach any.",
         PYTHON_HOSTS,
     ),
     "plain": Plugin(
@@ -70,7 +70,7 @@ MODES = {
         "IPython kernels run Claude's code on your machine, **without a sandbox**: it can do whatever you can, and "
         "could start an MCP server itself to get around an approval. The MCP servers that you register run with your "
         "permissions as well. Prefer `codeact-sandbox` where the sandbox works.",
-        "Code reaches every host that your machine reaches.",
+        "Code can reach every host that your machine can reach.",
         PYTHON_HOSTS,
     ),
     "docker": Plugin(
@@ -80,30 +80,31 @@ MODES = {
         "Claude writes Python that calls MCP tools. The code and the MCP servers run in a Docker container.",
         "codeact-docker@ipybox --config approve=ask",
         "IPython kernels run Claude's code in a Docker container, together with the MCP servers that you register. "
-        "The container sees the workspace and nothing else of your files. You build its image once; the session shows "
-        "the command.",
-        "Code and MCP servers reach every host that the container reaches; `network=none` cuts it off.",
+        "The container can access none of your files except the workspace. You build its image once; the session shows "
+        "the command to run.",
+        "Code and MCP servers can reach every host that the container can reach; to cut it off, set `network=none`.",
         PYTHON_HOSTS[:1],
     ),
 }
 
 _DOWNLOADS_PACKAGES = """\
 On the first start, the plugin downloads {count} Python packages (250 MB installed) from PyPI, or from the index in your
-uv or pip configuration. `launch/requirements.txt` pins their versions. It uses [uv](https://docs.astral.sh/uv/), or
-else Python's own `venv` and `pip`, which download uv first. If there is no Python 3.11 or later but there is uv, uv
-downloads Python 3.13 from GitHub. ipybox itself is part of the plugin (`package/`)."""
+uv or pip configuration. `launch/requirements.txt` pins their versions. The plugin uses
+[uv](https://docs.astral.sh/uv/) if it is installed, and otherwise downloads it with Python's own `venv` and `pip`. If
+uv is installed but Python 3.11 or later isn't, uv downloads Python 3.13 from GitHub. ipybox itself is part of the
+plugin (`package/`)."""
 
 _DOWNLOADS_IMAGE = """\
-Building the image downloads `python:3.11-slim` from Docker Hub, and Python and npm packages into it. The plugin itself
+Building the image downloads `python:3.11-slim` from Docker Hub, and packages from PyPI and npm. The plugin itself
 downloads nothing."""
 
 _PACKAGES_ROW = """\
-| `~/.local/share/ipybox/environments` | the installed packages, shared by all of ipybox's plugins and their versions |
+| `~/.local/share/ipybox/environments` | the installed packages, shared by all versions of all ipybox plugins |
 """
 
 _REMOVE_PACKAGES = f"""\
-`claude plugin uninstall` removes the plugin, but neither the packages nor the state. Remove them first: the command
-lists what it is about to remove, with sizes, and asks.
+`claude plugin uninstall` removes the plugin, but not its packages and state. Remove those first with `ipybox clean`,
+which lists what it is about to remove and asks for confirmation.
 
 ```bash
 {COMMAND} clean
@@ -111,7 +112,7 @@ claude plugin uninstall {{name}}@ipybox
 ```"""
 
 _REMOVE_IMAGE = """\
-`claude plugin uninstall` removes the plugin, but neither the image nor the state.
+`claude plugin uninstall` removes the plugin, but not the image and the state.
 
 ```bash
 claude plugin uninstall {name}@ipybox
@@ -130,14 +131,14 @@ claude plugin marketplace add gradion-ai/ipybox
 claude plugin install {install}
 ```
 
-`approve=ask` shows you every tool call that the code makes, and runs it only if you agree. Without it, all calls run.
+With `approve=ask`, a tool call that the code makes runs only if you approve it. Without it, every call runs.
 
 ## What it runs
 
-- An MCP server, `ipybox`, when a session starts. Its tools run code, register MCP servers, install packages and reset
-  the kernel.
+- An MCP server, `ipybox`, which starts with each session. Its tools run code, register MCP servers, install packages
+  and reset the kernel.
 - {runs}
-- A `SessionStart` hook, for a second at most. It tells you and Claude what is missing, and changes nothing.
+- A `SessionStart` hook, which takes a second at most. It tells you and Claude what is missing, and changes nothing.
 - The skill `codeact`, which tells Claude how to use the tools.
 
 ## What it downloads
@@ -149,8 +150,8 @@ its own packages, as `npx` and `uvx` do.
 
 ## What it sends
 
-ipybox has no telemetry, and sends nothing to its authors. Claude receives what the code prints, and its images. An MCP
-server receives the calls that the code makes to it. {reaches}
+ipybox has no telemetry and sends nothing to its authors. Claude receives the code's output, including images. MCP
+servers receive the calls that the code makes to them. {reaches}
 
 ## Where it keeps files
 
@@ -160,7 +161,7 @@ server receives the calls that the code makes to it. {reaches}
 | `.ipybox/` in the workspace | installed packages, long outputs, the audit log |
 | `~/.local/state/ipybox` | keys, sign-ins to MCP servers, and which files you trust |
 {packages}
-`$XDG_DATA_HOME` and `$XDG_STATE_HOME` move the directories below `~/.local`.
+To move the directories under `~/.local`, set `$XDG_DATA_HOME` and `$XDG_STATE_HOME`.
 
 ## Settings
 
@@ -175,8 +176,8 @@ desktop app never ask for them; there, edit `{settings_file}`:
 | --- | --- | --- |
 {settings}
 
-A change applies to the next session. A repository can't change settings: ipybox refuses to start if the workspace's
-`.claude/settings.json` contains any.
+Changes take effect in the next session. A repository can't change these settings: ipybox refuses to start if the
+workspace's `.claude/settings.json` contains any of them.
 
 ## Uninstall
 

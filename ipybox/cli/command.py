@@ -66,9 +66,9 @@ def _prepare_streams() -> None:
 
 
 @click.group(cls=Commands, sections=SECTIONS, epilog=EPILOG)
-@click.version_option(None, "-V", "--version", package_name="ipybox", message="%(version)s", help="print the version")
+@click.version_option(None, "-V", "--version", package_name="ipybox", message="%(version)s")
 def ipybox() -> None:
-    """Python kernels for agents on your machine, with MCP tools as typed functions."""
+    """Run your agent's Python in local IPython kernels, with MCP tools as typed functions."""
 
 
 def prepare(given: dict[str, Any]) -> Path:
@@ -101,7 +101,7 @@ def command(name: str, table: str = "") -> Any:
 
 @command("serve", "serve")
 def serve_command(given: dict[str, Any]) -> int:
-    """Serve code execution over MCP: what an MCP client starts."""
+    """Run the MCP server. MCP clients start this command."""
     from ipybox.cli.serve import serve
 
     path = os.environ.get("PATH", os.defpath)
@@ -110,7 +110,7 @@ def serve_command(given: dict[str, Any]) -> int:
 
 @command("docker", "docker")
 def docker_command(given: dict[str, Any]) -> NoReturn:
-    """Serve from a container that sees only the workspace."""
+    """Run the MCP server in a container that sees only the workspace."""
     from ipybox.cli.docker import run
 
     if (workspace := given.get("workspace", Path())).is_dir():  # else the client gets the error, too
@@ -121,7 +121,7 @@ def docker_command(given: dict[str, Any]) -> NoReturn:
 @command("demo")
 @click.option("--workspace", type=Path, metavar="DIR", help="workspace of the demo (default: a temporary directory)")
 def demo_command(workspace: Path | None) -> int:
-    """Watch an agent's code call the tools of a real MCP server."""
+    """Watch an agent's code call a real MCP server's tools."""
     from ipybox.cli.running import run
     from ipybox.demo import demo
 
@@ -133,7 +133,7 @@ def demo_command(workspace: Path | None) -> int:
 @click.option("--sandbox", is_flag=True, help="fail if the sandbox doesn't work")
 @click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
 def doctor_command(as_json: bool, sandbox: bool, docker: bool, given: dict[str, Any]) -> int:
-    """Check what works on this machine, and what to install for the rest."""
+    """Check what works on this machine and what needs to be installed."""
     from ipybox.cli.doctor import doctor
 
     prepare(given)
@@ -144,9 +144,9 @@ def doctor_command(as_json: bool, sandbox: bool, docker: bool, given: dict[str, 
 @as_json
 @click.argument("query", nargs=-1)
 def tools_command(query: tuple[str, ...], as_json: bool, given: dict[str, Any]) -> int:
-    """List the tools and saved code actions, search them, or show one.
+    """List, search or show the workspace's tools and saved code actions.
 
-    QUERY is a server or category, such as github, a tool, such as github.list_commits, or words to search for.
+    QUERY is a server or category (github), a tool (github.list_commits), or search terms.
     """
     from ipybox.cli.tools import show_tools
 
@@ -156,7 +156,7 @@ def tools_command(query: tuple[str, ...], as_json: bool, given: dict[str, Any]) 
 @command("check", "check")
 @as_json
 def check_command(as_json: bool, given: dict[str, Any]) -> int:
-    """Check saved code actions and output parsers, in a kernel."""
+    """Check saved code actions and output parsers for mistakes."""
     from ipybox.cli.check import check
     from ipybox.cli.running import run_kernel
 
@@ -168,9 +168,9 @@ def check_command(as_json: bool, given: dict[str, Any]) -> int:
 @click.argument("session", required=False)
 @click.option("--output", metavar="FILE", help="file to create, or - for stdout (default: SESSION.ipynb)")
 def notebook_command(session: str | None, output: str | None, given: dict[str, Any]) -> int:
-    """Write a session as a Jupyter notebook, or list the sessions.
+    """Export a session as a Jupyter notebook, or list the sessions.
 
-    SESSION is the name or the id of a session in the audit log.
+    SESSION is the name or id of a session in the audit log.
     """
     from ipybox.cli.notebook import notebook
 
@@ -179,11 +179,11 @@ def notebook_command(session: str | None, output: str | None, given: dict[str, A
 
 @command("attach")
 @click.argument("session", default="default")
-@click.option("--server", type=int, metavar="PID", help="process id of the MCP server, if several are running")
+@click.option("--server", type=int, metavar="PID", help="process id of the MCP server if several are running")
 def attach_command(session: str, server: int | None, given: dict[str, Any]) -> int:
-    """Use the kernel of a running session from Jupyter or VS Code.
+    """Connect Jupyter or VS Code to the kernel of a running session.
 
-    SESSION is its name, by default `default`.
+    SESSION is the session's name. It defaults to `default`.
     """
     from ipybox.cli.attach import attach
 
@@ -193,7 +193,7 @@ def attach_command(session: str, server: int | None, given: dict[str, Any]) -> i
 @command("trust")
 @click.argument("file", nargs=-1, type=Path)
 @click.option("--list", "listed", is_flag=True, help="list trusted files")
-@click.option("--revoke", is_flag=True, help="revoke trust in the files, or in all files")
+@click.option("--revoke", is_flag=True, help="revoke trust in FILE, or in all files if none is given")
 @click.option(
     "--sandbox-profile",
     type=click.Choice(PROFILES),
@@ -212,9 +212,9 @@ def trust_command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Review what workspace files allow, and trust them or revoke trust.
+    """Review what workspace files allow, then trust them or revoke trust.
 
-    FILE is by default sandbox-config.json and ipybox.yaml in the workspace.
+    FILE defaults to sandbox-config.json and ipybox.yaml in the workspace.
     """
     from ipybox.cli import trust_command
 
@@ -235,9 +235,9 @@ def trust_command(
 @without_question
 @as_json
 def clean_command(saved: tuple[str, ...], yes: bool, as_json: bool, given: dict[str, Any]) -> int:
-    """Show what ipybox stores on this machine, and remove it if you agree.
+    """Show what ipybox stores on this machine, and remove it if you confirm.
 
-    DIR is a directory of the workspace to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
+    DIR is a workspace directory to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
     """
     from ipybox.cli.clean import clean
 

@@ -22,17 +22,17 @@ _PORT = Kind("PORT", click.IntRange(0, 65535))
 
 _AUDIT = PluginSetting(
     "Audit log",
-    "What .ipybox/audit.jsonl records of cells and tool calls: full records code and arguments without secrets, hash "
-    "records their hashes, off records nothing",
+    "What .ipybox/audit.jsonl records about cells and tool calls: full records code and arguments, with secrets "
+    "removed; hash records only hashes of them; off records nothing",
 )
 _APPROVE = PluginSetting(
     "Approval of tool calls",
-    "auto runs every tool call, ask asks you about each one, and the name of a file applies its rules, such as "
-    "ipybox.yaml in the workspace, which can only deny calls until you trust it with `ipybox trust`",
+    "auto runs every tool call, ask asks you about each one, and a file name applies the rules in that file. A file "
+    "in the workspace, such as ipybox.yaml, can only deny calls until you trust it with `ipybox trust`",
 )
 _PROFILE = PluginSetting(
     "Sandbox profile",
-    "default, or workspace to hide your home directory as well; a sandbox-config.json in the workspace "
+    "default, or workspace to hide your home directory as well. A sandbox-config.json in the workspace "
     "replaces parts of the profile once you trust the file with `ipybox trust`",
     ("sandbox",),
 )
@@ -47,7 +47,7 @@ _PRELOAD = PluginSetting(
 )
 _RESOURCES = PluginSetting(
     "Resources",
-    "Let Claude page through long outputs as MCP resources instead of reading their files; the tools for resources "
+    "Let Claude page through long outputs as MCP resources instead of reading their files. The tools for resources "
     "take up context",
 )
 _ENGINE = PluginSetting(
@@ -57,22 +57,24 @@ _ENGINE = PluginSetting(
 )
 _IMAGE = PluginSetting("Image", "Name of the Docker image, if it isn't ipybox", ("docker",))
 _NETWORK = PluginSetting(
-    "Network", "none to cut the container off from the network, or the name of a Docker network", ("docker",)
+    "Network", "Name of a Docker network, or none to cut the container off from the network", ("docker",)
 )
 
 #: The options of each group, and the commands that have them unless an option says otherwise.
 _GROUPS: dict[tuple[str, str], list[Option]] = {
     ("Workspace", "serve docker"): [
-        Option("workspace", "directory to run code in", type=DIRECTORY, default="current directory", commands=_ALL),
+        Option(
+            "workspace", "directory to use as the workspace", type=DIRECTORY, default="current directory", commands=_ALL
+        ),
         Option(
             "allowed_dir",
-            "offer tools to upload files to and download files from this directory; repeatable",
+            "add tools that transfer files to and from this directory; repeatable",
             _SERVER,
             DIRECTORIES,
             parameter="allowed_dirs",
             default="none; with Docker, the workspace",
         ),
-        Option("audit", "what .ipybox/audit.jsonl records of code and arguments", _SERVER, plugin=_AUDIT),
+        Option("audit", "what .ipybox/audit.jsonl records about code and arguments", _SERVER, plugin=_AUDIT),
         Option("connect_timeout", "time limit for an MCP server to start and respond to a tool call", _EXECUTOR),
         Option("register_timeout", "time limit for an MCP server to respond when you register it", _SERVER),
         Option("log_level", "log level on stderr", _EXECUTOR, choice(*_LEVELS, name="LEVEL"), commands=_ALL),
@@ -87,7 +89,7 @@ _GROUPS: dict[tuple[str, str], list[Option]] = {
         ),
         Option(
             "approve_shell_cmds",
-            "also require approval of programs that code starts; code can bypass this",
+            "also require approval for programs that code starts; code can bypass this",
             _EXECUTOR,
             bool,
         ),
@@ -107,7 +109,9 @@ _GROUPS: dict[tuple[str, str], list[Option]] = {
             default="default",
             plugin=_PROFILE,
         ),
-        Option("sandbox_config", "settings file in srt's format, instead of a profile (see ipybox trust)", type=FILE),
+        Option(
+            "sandbox_config", "settings file in srt's format to use instead of a profile (see ipybox trust)", type=FILE
+        ),
         Option("workspace_config", "use the workspace's sandbox-config.json, if it exists", type=bool),
         Option(
             "allow_domain",
@@ -130,7 +134,7 @@ _GROUPS: dict[tuple[str, str], list[Option]] = {
         Option("process_limit", "maximum number of concurrent processes", _EXECUTOR, default="no limit"),
     ],
     ("Kernels", "serve docker"): [
-        Option("max_sessions", "maximum number of sessions, each with a kernel", _SERVER),
+        Option("max_sessions", "maximum number of sessions, each with its own kernel", _SERVER),
         Option("session_idle_timeout", "stop a kernel that has been idle for this long", _SERVER, default="never"),
         Option("kernel_init_timeout", "time limit for a new kernel to start", _EXECUTOR),
         Option(
@@ -172,13 +176,19 @@ _GROUPS: dict[tuple[str, str], list[Option]] = {
         Option("kernel_gateway_host", "host for --kernel-gateway-port", _EXECUTOR, NAME),
         Option("kernel_gateway_port", "additional port for the kernel gateway", _EXECUTOR, _PORT, default="no port"),
     ],
-    ("Elsewhere", "serve check"): [
-        Option("engine", "engine in your engines.yaml to run kernels on", _EXECUTOR, NAME, plugin=_ENGINE),
+    ("Other machines", "serve check"): [
+        Option("engine", "engine from your engines.yaml to run kernels on", _EXECUTOR, NAME, plugin=_ENGINE),
         Option("queue_timeout", "time limit for the engine to provide a machine", _EXECUTOR),
     ],
     ("Container", "docker"): [
         Option("image", "name of the Docker image", type=NAME, default="$IPYBOX_IMAGE, or ipybox", plugin=_IMAGE),
-        Option("network", "Docker network, such as none", type=NAME, default="Docker's own", plugin=_NETWORK),
+        Option(
+            "network",
+            "Docker network for the container; none to cut it off",
+            type=NAME,
+            default="Docker's own",
+            plugin=_NETWORK,
+        ),
         Option("env", "environment variable to pass on to MCP servers; repeatable", type=VARIABLES, short="-e"),
     ],
     ("Internal", "serve"): [

@@ -104,7 +104,11 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
         ("--port", "--port needs a value", "See `ipybox serve --help`"),
         ("--sandbox=yes", "--sandbox takes no value", "See `ipybox serve --help`"),
         ("serve here", "unexpected argument: here", "See `ipybox serve --help`"),
-        ("--workspace=", "--workspace: the value is empty", "--workspace: directory to run code in (default: cu"),
+        (
+            "--workspace=",
+            "--workspace: the value is empty",
+            "--workspace: directory to use as the workspace (default: cu",
+        ),
         ("--images all", "--images: 'all' is not one of 'link', 'inline', 'both'", "--images: return images "),
         (
             "--approve allow",
@@ -272,5 +276,5 @@ def test_internal_options_are_not_shown():
 
     assert "--late-checks" not in shown
     assert "--trusted" not in shown
-    for title in ("Workspace", "Approvals", "Sandbox", "Limits", "Kernels", "Results", "Transport", "Elsewhere"):
+    for title in ("Workspace", "Approvals", "Sandbox", "Limits", "Kernels", "Results", "Transport", "Other machines"):
         assert f"\n{title}\n" in shown
