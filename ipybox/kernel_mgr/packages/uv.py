@@ -9,6 +9,7 @@ import configparser
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -80,8 +81,9 @@ class UvError(InstallError):
         lines = [line for line in output.splitlines() if line.strip()]
         start = next((at for at, line in enumerate(lines) if line.startswith("error: ")), 0)
         said = [line.removeprefix("error: ") for line in lines[start:]]
-        if said and _OFFLINE.search(output):
-            said.append(f"can't reach the package index: {said[-1].strip().removeprefix('cause: ')}")
+        causes = [line.strip() for line in said if line.strip().startswith("cause: ")]
+        if causes and _OFFLINE.search(output):
+            said.append(f"can't reach the package index: {causes[-1].removeprefix('cause: ')}")
         super().__init__("\n".join(said[-REPORTED_LINES:]) or f"uv exited with code {code}")
         self.needs_build = _NEEDS_BUILD.search(output) is not None
 
@@ -170,6 +172,11 @@ def user_settings(places: WritablePlaces) -> UvSettings:
     environment |= {name: value for name, value in os.environ.items() if _PASSWORD.fullmatch(name)}
     environment["PATH"] = host_path(places)
     environment.setdefault("UV_HTTP_RETRIES", "1")
+    known = ssl.get_default_verify_paths()
+    if (known.cafile or known.capath) and "UV_NATIVE_TLS" not in environment:
+        environment.setdefault(
+            "UV_SYSTEM_CERTS", "1"
+        )  # as pip does: companies add the certificate of their proxy there
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if places.trusted(environment.get("UV_CACHE_DIR", caches / "uv")) is None:
         environment |= {"UV_NO_CACHE": "1"}

@@ -48,6 +48,17 @@ def test_settings_of_pip_become_those_of_uv(home: Path, tmp_path: Path, monkeypa
     assert found.hosts == ["host.example", "one.example", "two.example"]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "1"), ({"UV_SYSTEM_CERTS": "0"}, "0"), ({"UV_NATIVE_TLS": "0"}, None)]
+)
+def test_certificates_of_the_system_count_unless_the_user_decides(
+    given: dict[str, str], expected: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert settings(home.parent / "work").environment.get("UV_SYSTEM_CERTS") == expected
+
+
 @pytest.mark.parametrize("way", ["pip.conf", "variable", "file"])
 def test_a_sandbox_learns_no_password(way: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     url = "https://me:passw0rd@host.example:8443/simple"
