@@ -14,13 +14,12 @@ from ipybox.guest.strays import GATEWAY_ID, kill_marked
 from ipybox.kernel_mgr.gateway_launch import GatewayLaunch
 from ipybox.kernel_mgr.link import Link
 from ipybox.support.acceptor import AcceptedSocket
+from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.process_group import signal_group
-from ipybox.support.stderr_lines import StderrLines
 from ipybox.support.tasks import TaskSet
 
 START_TIMEOUT = 60.0
-TERMINATE_GRACE = 2.0
 
 
 class GatewayProcess:
@@ -105,7 +104,7 @@ class GatewayProcess:
         """
         self.link.close()
         if self._process is not None:
-            await self._end_group(self._process, timeout)
+            await end_group(self._process, timeout)
             if self._cleaning is not None:  # if it were cancelled, its thread would go on
                 await asyncio.wait([self._cleaning])
             killed = (self._process.returncode or 0) < 0
@@ -127,14 +126,3 @@ class GatewayProcess:
             await asyncio.to_thread(kill_marked, f"{GATEWAY_ID}={self.launch.scratch.path}")
         signal_group(process.pid, signal.SIGKILL)
         self.link.close()
-
-    async def _end_group(self, process: asyncio.subprocess.Process, timeout: float) -> None:
-        for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await process.wait()
-                break
-            signal_group(process.pid, next_signal)
-        # The gateway may have left processes in its group.
-        signal_group(process.pid, signal.SIGKILL)
-        await process.wait()

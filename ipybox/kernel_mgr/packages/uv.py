@@ -15,7 +15,6 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -25,8 +24,8 @@ from pip._internal.models.index import PyPI
 
 from ipybox.kernel_mgr.packages.store import InstallError
 from ipybox.mcp_client import process_guard
+from ipybox.support.child import end_group
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, PACKAGE_INDEXES, SAFE_VARIABLES, inherited
-from ipybox.support.process_group import signal_group
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
 
@@ -34,7 +33,7 @@ from ipybox.workspace.writable import WritablePlaces
 REPORTED_LINES = 25
 REPORTED_BYTES = 64 << 10
 
-#: Seconds in which a cancelled uv and its children must end.
+#: Seconds for the guard of a cancelled uv to end everything.
 GRACE = 5.0
 
 #: Variables of this process for uv on the host, which may authenticate as the user.
@@ -284,18 +283,9 @@ async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tupl
         try:
             code = await process.wait()
         finally:
-            await asyncio.shield(_end(process))
+            assert process.stdin is not None
+            process.stdin.close()  # the guard then ends everything that it has started
+            await asyncio.shield(end_group(process, GRACE))
         log.seek(max(0, log.seek(0, os.SEEK_END) - REPORTED_BYTES))
         lines = log.read().decode(errors="replace").split("\n")
     return code, "\n".join(line for line in lines if not line.startswith(process_guard.REPORT))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    assert process.stdin is not None
-    process.stdin.close()  # the guard then ends everything that it has started
-    with suppress(TimeoutError):
-        async with asyncio.timeout(GRACE):
-            await process.wait()
-            return
-    signal_group(process.pid, signal.SIGKILL)
-    await process.wait()

@@ -2,17 +2,15 @@
 
 import asyncio
 import os
-import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from shutil import which
 
 from ipybox.remote.application import tied
 from ipybox.remote.application.queue import SlurmJob, WaitingJobs, queued_job
+from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
-from ipybox.support.process_group import signal_group
-from ipybox.support.stderr_lines import StderrLines
 from ipybox.workspace.programs import interpreter
 
 #: Variables that the clients of schedulers read. All others stay here, as `srun` would pass them on to the node.
@@ -21,9 +19,6 @@ VARIABLES = (
     *("SSH_AUTH_SOCK", "KRB5CCNAME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "NOMAD_ADDR"),
 )
 SLURM_PREFIX = "SLURM_"
-
-#: Seconds for the process to end after SIGTERM.
-TERMINATE_GRACE = 2.0
 
 #: Seconds in which the exit status and the last lines of stderr arrive once the pipes have closed.
 LAST_WORDS = 1.0
@@ -123,16 +118,8 @@ class EngineProcess:
         Args:
             timeout: Seconds to wait for the process to end by itself before it is terminated.
         """
-        if self._process is not None:
-            for wait, next_signal in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._process.wait()
-                    break
-                signal_group(self._process.pid, next_signal)
-            signal_group(self._process.pid, signal.SIGKILL)
-            if await self._process.wait() != 0:
-                await self._job.cancel()
+        if self._process is not None and await end_group(self._process, timeout) != 0:
+            await self._job.cancel()
         await self.stderr.close()
 
 

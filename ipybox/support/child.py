@@ -1,12 +1,15 @@
-"""The last lines that a process has written to stderr, for error messages."""
+"""What the owners of child processes share: how a child ends, and its last lines of stderr, for error messages."""
 
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections import deque
+from contextlib import suppress
 
 from ipybox.support.printable import printable
+from ipybox.support.process_group import signal_group
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -14,6 +17,26 @@ logger = logging.getLogger(__name__)
 #: Lines that are kept, and characters of one line.
 MAX_LINES = 20
 MAX_LENGTH = 500
+
+#: Seconds for a child to end after SIGTERM.
+TERMINATE_GRACE = 2.0
+
+
+async def end_group(process: asyncio.subprocess.Process, timeout: float) -> int:
+    """Ends a child that leads a process group and has been told to end, with the group; returns its exit status.
+
+    Args:
+        process: The child.
+        timeout: Seconds for it to end by itself before it gets SIGTERM.
+    """
+    for wait, number in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await process.wait()
+            break
+        signal_group(process.pid, number)
+    signal_group(process.pid, signal.SIGKILL)  # it may have left processes in its group
+    return await process.wait()
 
 
 class StderrLines:

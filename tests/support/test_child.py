@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from ipybox.support.stderr_lines import MAX_LENGTH, MAX_LINES, StderrLines
+from ipybox.support.child import MAX_LENGTH, MAX_LINES, StderrLines
 from tests.servers import WAIT
 
 
