@@ -42,6 +42,7 @@ CAPSET, KEYCTL, SECCOMP = (126, 91), (250, 219), (317, 277)
 #: sessions run as one user, so that each could change the others and the gateway.
 PRLIMIT64, SETPRIORITY, IOPRIO_SET = (302, 261), (141, 140), (251, 30)
 SCHED_SETAFFINITY, SCHED_SETATTR, SCHED_SETSCHEDULER = (203, 122), (314, 274), (144, 119)
+FCNTL = (72, 25)
 #: System calls that set the mode of a file, and which argument is the mode; None if a machine has no such call.
 CHMOD: dict[str, tuple[tuple[int, int | None], int]] = {
     "chmod": ((90, None), 1),
@@ -126,6 +127,9 @@ DENIED: dict[str, tuple[int, int | None]] = {
 NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 #: Both type into a terminal, as if its user did.
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+#: A lease or (since Linux 6.19, also on a directory) a delegation of a file of the same user, wherever it is: until it
+#: ends, after 45 s, another program that opens the file to write waits.
+F_SETLEASE, F_SETDELEG = 1024, 1040
 #: Everything else is seldom used code of the kernel, or leads out: AF_UNIX to programs of the host whose sockets are
 #: in sight, AF_VSOCK from a virtual machine to its host. Pairs of AF_UNIX sockets are allowed.
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
@@ -205,6 +209,7 @@ def program(machine: str) -> list[Instruction]:
     # Flags, requests and families have 32 bits in the kernel, so the high half of the argument does not count.
     actions[CLONE[column]] = _by_argument(0, IF_ANY_BIT, (NEW_NAMESPACES,), matching=DENY, others=ALLOW)
     actions[IOCTL[column]] = _by_argument(1, IF_EQUAL, (TIOCSTI, TIOCLINUX), matching=DENY, others=ALLOW)
+    actions[FCNTL[column]] = _by_argument(1, IF_EQUAL, (F_SETLEASE, F_SETDELEG), matching=DENY, others=ALLOW)
     families = (AF_INET, AF_INET6, AF_NETLINK)
     actions[SOCKET[column]] = _by_argument(0, IF_EQUAL, families, matching=ALLOW, others=DENY)
     for numbers, mode in CHMOD.values():

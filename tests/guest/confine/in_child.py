@@ -5,6 +5,7 @@ has no access to the project. Each function runs in a fork of it.
 """
 
 import ctypes
+import fcntl
 import importlib
 import mmap
 import multiprocessing
@@ -217,6 +218,30 @@ def probe_a_unix_socket() -> None:
 
 def probe_a_unix_socket_with_other_high_bits() -> None:
     system_call("socket", HIGH_HALF | socket.AF_UNIX, socket.SOCK_STREAM, 0)
+
+
+def probe_a_lease_that_delays_writers() -> None:
+    with own_program().open() as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+def probe_a_lease_that_delays_readers() -> None:
+    with own_program().open() as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+
+
+def probe_a_lease_with_other_high_bits() -> None:
+    with own_program().open() as file:
+        system_call("fcntl", file.fileno(), HIGH_HALF | fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+def ordinary_locks() -> None:
+    with own_program().open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        assert fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_UNLCK
+        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC))
+        fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_NONBLOCK)
 
 
 def own_program() -> Path:

@@ -1,5 +1,6 @@
 """The filter itself: what it denies of each machine."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -90,6 +91,9 @@ def test_the_filter_looks_at_the_low_half_of_arguments(machine: str, high: int):
         assert action(confine.CLONE, bit | signal.SIGCHLD) == confine.DENY
     for request, expected in ((0x5401, confine.ALLOW), (0x5412, confine.DENY), (0x541C, confine.DENY)):
         assert action(confine.IOCTL, 0, request) == expected
+    for command in range(2048):  # those of Linux begin at 1024; F_SETDELEG is 1040
+        denied = command in (fcntl.F_SETLEASE, 1040)
+        assert action(confine.FCNTL, 3, command) == (confine.DENY if denied else confine.ALLOW)
     for family in range(64):
         assert action(confine.SOCKET, family) == (confine.ALLOW if family in (2, 10, 16) else confine.DENY)
         stream = action(confine.SOCKETPAIR, family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -149,4 +153,5 @@ def test_numbers_are_unique():
         numbers += [confine.PRLIMIT64[column], confine.SETPRIORITY[column], confine.IOPRIO_SET[column]]
         numbers += [confine.SCHED_SETAFFINITY[column], confine.SCHED_SETATTR[column]]
         numbers += [confine.SCHED_SETSCHEDULER[column], confine.SOCKET[column], confine.SOCKETPAIR[column]]
+        numbers += [confine.FCNTL[column]]
         assert len(numbers) == len(set(numbers))
