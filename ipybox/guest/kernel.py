@@ -130,6 +130,7 @@ class GuestKernel(IPythonKernel):
         execute = partial(cast(Any, super()).do_execute, code, silent, *args, **kwargs)
         try:
             reply = await (execute() if self._inputs is None else self._execute_with_inputs(execute))
+            shell.update_widgets()
             # The code did not raise, but showing its value did; or the text of the exception is too long.
             if reply.get("ename") == "NoneType" or len(reply.get("evalue", "")) > MAX_TEXT:
                 reply |= shell.shown or {}

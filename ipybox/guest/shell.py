@@ -230,6 +230,11 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         """
         self._abandoned = self._cells
 
+    def update_widgets(self) -> None:
+        """Gives the widgets of the execution their final text, after cells that its code ran, as `%%capture` does."""
+        if isinstance(publisher := self.display_pub, GuestDisplayPublisher):  # code may have left another one
+            publisher.widgets.update(publisher.publish)
+
     async def run_cell_async(self, raw_cell: str, *args: Any, **kwargs: Any) -> Any:
         """Runs a cell; a child that its code forked off ends with it."""
         if _execution.get() == self._abandoned:
@@ -239,8 +244,6 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         try:
             result = await cast(Any, super()).run_cell_async(raw_cell, *args, **kwargs)
             error = result.error_before_exec or result.error_in_exec
-            publisher = cast(GuestDisplayPublisher, self.display_pub)
-            publisher.widgets.update(publisher.publish)
             return result
         except BaseException as exc:
             error = exc

@@ -127,6 +127,9 @@ async def test_a_figure_whose_picture_fails_has_its_other_forms(executor: CodeEx
             "100% 3/3 [<1]",
             id="a_bar_that_has_ended",
         ),
+        pytest.param(
+            "w = Widget(value=0)\ndisplay(w)\nget_ipython().run_cell('w.value = 2')\nw.value = 3", "3 of 3", id="nested"
+        ),
     ],
 )
 async def test_a_widget_has_the_text_of_the_end_of_the_cell(executor: CodeExecutor, code: str, shown: str):
@@ -138,6 +141,22 @@ async def test_a_widget_of_a_cell_that_fails_has_its_last_text_too(executor: Cod
         await executor.execute(f"{WIDGETS}w = Widget(value=0)\ndisplay(w)\nw.value = 2\n1 / 0")
 
     assert error.value.text == "2 of 3"
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        pytest.param("%%capture caught\nprint('a')", None, id="all"),
+        pytest.param(
+            "%%capture --no-stderr caught\nimport sys; print('a'); print('b', file=sys.stderr)", "b", id="stdout"
+        ),
+        pytest.param(f"%%capture caught\n{WIDGETS}print('a'); display(Widget(value=0))", None, id="widget"),
+        pytest.param("get_ipython().run_cell_magic('capture', 'caught', 'print(\"a\")'); print('b')", "b", id="nested"),
+    ],
+)
+async def test_what_code_captures_is_not_shown(executor: CodeExecutor, code: str, shown: str | None):
+    assert await text(executor, code) == shown
+    assert await executor.execute("caught.stdout") == await executor.execute("'a\\n'")
 
 
 async def test_lines_of_rich_are_text_and_no_files(executor: CodeExecutor):
