@@ -42,6 +42,29 @@ async def test_a_python_program_imports_packages_after_the_standard_library(exec
     assert await text(executor, code) == "a package False"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("run([*python, f'{prints}; os._exit(0)']);", id="no_flush_at_exit"),
+        pytest.param("run([*python, f'{prints}; os.kill(os.getpid(), 9)'], stdout=sys.stdout);", id="killed"),
+        pytest.param("print(run([*python, f'{prints}; os._exit(0)'], stdout=PIPE).stdout)", id="captured"),
+        pytest.param(
+            "worker = Popen([*python, f'{prints}; os.close(2); input()'], stdin=PIPE, stderr=PIPE)\n"
+            "print(worker.stderr.read(), end='')",
+            id="still_running",
+        ),
+    ],
+)
+async def test_lines_that_a_program_printed_arrive_however_it_ends(executor: CodeExecutor, code: str):
+    setup = """
+import functools, subprocess, sys
+from subprocess import PIPE
+run, Popen = (functools.partial(call, text=True) for call in (subprocess.run, subprocess.Popen))
+python, prints = [sys.executable, "-c"], "import os; print('printed')"
+"""
+    assert (await text(executor, setup + code) or "").strip() == "printed"
+
+
 async def test_another_environment_does_not_have_them(executor: CodeExecutor):
     code = """
 import subprocess, sys, venv
