@@ -147,7 +147,7 @@ class ExecutorConfig:
     @cached_property
     def workspace(self) -> Path:
         """The working directory of the kernels, without links in its path."""
-        return (Path.cwd() if self.working_dir is None else Path(self.working_dir)).resolve()
+        return self._directory.resolve()
 
     @property
     def untrusted_root(self) -> Path | None:
@@ -190,7 +190,17 @@ class ExecutorConfig:
         """The directory for images that code displays."""
         if self.images_dir is not None:
             return Path(self.images_dir)
-        return (Path.cwd() if self.working_dir is None else Path(self.working_dir)) / "images"
+        return self._directory / "images"
+
+    @property
+    def _directory(self) -> Path:
+        if self.working_dir is not None:
+            return Path(self.working_dir)
+        try:
+            return Path.cwd()
+        except FileNotFoundError as exc:
+            reason = "the working directory of this process was deleted: change to another one or set `working_dir`"
+            raise FileNotFoundError(exc.errno, reason) from None
 
     @cached_property
     def settings(self) -> SandboxSettings | None:

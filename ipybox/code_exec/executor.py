@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, Cell, CellRunner, encode_inputs
@@ -143,13 +143,19 @@ class CodeExecutor:
 
     def __del__(self) -> None:
         kernel = getattr(self, "_kernel", None)  # missing if the constructor failed
-        if kernel is not None and kernel.running:
+        if kernel is not None and kernel.running and not kernel.forked:
+            kernel.abandon()
             warnings.warn(
                 f"{self!r} was never stopped: use `async with`, or call stop()",
                 ResourceWarning,
                 stacklevel=1,
                 source=self,
             )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a code executor can't be copied or pickled, because it runs processes: create one in each process"
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()

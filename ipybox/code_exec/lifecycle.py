@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.shared_runtime import SharedRuntime
+from ipybox.code_exec.shared_runtime import SharedRuntime, running_loop
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.support.tasks import TaskSet
@@ -31,21 +31,6 @@ class _State(enum.Enum):
     NEW = "has not been started: call start(), or use `async with`"
     STARTED = "is running"
     STOPPED = "has been stopped"
-
-
-def _running_loop() -> asyncio.AbstractEventLoop:
-    """Returns the event loop that runs here.
-
-    Raises:
-        RuntimeError: If no event loop of asyncio runs here, such as under trio.
-    """
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        raise RuntimeError(
-            "CodeExecutor needs a running asyncio event loop: without asyncio, run ipybox.Executor in a thread, for "
-            "example with trio.to_thread.run_sync()"
-        ) from None
 
 
 class KernelLifecycle:
@@ -64,8 +49,6 @@ class KernelLifecycle:
         self._caller = caller
         self._recorder = caller.recorder
         self._state = _State.NEW
-        #: The event loop that the executor was started in.
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._resources = AsyncExitStack()
         self._tasks = TaskSet()
         #: Held while the executor starts, stops or gets a new kernel, none of which stops half way.
@@ -89,6 +72,11 @@ class KernelLifecycle:
         return self._state is _State.STARTED
 
     @property
+    def forked(self) -> bool:
+        """Whether this is a forked child of the process in which the executor runs."""
+        return self._runtime.forked
+
+    @property
     def waits_for(self) -> str:
         """What the start of a gateway waits for: a node of an engine; empty if it does not wait for one."""
         return self._gateways.gateway.waits_for
@@ -106,11 +94,7 @@ class KernelLifecycle:
         """
         if self._state is not _State.STARTED:
             raise RuntimeError(f"the code executor {self._state.value}")
-        if _running_loop() is not self._loop:
-            raise RuntimeError(
-                "the code executor was started in another event loop: call it there with "
-                "asyncio.run_coroutine_threadsafe(), or use ipybox.Executor, which works in any thread"
-            )
+        self._runtime.check_loop()
 
     async def prepare(self) -> None:
         """Starts the gateway process and its first kernel in the background, so that `start` takes less time.
@@ -118,7 +102,7 @@ class KernelLifecycle:
         Raises:
             OSError, SandboxError: If the process can't be started.
         """
-        _running_loop()
+        running_loop()
         async with self._lock:
             if self._state is _State.NEW:
                 self._resources.push_async_callback(self._gateways.discard)
@@ -126,19 +110,30 @@ class KernelLifecycle:
 
     async def start(self) -> None:
         """Starts kernel gateway, tool server and kernel. If the caller is cancelled, they are stopped again."""
-        _running_loop()
+        self._runtime.check_loop()
         await self._tasks.undo(self._start(), self._stop)
 
     async def stop(self) -> None:
         """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing.
 
+        In a forked child, it does nothing. If the event loop of the start is closed, it only ends the gateway.
+
         Raises:
             RuntimeError: If the caller is in another event loop.
         """
+        if self._runtime.forked or self._runtime.stranded:
+            self.abandon()
+            return
         if self.running:
             self.check_running()
-        _running_loop()
+        running_loop()
         await self._tasks.finish(self._stop())
+
+    def abandon(self) -> None:
+        """Ends the gateway with all its kernels if the event loop is closed. The executor can't be started again."""
+        if self.running and self._runtime.stranded and not self._runtime.forked:
+            self._state = _State.STOPPED
+            self.gateway.abandon()
 
     def withdraw(self) -> None:
         """Gives up the wait for the node of an engine, if there is one: what needs the node fails."""
@@ -225,7 +220,6 @@ class KernelLifecycle:
                 self._recorder.session("start", sandbox=self._config.sandbox)
                 self._resources = resources.pop_all()
             self._state = _State.STARTED
-            self._loop = asyncio.get_running_loop()
 
     async def _stop(self) -> None:
         # A start in progress completes first, and is then stopped; but a wait for a node may take long.

@@ -4,6 +4,7 @@ Each executor is in the context of the runtime, and of the owner of its gateway.
 """
 
 import asyncio
+import os
 import socket
 from contextlib import AsyncExitStack
 from importlib import import_module
@@ -19,6 +20,31 @@ from ipybox.tool_exec.caller import ToolCaller
 if TYPE_CHECKING:
     from ipybox.tool_exec.functions.function_tools import FunctionTools
     from ipybox.tool_exec.server import ToolServer
+
+FORKED = "the executor was started in the parent process and can't be used in a forked child: create another one here"
+_OTHER_LOOP = (
+    "the code executor was started in another event loop: call it there with asyncio.run_coroutine_threadsafe(), or "
+    "use ipybox.Executor, which works in any thread"
+)
+_CLOSED_LOOP = (
+    "the code executor was started in an event loop that is closed now: create another one, and stop it before its "
+    "event loop ends, for example with `async with`, or use ipybox.Executor, which needs no event loop"
+)
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Returns the event loop that runs here.
+
+    Raises:
+        RuntimeError: If no event loop of asyncio runs here, such as under trio.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "CodeExecutor needs a running asyncio event loop: without asyncio, run ipybox.Executor in a thread, for "
+            "example with trio.to_thread.run_sync()"
+        ) from None
 
 
 class SharedRuntime:
@@ -41,11 +67,15 @@ class SharedRuntime:
         self._gateways = self._new_owner(first)
         self._tool_server: ToolServer | None = None
         self._users = 0
+        #: The event loop and the process of the executors that run.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
         self._entrance = asyncio.Lock()
         self._components: asyncio.Task[None] | None = None
         self._resources = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        self.check_loop()
         async with self._entrance:
             if self._users == 0:
                 # Importing aiohttp takes about as long as the gateway process needs to start.
@@ -57,16 +87,39 @@ class SharedRuntime:
                     await _settled(self._components)
                     raise
             self._users += 1
+            self._loop, self._process = running_loop(), os.getpid()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         async with self._entrance:
             self._users -= 1
             if self._users == 0:
-                self._tool_server = None
+                self._tool_server = self._loop = None
                 assert self._components is not None
                 await _settled(self._components)
                 await self._resources.aclose()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child of the process in which executors run."""
+        return self._loop is not None and self._process != os.getpid()
+
+    @property
+    def stranded(self) -> bool:
+        """Whether executors run in an event loop that is closed, so that nothing can stop them."""
+        return self._loop is not None and self._loop.is_closed()
+
+    def check_loop(self) -> None:
+        """Checks that executors can be used in the event loop that runs here.
+
+        Raises:
+            RuntimeError: If they run in another one or in the parent process, so that calls would wait for ever.
+        """
+        if self.forked:
+            raise RuntimeError(FORKED)
+        loop = running_loop()
+        if self._loop is not None and loop is not self._loop:
+            raise RuntimeError(_CLOSED_LOOP if self.stranded else _OTHER_LOOP)
 
     def gateways(self, caller: ToolCaller) -> GatewayOwner:
         """Returns the owner of the gateway for an executor's kernel."""

@@ -21,6 +21,7 @@ from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
 from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
+from ipybox.code_exec.shared_runtime import FORKED
 from ipybox.support.daemon_thread import in_daemon_thread, start_daemon_thread
 from ipybox.tool_exec.approval.request import ask
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _STOPPED = "the executor was stopped"
-
-_FORKED = "the executor was started in the parent process and can't be used in a forked child: create another one here"
 
 _NOT_PLAIN = "the approver of an Executor is a plain function: use CodeExecutor for an async one"
 
@@ -74,7 +73,7 @@ class Executor:
             OSError, AuditError, GatewayError, SandboxError, ValueError: As `CodeExecutor.start`.
         """
         if self._portal is not None:
-            raise RuntimeError(_FORKED if self._portal.forked else "the executor is already running")
+            raise RuntimeError(FORKED if self._portal.forked else "the executor is already running")
         self._portal = portal = Portal()
         atexit.register(self._stop_at_exit)
         try:
@@ -258,7 +257,7 @@ class Portal:
         """
         assert self._loop is not None
         if self.forked:
-            raise RuntimeError(_FORKED)
+            raise RuntimeError(FORKED)
         call = _Call(work)
         self._waiting.add(call)
         try:

@@ -95,6 +95,9 @@ class Gateway(ABC):
             timeout: Seconds to wait for it to end by itself before it is terminated.
         """
 
+    def abandon(self) -> None:  # noqa: B027 - the command of an engine ends with its pipes
+        """Ends the gateway without its event loop, which is closed."""
+
     async def loss(self) -> str | None:
         """Returns why the gateway has ended, if it is known."""
         return None

@@ -231,6 +231,12 @@ class KernelGateway(Gateway):
         await self._end_process(timeout)
         self._started = False
 
+    def abandon(self) -> None:
+        """Ends the gateway without its event loop, which is closed."""
+        if self._process is not None:
+            with contextlib.suppress(RuntimeError):  # a task of the loop waits for the end
+                self._process.link.close()
+
     async def join(self) -> None:
         """Waits until the gateway process ends."""
         if self._process is not None:

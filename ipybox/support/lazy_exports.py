@@ -41,15 +41,22 @@ def import_installed(name: str) -> ModuleType:
     That is the directory of a script, or the working directory, where code may have planted a module earlier.
     It is used only if a module is found nowhere else, because some programs have modules next to their script.
     """
-    script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    own = {os.path.dirname(os.path.realpath(script)), os.getcwd()}
-    if sys.flags.safe_path or os.path.realpath(sys.path[0]) not in own:
+    if sys.flags.safe_path or not _was_added(sys.path[0]):
         return import_module(name)
     try:
         with _without(sys.path[0]):
             return import_module(name)
     except ModuleNotFoundError:
         return import_module(name)
+
+
+def _was_added(directory: str) -> bool:
+    """Returns whether Python may have added a directory in front of `sys.path`."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    try:
+        return os.path.realpath(directory) in {os.path.dirname(os.path.realpath(script)), os.getcwd()}
+    except FileNotFoundError:  # the working directory was deleted
+        return True
 
 
 class _Hidden(threading.local):
