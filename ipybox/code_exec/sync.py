@@ -37,7 +37,7 @@ _STOPPED = "the executor was stopped"
 
 _FORKED = "the executor was started in the parent process and can't be used in a forked child: create another one here"
 
-_NOT_PLAIN = "the approver of an Executor is a plain function: use CodeExecutor for an async one"
+_NOT_PLAIN = "an Executor needs a synchronous approver: for an async one, use CodeExecutor"
 
 
 class Executor:

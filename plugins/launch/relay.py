@@ -238,7 +238,7 @@ class Relay:
             said = [line.strip() for line in self._said.decode(errors="replace").splitlines() if line.strip()]
             # What ipybox reports begins with its name; a hint may follow. Else it is the end of a traceback.
             reports = [line for line in said if line.startswith("ipybox: ")] or said
-            reason = reports[-1] if reports else f"the server ended with status {status}"
+            reason = reports[-1] if reports else f"the server exited with status {status}"
         held, self._held = self._held, []
         for each in held:
             self._refuse(each, reason)
@@ -249,7 +249,7 @@ class Relay:
         late = [held for held in self._held if held.deadline <= now]
         self._held = [held for held in self._held if held.deadline > now]
         for each in late:
-            self._refuse(each, f"it is not ready yet, {self._status}. That goes on: call it again")
+            self._refuse(each, f"it is not ready yet, {self._status}. This continues in the background: call it again")
 
     def _refuse(self, held: Held, reason: str) -> None:
         text = reason if reason.startswith("ipybox") else f"ipybox: {reason}"

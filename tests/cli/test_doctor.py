@@ -123,7 +123,7 @@ def test_programs_read_json(directory: Path, capsys: pytest.CaptureFixture[str])
             id="permission",
         ),
         pytest.param(
-            "exec /bin/sleep 1000", "the Docker daemon does not answer within 0.3 s: restart Docker", id="hanging"
+            "exec /bin/sleep 1000", "the Docker daemon did not respond within 0.3 s: restart Docker", id="hanging"
         ),
     ],
 )
@@ -175,6 +175,6 @@ def test_output_can_be_piped_everywhere(directory: Path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode("ascii").splitlines()
     assert not any(character < " " for line in lines for character in line)
-    assert "  uv is broken, it exits with 1: \\u001b[31mKaputt \\xfc: install it with `pip install uv`; " in "\n".join(
+    assert "  uv is broken: it exited with 1: \\u001b[31mKaputt \\xfc: install it with `pip install uv`; " in "\n".join(
         lines
     )
