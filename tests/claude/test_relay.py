@@ -160,10 +160,8 @@ def test_a_list_that_differs_is_told(tmp_path: Path):
 def test_calls_end_before_the_client_gives_up(tmp_path: Path):
     with relayed(tmp_path, MCP_TOOL_TIMEOUT="5000") as (client, go):
         client.initialize()
-        assert (
-            client.failure()
-            == "ipybox: it is not ready yet, the server starts. This continues in the background: call it again"
-        )
+        said = client.failure()
+        assert said == "ipybox is not ready yet: the server is starting. This continues in the background; call again"
         go.write_text("go")
         assert text(client, client.call("12")) == "2"
 
