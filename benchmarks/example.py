@@ -181,7 +181,7 @@ def parse(result: str) -> ParseResult:
     try:
         return ParseResult.model_validate(json.loads(result))
     except (TypeError, ValueError) as exc:
-        raise ValueError(f"{SEARCH} returned what its parser doesn't know ({{exc!r}}): {{result[:200]}}") from exc
+        raise ValueError(f"{SEARCH} returned an unknown format ({{exc!r}}): {{result[:200]}}") from exc
 '''
 PROVE = f"""
 from ipybox.codeact import check

@@ -34,7 +34,7 @@ def serving(workspace: Path, *options: str, program: Sequence[str] = ("-m", "ipy
     with subprocess.Popen(command, env={**kept, **env}, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
-        told = re.fullmatch(r"ipybox: serving on (http://\S+/mcp), its token is in (\S+)\n", said)
+        told = re.fullmatch(r"ipybox: serving on (http://\S+/mcp); the token is in (\S+)\n", said)
         assert told is not None, said + process.stderr.read()
         try:
             yield Server(process, told[1], Path(told[2]))

@@ -198,7 +198,7 @@ class Redactor:
         kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]))
         if len(kept) <= limit and len(text) <= limit:
             return kept
-        return f"{kept[:limit]}[... cut, {len(text):,} characters in all ...]"
+        return f"{kept[:limit]}[... truncated, {len(text):,} characters in total ...]"
 
     def _look(self) -> None:
         for place, (env_file, seen) in enumerate(self._followed):

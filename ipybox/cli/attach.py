@@ -59,7 +59,7 @@ def _server_socket(workspace: Path, server: int | None) -> Path:
     if not running:
         raise Failure(
             f"no MCP server with a session is running in {workspace}: a session starts with its first cell; "
-            "sessions in Docker can't be attached to"
+            "you can't attach to sessions in Docker"
         )
     if server is not None:
         raise Failure(

@@ -19,8 +19,8 @@ KERNEL_TIMEOUT = 60.0
 
 #: What a mode does that works.
 _WORKS = {
-    "plain": "works: a kernel ran a cell",
-    "sandbox": "works: a kernel ran a cell, confined by the sandbox",
+    "plain": "works (a kernel ran a cell)",
+    "sandbox": "works (a kernel ran a cell, confined by the sandbox)",
     "docker": "the daemon responds, and the image exists",
 }
 

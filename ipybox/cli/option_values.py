@@ -22,7 +22,7 @@ def approval(text: str) -> Approval:
         return text
     path = Path(text)
     if path.name == text and not path.suffix and not path.exists():
-        raise ValueError(f"{text!r} is none of auto, ask and the path of a file with rules")
+        raise ValueError(f"{text!r} is not auto, ask, or the path of a file with rules")
     return path
 
 
@@ -55,7 +55,7 @@ def variable_name(text: str) -> list[str]:
     # The value would be on a command line, which all users of the machine can read.
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         name = text.partition("=")[0]
-        raise ValueError(f"{name!r}: give only the name of a variable; its value stays in the environment")
+        raise ValueError(f"{name!r}: give only the variable's name; its value is read from the environment")
     return [text]
 
 

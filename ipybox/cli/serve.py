@@ -231,7 +231,7 @@ async def _serve_http(server: "MCPServer", given: Mapping[str, Any]) -> int:
 
 
 def _tell(listener: "HTTPServerInfo") -> None:
-    print(f"ipybox: serving on {listener.url}, its token is in {listener.token_file}", file=sys.stderr, flush=True)
+    print(f"ipybox: serving on {listener.url}; the token is in {listener.token_file}", file=sys.stderr, flush=True)
     if listener.beyond_machine:
         told = (
             "other machines can connect, and connections are not encrypted: anyone who intercepts the token can use it"

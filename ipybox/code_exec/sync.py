@@ -36,7 +36,7 @@ _Result = TypeVar("_Result")
 
 _STOPPED = "the executor was stopped"
 
-_NOT_PLAIN = "the approver of an Executor is a plain function: use CodeExecutor for an async one"
+_NOT_PLAIN = "an Executor needs a synchronous approver: for an async one, use CodeExecutor"
 
 
 class Executor:

@@ -116,7 +116,7 @@ def _init_problems(init: SourceModule, api: SourceModule, run: Function, name: N
     quoted = ", ".join(f'"{each}"' for each in sorted(wanted))
     line = f"__all__ = [{quoted}]"
     if exported is None:
-        yield at(init, None, "`__all__`, a list of names, not found", f"write `{line}`")
+        yield at(init, None, "`__all__` is missing or not a list of names", f"write `{line}`")
     else:
         node, names = exported
         if missing := [each for each in wanted if each not in names]:

@@ -112,7 +112,7 @@ def _overview(cards: list[ToolInfo]) -> str:
         return "No tools yet: register an MCP server, or save a code action in gentools/<category>/<tool>/."
     parts: list[str] = []
     if gentools:
-        parts.append(_section(f"gentools ({len(gentools)}), to be preferred:", gentools, GENTOOLS_BUDGET))
+        parts.append(_section(f"gentools ({len(gentools)}), prefer these:", gentools, GENTOOLS_BUDGET))
     if mcptools:
         parsed = ", run_parsed before run" if any(card.parsed for card in mcptools) else ""
         room = BUDGET - sum(map(len, parts))

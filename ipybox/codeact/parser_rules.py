@@ -94,7 +94,7 @@ def _run_parsed_problems(module: SourceModule, function: Function, name: Name) -
         message = f"`{function.name}` returns {as_written(function.returns)}"
         yield at(module, function, message, f"write `-> {_RESULT}`")
     if isinstance(function, ast.AsyncFunctionDef) != function.name.endswith("_async"):
-        remedy = "`run_parsed` is sync and calls `run`, `run_parsed_async` is async and awaits `run_async`"
+        remedy = "make `run_parsed` sync and call `run`; make `run_parsed_async` async and await `run_async`"
         is_now = "async" if isinstance(function, ast.AsyncFunctionDef) else "sync"
         yield at(module, function, f"`{function.name}` is {is_now}", remedy)
     sources = [each.source for each in imports(function.body, f"{MCPTOOLS}.{name.category}")]
@@ -129,7 +129,7 @@ def _parse_problems(parser: SourceModule, tool: McpTool) -> Iterator[Problem]:
 
 def _generated_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
     """What differs from what was generated."""
-    remedy = "register the server again: code below `run_async` stays, and the current file is saved next to it"
+    remedy = "register the server again: code below `run_async` is kept, and the current file is saved next to it"
     recorded = _recorded(library, tool.name)
     if recorded is None:
         yield at(tool.module, None, f"{MANIFEST} next to it doesn't record what was generated", remedy)

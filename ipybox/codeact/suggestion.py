@@ -42,7 +42,7 @@ def parse(result: {returned}) -> ParseResult:
     try:
         return ParseResult.model_validate({expression})
     except (SyntaxError, TypeError, ValueError) as exc:
-        raise ValueError(f"{tool} returned what its parser doesn't know ({{exc!r}}): {{str(result)[:200]}}") from exc
+        raise ValueError(f"{tool} returned an unknown format ({{exc!r}}): {{str(result)[:200]}}") from exc
 """
 
 

@@ -124,12 +124,12 @@ def _inspection(image: str) -> list[str]:
 def _daemon_problem(outcome: ProbeResult) -> Finding | None:
     if outcome.failure is None:
         return None
-    reason = outcome.failure.removeprefix("exits with 1: ")
+    reason = outcome.failure.removeprefix("exited with 1: ")
     if "permission denied" in reason.lower():
         problem = "this user is not allowed to use the Docker daemon"
         remedy = "run `usermod -aG docker USER` as root and log in again (this gives USER root permissions)"
-    elif "does not end" in reason:
-        problem = f"the Docker daemon {reason.replace('does not end', 'does not answer')}"
+    elif "did not finish" in reason:
+        problem = f"the Docker daemon {reason.replace('did not finish', 'did not respond')}"
         remedy = "restart Docker"
     else:
         problem = f"can't reach the Docker daemon ({reason})"

@@ -265,7 +265,7 @@ class GuestKernelApp(IPKernelApp):
                 # https://docs.python.org/3/library/asyncio-task.html#asyncio.Task
                 logger.debug("a task ended with an exception that asyncio lets through", exc_info=True)
             if os.getpid() != process:
-                print("a forked child was ended when it returned to the kernel's event loop", file=sys.stderr)
+                print("a forked child was terminated when it returned to the kernel's event loop", file=sys.stderr)
                 end_child(RuntimeError())
 
 

@@ -46,8 +46,9 @@ SANDBOX_DIRECTORIES = {
 }
 
 NO_PROC = (
-    "Here the sandbox runs as root without Landlock (Linux 5.19 or later). Programs that look themselves up in /proc, "
-    "such as psutil, ps and dask, fail, and joblib runs jobs one by one. Run ipybox as an ordinary user to avoid both."
+    "The sandbox is running as root without Landlock (Linux 5.19 or later), so programs that look themselves up in "
+    "/proc, such as psutil, ps and dask, fail, and joblib runs jobs one at a time. To avoid this, run ipybox as an "
+    "ordinary user."
 )
 
 

@@ -137,7 +137,7 @@ class OutputCollector:
         if not self._left_out:
             return []
         return [
-            f"{format_bytes(self._left_out)} of output were discarded: the limit is {format_bytes(MAX_OUTPUT_BYTES)} "
+            f"{format_bytes(self._left_out)} of output was discarded: the limit is {format_bytes(MAX_OUTPUT_BYTES)} "
             f"per cell and {MAX_VALUES:,} values per display."
         ]
 

@@ -5,13 +5,13 @@ from typing import cast
 
 from ipybox.guest.protocol import FAILS, IMPORTING, NOT_PRELOADED, OPENS_DESCRIPTORS, STARTS_THREADS
 
-_LATER = "each kernel imports it on first use"
+_LATER = "kernels import it on first use instead"
 
 _REASONS = {
-    FAILS: f"it can't be imported: {_LATER}",
-    STARTS_THREADS: f"its import starts threads: {_LATER}",
-    OPENS_DESCRIPTORS: f"its import opens file descriptors: {_LATER}",
-    IMPORTING: "its import had not finished when this kernel started: this kernel imports it on first use",
+    FAILS: "importing it failed; kernels try again on first use",
+    STARTS_THREADS: f"importing it starts threads; {_LATER}",
+    OPENS_DESCRIPTORS: f"importing it opens descriptors; {_LATER}",
+    IMPORTING: "its import had not finished when this kernel started; this kernel imports it on first use",
 }
 
 

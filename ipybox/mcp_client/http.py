@@ -61,7 +61,7 @@ class Zone(IntEnum):
     LOOPBACK = 3
 
     def __str__(self) -> str:
-        return ("on the internet", "in a private network", "at a link-local address", "on this machine")[self]
+        return ("on the internet", "on a private network", "at a link-local address", "on this machine")[self]
 
 
 class OutOfReachError(httpx2.ConnectError):

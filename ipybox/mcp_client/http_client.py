@@ -179,8 +179,9 @@ class MCPHTTPClient(httpx2.AsyncClient):
             endpoint = urljoin(url, data.decode(errors="replace"))
             if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
                 self._on_useless(
-                    f"it wants messages sent to {public_url(endpoint)}, a different origin than its own URL: correct "
-                    "the public address in its settings, or register it under that origin if you can reach it there"
+                    f"it asks for messages to be sent to {public_url(endpoint)}, whose origin differs from its own "
+                    "URL's: correct the server's public address in its settings, or register it under that origin if "
+                    "you can reach it there"
                 )
             return event
         if not _holds_message(name, data):

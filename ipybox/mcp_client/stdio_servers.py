@@ -1,6 +1,6 @@
 """Starts stdio MCP servers so that they load no program, module or configuration that code can write.
 
-A server runs with the rights of the user. Many programs prefer files in their working directory: Python imports modules
+A server runs with the user's permissions. Many programs prefer files in their working directory: Python imports modules
 from there, uv builds the project that it finds, npx runs `node_modules/.bin`. So a server starts in the workspace only
 if its launcher is known to load nothing from it; every other one starts in an empty directory. A `cwd` in the
 registration, or a sandbox of its own as the command, overrides that.

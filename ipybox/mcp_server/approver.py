@@ -112,7 +112,9 @@ class CellApprover:
         self._calls[request.server_name, request.tool_name] += 1
         if self._ask is None:
             notice = "" if self._policy.untrusted is None else f". {self._policy.untrusted}"
-            reason = f"this client can't ask its user (it has no form elicitation){_TELL}{rules_option()}{notice}"
+            reason = (
+                f"this client can't ask its user (it doesn't support form elicitation){_TELL}{rules_option()}{notice}"
+            )
             await request.reject(reason, by="nobody")
             return
         try:

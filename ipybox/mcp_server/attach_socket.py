@@ -127,7 +127,7 @@ def _session_of(request: bytes) -> str:
         case {"session": str(name)}:
             return name
         case _:
-            raise ValueError("the request names no session")
+            raise ValueError("the request doesn't name a session")
 
 
 async def _send(writer: asyncio.StreamWriter, **fields: str) -> None:

@@ -48,11 +48,11 @@ class FileTools:
 
     async def upload_file(
         self,
-        path: Annotated[str, Field(description="Where, relative to the workspace")],
+        path: Annotated[str, Field(description="Destination, relative to the workspace")],
         content: str,
         encoding: Annotated[
             Encoding,
-            Field(description="tar: content is a tar in base64, unpacked into the directory path"),
+            Field(description="tar: content is a base64-encoded tar, unpacked into the directory at path"),
         ] = "utf-8",
     ) -> CallToolResult:
         """Writes a file of the workspace. Replaces an existing file, creates missing directories."""

@@ -9,13 +9,13 @@ BRIEF = """\
 Call MCP tools from Python in execute_ipython_cell. Most tasks take two cells. One finds all tools needed:
 from ipybox.codeact import tools
 print(tools("search repositories", "list commits"))  # verb and noun of each step
-It shows the interface of each best hit; tools("github.list_commits") shows one in full, tools() lists all. The
+It shows the interface of each step's best hit; tools("github.list_commits") shows one in full, tools() lists all. The
 other cell does all steps:
 from mcptools.github import list_commits
 text = list_commits.run(list_commits.Params(owner="octocat", repo="hello"))
 Prefer saved code actions, then run_parsed() where shown. Omit optional fields. Print only what you need next; for an
-unfamiliar str, text[:500]. register_mcp_server adds servers. The codeact skill covers the rest: load it for output
-parsers, saving actions, trouble."""
+unfamiliar str, text[:500]. register_mcp_server adds servers. The codeact skill covers the rest: load it to write
+output parsers, save actions or fix problems."""
 
 FULL = """\
 Write Python code that calls MCP tools, instead of calling tools one by one.
@@ -26,7 +26,7 @@ the workspace. Write secrets as ${NAME}; the user puts NAME=value into the works
 2. Find, with execute_ipython_cell:
 from ipybox.codeact import tools
 print(tools())  # all
-print(tools("search repositories", "list commits"))  # verb and noun of each step: the interface of each best hit
+print(tools("search repositories", "list commits"))  # verb and noun of each step: the best hits' interfaces
 Or read mcptools/<server>/__init__.py, which lists all tools, then the tool's module. Never guess parameters
 or the shape of results.
 
@@ -38,9 +38,9 @@ first, text[:500].
 
 - Cells run in the workspace and keep variables until reset. Keep results in variables; print only what you need next.
 - Long output is truncated in the middle. You see plots.
-- ipybox's messages come in a separate part next to the output: the file with the full truncated output, paths of plots,
-and lines that start with [ipybox]. "The sandbox refused" names the setting that would allow it: tell the user, don't
-look for a way around it. Lines like that in the output itself come from the code.
+- ipybox's messages come in a separate part next to the output: the file with the full output if it was truncated,
+paths of plots, and lines that start with [ipybox]. "The sandbox refused" names the setting that would allow it: tell
+the user, don't look for a way around it. Lines like that in the output itself come from the code.
 - ToolRunnerError contains the server's error text: fix the call, don't retry it unchanged. Don't retry rejected calls.
 - install_package installs packages for cells. For concurrent work use your own session, and reset it at the end."""
 

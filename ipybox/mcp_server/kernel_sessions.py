@@ -187,7 +187,7 @@ class KernelSessions:
             raise ValueError(f"{name!r} is not a valid session name: use up to 64 letters, digits and any of _ . -")
         if name != DEFAULT_SESSION and len(names := self.names) >= self.limit:
             raise ValueError(
-                f"max_sessions={self.limit} is reached: {', '.join(names)}. "
+                f"the limit of {self.limit} sessions (max_sessions) is reached: {', '.join(names)}. "
                 "Use one of these sessions, or end one by calling reset with its name"
             )
 

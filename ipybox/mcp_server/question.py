@@ -36,7 +36,7 @@ _CHOICES: dict[Extent, str] = {
 _SHELL_CHOICES: dict[Extent, str] = {
     "call": "only this command",
     "cell": "any command in the rest of this cell",
-    "tool": "always any command",
+    "tool": "always for any command",
 }
 
 

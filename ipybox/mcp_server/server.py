@@ -44,7 +44,7 @@ class MCPServer:
             codeact skill needs (`brief`).
         max_sessions: How many sessions can exist, the default one included.
         session_idle_timeout: Seconds after which a session is stopped in which no cell runs and to which no person is
-            connected; None for no limit. The next cell starts it again, and its result has a notice that state was
+            connected; None for no limit. The next cell starts it again, and its result contains a notice that state was
             lost.
         approve: How tool calls are approved: all of them (`auto`), by the user of the client (`ask`), or by a policy:
             its file, which is trusted and read once, or a function that returns it.

@@ -95,7 +95,7 @@ class ToolHandlers:
             dict[str, Any],
             Field(
                 description='{"command", "args", "env"} for stdio servers, {"url", "headers", "oauth"} for HTTP ones. '
-                "${VAR} stands for a variable of ipybox's environment or of the workspace's .env file"
+                "${VAR} is replaced by a variable from ipybox's environment or the workspace's .env file"
             ),
         ],
         *,
@@ -119,7 +119,9 @@ class ToolHandlers:
         self,
         code: Annotated[str, Field(description="Python code to execute")],
         timeout: Annotated[float, Field(description="Maximum execution time in seconds", gt=0)] = 120,
-        max_output_chars: Annotated[int, Field(description="Longer output is truncated; a file keeps it", ge=0)] = 5000,
+        max_output_chars: Annotated[
+            int, Field(description="Longer output is truncated, and saved in full to a file", ge=0)
+        ] = 5000,
         session: Annotated[str, Field(description="One kernel per name; kernels run in parallel")] = DEFAULT_SESSION,
         *,
         context: mcpserver.Context[Any, Any],
@@ -141,7 +143,7 @@ class ToolHandlers:
     async def install_package(
         self,
         package_name: Annotated[
-            str, Field(description="A package specifier, for example requests, numpy>=2, or git+https://...")
+            str, Field(description="Package specifier, such as requests, numpy>=2 or git+https://...")
         ],
     ) -> CallToolResult:
         """Installs a Python package with uv, for cells of this and all later sessions of the workspace."""

@@ -201,5 +201,5 @@ def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
     }
     because, remedy = (part.format_map(values) for part in _FILE_REASONS[rule.reason])
     if not remedy or (rule.reason is Reason.PROTECTED and rule.entry not in OPENABLE):
-        return f"The sandbox refused to {operation} {path}: {because}. No setting opens it."
-    return f"The sandbox refused to {operation} {path}: {because}. {for_person(f'To open it, {remedy}.')}"
+        return f"The sandbox refused to {operation} {path}: {because}. No setting allows it."
+    return f"The sandbox refused to {operation} {path}: {because}. {for_person(f'To allow it, {remedy}.')}"

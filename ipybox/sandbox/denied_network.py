@@ -84,7 +84,7 @@ def denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: b
     listing = f"in {setting('allowed_domains')}{in_file}."
     if (denied := _denied_host(line, before, policy)) is not None:
         host, because, noun = denied
-        remedy = f" {for_person(f'To open {noun}, list it {listing}')}" if noun else ""
+        remedy = f" {for_person(f'To allow {noun}, list it {listing}')}" if noun else ""
         yield host, f"The sandbox refused the network: {because}.{remedy}"
     traceback = _traceback(before)
     own = _LOOPBACK.search(line) or (_LOOPBACK.search(traceback) and _find_host(line, before) is None)
@@ -96,7 +96,7 @@ def denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: b
     by_code = line.endswith("PermissionError: [Errno 1] Operation not permitted") and _SOCKET_CODE.search(before)
     if by_code or _SOCKET.search(line):
         because = "it allows only TCP and UDP, no Unix or raw sockets"
-        yield "a socket", f"The sandbox refused a socket: {because}. No setting opens them."
+        yield "a socket", f"The sandbox refused a socket: {because}. No setting allows them."
 
 
 def _denied_host(line: str, before: str, policy: SandboxPolicy) -> tuple[str, str, str] | None:

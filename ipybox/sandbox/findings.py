@@ -165,15 +165,15 @@ def absence(name: str) -> str:
     dropped = dropped_program(name)
     if dropped is None:
         return f"{name} is not on PATH"
-    return f"{name} is only at {dropped}, which code in the kernel can write"
+    return f"{name} is only at {dropped}, which code in the kernel can write to"
 
 
 def as_broken(finding: Finding, name: str, outcome: ProbeResult, remedy: Remedy) -> Finding:
     """Returns the finding for a program that failed; one that did not answer in time may work on an idle machine."""
     if outcome.timed_out:
-        problem, remedy = f"{name} {outcome.failure}, the machine may be busy", f"try again; if that fails, {remedy}"
+        problem, remedy = f"{name} {outcome.failure}; the machine may be busy", f"try again; if that fails, {remedy}"
     else:
-        problem = f"{name} is broken, it {outcome.failure}"
+        problem = f"{name} is broken: it {outcome.failure}"
     return replace(finding, problem=problem, remedy=remedy)
 
 

@@ -293,8 +293,8 @@ def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Pa
             covers = wildcard is not None and key == "allowRead" and directory.is_relative_to(path)
             if covers or path.is_relative_to(directory):
                 raise SandboxError(
-                    f"{settings.source}: 'filesystem.{key}' can't open {entry!r}: {directory} contains keys and tokens "
-                    "of ipybox and Jupyter. Use other directories, without wildcards"
+                    f"{settings.source}: 'filesystem.{key}' can't include {entry!r}: {directory} contains keys and "
+                    "tokens for ipybox and Jupyter. Use other directories, without wildcards"
                 )
 
 

@@ -22,11 +22,11 @@ def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: 
     wanted = probe(_unshare(bwrap, weaker=weaker_nested), path=path)
     if wanted.failure is None:
         return [Finding(what, "work")]
-    found = wanted.failure.removeprefix("exits with 1: ")
+    found = wanted.failure.removeprefix("exited with 1: ")
     if not weaker_nested and probe(_unshare(bwrap, weaker=True), path=path).failure is None:
         problem = f"the sandbox can't mount its own /proc here, as in an unprivileged container ({found})"
         remedy = (
-            'set "enableWeakerNestedSandbox": true in the sandbox config, which lets code see processes outside, '
+            'set "enableWeakerNestedSandbox": true in the sandbox config (code then sees outside processes), '
             f"start the container with unmasked system paths, or {DOCKER_MODE}"
         )
         return [Finding(what, found, problem, remedy)]

@@ -59,7 +59,7 @@ def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
         *(RemovablePlace(path, "files of running sessions", "running") for path in _scratch()),
         *(RemovablePlace(path, "port token", "state") for path in sorted(tokens)),
         RemovablePlace(data_dir() / "environments" / "ipybox", "the plugins' command", "state"),
-        RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations of all workspaces", "state"),
+        RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations for all workspaces", "state"),
         *(RemovablePlace(path, "the plugins' environment", "environment") for path in environments if path.is_dir()),
     ]
     return [place for place in found if os.path.lexists(place.path)]

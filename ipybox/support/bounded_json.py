@@ -18,7 +18,7 @@ class ExcessError(Exception):
     """
 
     def __init__(self, limit: str):
-        super().__init__(f"it sent a message of more than {limit} (the limit)")
+        super().__init__(f"it sent a message larger than the limit of {limit}")
 
 
 def check_message(data: bytes) -> None:

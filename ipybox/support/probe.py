@@ -69,9 +69,9 @@ def probe(
         return ProbeResult("", f"can't be started ({exc.strerror})")
     status, output, errors = _watch(process, timeout)
     if status is None:
-        return ProbeResult(output, f"does not end within {timeout:g} s", timed_out=True)
+        return ProbeResult(output, f"did not finish within {timeout:g} s", timed_out=True)
     if status != 0:
-        how = f"exits with {status}" if status > 0 else f"is killed by signal {-status}"
+        how = f"exited with {status}" if status > 0 else f"was killed by signal {-status}"
         return ProbeResult(output, f"{how}: {reason}" if (reason := _reason(errors) or _reason(output)) else how)
     return ProbeResult(output, None)
 

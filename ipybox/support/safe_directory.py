@@ -214,7 +214,9 @@ class Directory:
         path = self.path / name
         with suppress(OSError):
             if stat.S_ISLNK(self.stat(name).st_mode):
-                return f"{path} is a link, which is not followed where sandboxed code can make one: remove it"
+                return (
+                    f"{path} is a link, and ipybox doesn't follow links that sandboxed code could have made: remove it"
+                )
         return f"{path} is not a directory: remove it"
 
 

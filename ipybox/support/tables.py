@@ -122,8 +122,8 @@ def _library(name: str, library: str) -> Any:
         return importlib.import_module(library)
     except ImportError as exc:
         raise VariableError(
-            f"{name} is a table, which needs {library} both in the application and in the kernel, but {library} can't "
-            f"be imported here: {exc}: install it (in a kernel, with `%pip install {library}`)"
+            f"{name} is a table, which requires {library} in the application and in the kernel; importing it here "
+            f"failed ({exc}): install it (in a kernel, with `%pip install {library}`)"
         ) from None
 
 

@@ -156,7 +156,7 @@ def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) ->
     """Returns a sentence on a policy of the workspace that is not trusted."""
     return (
         f"The workspace's {file.name} is not trusted: it can only deny tool calls, and ipybox asks about all others. "
-        f"To see and allow what it allows, run `{store.command(program=program)}` in a terminal, then {restart()}."
+        f"To review and apply all its rules, run `{store.command(program=program)}` in a terminal, then {restart()}."
     )
 
 

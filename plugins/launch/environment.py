@@ -215,8 +215,10 @@ class Environment:
         if status < 0:
             reason = f"the build was killed by signal {-status}"
         else:
-            reason = reasons[-1] if reasons else f"the build ended with status {status}"
-        return f"ipybox can't set up its environment: {reason}. {self.log} has all of it. The next call tries again"
+            reason = reasons[-1] if reasons else f"the build exited with status {status}"
+        return (
+            f"ipybox can't set up its environment: {reason}. See {self.log} for details. The next call will try again"
+        )
 
 
 def requirements() -> list[str]:
@@ -258,7 +260,7 @@ def _install_packages(directory: Path, lock: int) -> None:
         shutil.rmtree(directory / "uv", ignore_errors=True)
     except LaunchError as exc:
         # uv has its own index settings and certificates, which may not work in companies' networks.
-        print(f"ipybox goes on with venv and pip: {exc}", flush=True)
+        print(f"ipybox continues with venv and pip: {exc}", flush=True)
         _make_venv(lock, directory)
         for wanted in _steps():
             _pip_install(lock, directory, *wanted)
@@ -302,7 +304,7 @@ def _run(lock: int, *command: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"`{name}` does not end within {STEP_TIMEOUT:g} s") from None
+        raise LaunchError(f"`{name}` did not finish within {STEP_TIMEOUT:g} s") from None
     except OSError as exc:
         raise LaunchError(f"`{name}` can't be started ({exc.strerror})") from exc
     sys.stdout.buffer.write(done.stdout)
@@ -310,7 +312,7 @@ def _run(lock: int, *command: str) -> None:
     if done.returncode:
         said = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
         errors = [line for line in said if "error" in line.lower()] or said[-1:]
-        raise LaunchError(f"`{name}` ended with status {done.returncode}: {' '.join(errors[-1:])}")
+        raise LaunchError(f"`{name}` exited with status {done.returncode}: {' '.join(errors[-1:])}")
 
 
 def _install_version(environment: Environment) -> None:

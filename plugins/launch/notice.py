@@ -25,7 +25,7 @@ NAMES: dict[str, str] = {"plain": "codeact-default", "sandbox": "codeact-sandbox
 TIMEOUT = 0.45
 
 #: Advice for a person with several of the plugins.
-CHOOSE = "Each has the same tools and the same skill, so disable all but one with /plugin"
+CHOOSE = "They provide the same tools and skill, so disable all but one with /plugin"
 
 
 def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -> None:
@@ -35,12 +35,12 @@ def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -
     lines = [*map(SessionNotice.to_pass_on, [*_unwritable(mode), *_several(name, workspace)])]
     environment = Environment.here()
     if mode != "docker" and not environment.ready:
-        installs = f"{name} installs its packages now, once, which takes a minute or more."
+        installs = f"{name} is installing its packages. This takes a minute or more, but happens only once."
         model = (
-            f"{installs} Go on: a call of its tools waits for that. If its tools are missing, call WaitForMcpServers, "
-            "or search for ipybox with ToolSearch; a new session is not needed."
+            f"{installs} Keep working: its tools wait until it is done. If they are missing, call WaitForMcpServers, "
+            "or search for ipybox with ToolSearch. You don't need a new session."
         )
-        lines.append(SessionNotice(f"{installs} You can go on: its tools wait for that.", model))
+        lines.append(SessionNotice(f"{installs} You can keep working: its tools wait until it is done.", model))
 
     def too_long(_: int, __: FrameType | None) -> NoReturn:
         end_all()

@@ -83,7 +83,7 @@ class Relay:
         self._hello: Message | None = None
         self._initialized = False
         self._held: list[Held] = []
-        self._status = "the server starts"
+        self._status = "the server is starting"
         self._server: subprocess.Popen[bytes] | None = None
         self._said = b""
         self._stderr: threading.Thread | None = None
@@ -110,7 +110,7 @@ class Relay:
 
     def _start(self) -> None:
         """Starts the command that becomes the server."""
-        self._status, self._answers, self._ready = "the server starts", Lines(), False
+        self._status, self._answers, self._ready = "the server is starting", Lines(), False
         self._server = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
@@ -238,7 +238,7 @@ class Relay:
             said = [line.strip() for line in self._said.decode(errors="replace").splitlines() if line.strip()]
             # What ipybox reports begins with its name; a hint may follow. Else it is the end of a traceback.
             reports = [line for line in said if line.startswith("ipybox: ")] or said
-            reason = reports[-1] if reports else f"the server ended with status {status}"
+            reason = reports[-1] if reports else f"the server exited with status {status}"
         held, self._held = self._held, []
         for each in held:
             self._refuse(each, reason)
@@ -249,7 +249,7 @@ class Relay:
         late = [held for held in self._held if held.deadline <= now]
         self._held = [held for held in self._held if held.deadline > now]
         for each in late:
-            self._refuse(each, f"it is not ready yet, {self._status}. That goes on: call it again")
+            self._refuse(each, f"ipybox is not ready yet: {self._status}. This continues in the background; call again")
 
     def _refuse(self, held: Held, reason: str) -> None:
         text = reason if reason.startswith("ipybox") else f"ipybox: {reason}"

@@ -182,7 +182,7 @@ async def test_what_is_long_is_cut(workspace: Path):
     async with CodeExecutor(working_dir=workspace, audit="full") as executor:
         await executor.execute(f"long = 'x' * 1_000_000 + 'z'\n{code}")
     (call,), (cell,) = events(workspace, "tool_call"), events(workspace, "cell")
-    assert call["arguments"]["text"].endswith("x[... cut, 1,000,001 characters in all ...]")
+    assert call["arguments"]["text"].endswith("x[... truncated, 1,000,001 characters in total ...]")
     assert call["arguments_hash"] == digest({"text": "x" * 1_000_000 + "z"})
     assert len(json.dumps(call["arguments"])) < MAX_ARGUMENTS
     assert len(cell["code"]) < MAX_CODE + 100

@@ -244,10 +244,12 @@ def test_secrets_are_taken_out_of_values_however_deep(redactor: Redactor):
 
 def test_a_text_may_be_as_long_as_the_limit(redactor: Redactor):
     assert redactor.text("x" * 20, 20) == "x" * 20
-    assert redactor.text("x" * 21, 20) == "x" * 20 + "[... cut, 21 characters in all ...]"
-    assert redactor.text("8080 " + "x" * 16, 20) == "${PORT} " + "x" * 12 + "[... cut, 21 characters in all ...]"
+    assert redactor.text("x" * 21, 20) == "x" * 20 + "[... truncated, 21 characters in total ...]"
+    assert (
+        redactor.text("8080 " + "x" * 16, 20) == "${PORT} " + "x" * 12 + "[... truncated, 21 characters in total ...]"
+    )
     redactor.know({"LONG": "y" * 25})
-    assert redactor.text("y" * 25, 20) == "${LONG}[... cut, 25 characters in all ...]"
+    assert redactor.text("y" * 25, 20) == "${LONG}[... truncated, 25 characters in total ...]"
 
 
 def test_long_values_are_known_inside_of_words_and_short_ones_are_not(redactor: Redactor):
@@ -257,7 +259,7 @@ def test_long_values_are_known_inside_of_words_and_short_ones_are_not(redactor: 
 
 
 def test_a_secret_is_not_written_in_part_where_a_text_is_cut(redactor: Redactor):
-    assert redactor.text("x" * 15 + "s3cr3t-value", 20) == "x" * 15 + "${GIT[... cut, 27 characters in all ...]"
+    assert redactor.text("x" * 15 + "s3cr3t-value", 20) == "x" * 15 + "${GIT[... truncated, 27 characters in total ...]"
     redactor.know({"LONG": "0123456789" * 1000})
     assert redactor.text("x" * 15 + "0123456789" * 1000, 20).startswith("x" * 15 + "${LON[...")
 
@@ -274,7 +276,7 @@ def test_a_secret_is_not_written_in_part_where_a_text_is_cut(redactor: Redactor)
 def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value: Any, shown: int):
     written = json.dumps(redactor.value(value))
     assert len(written) < 6000
-    assert "more ...]" in written or "characters in all" in written
+    assert "more ...]" in written or "characters in total" in written
     assert len(redactor.value(value)) <= MAX_ITEMS + 1
 
 
@@ -290,7 +292,7 @@ def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value:
         ),
         pytest.param(
             [["x"], "y" * 2000, {"a": 1}, 5],
-            [["x"], "y" * 1983 + "[... cut, 2,000 characters in all ...]", "[... 2 more ...]"],
+            [["x"], "y" * 1983 + "[... truncated, 2,000 characters in total ...]", "[... 2 more ...]"],
             id="too_long_a_text",
         ),
         pytest.param(
@@ -298,7 +300,9 @@ def test_large_values_are_cut_and_say_what_is_missing(redactor: Redactor, value:
             {f"{n:0200}": n for n in range(10)} | {"...": "[... 5 more ...]"},
             id="too_long_names",
         ),
-        pytest.param({"n" * 250: 1}, {"n" * 200 + "[... cut, 250 characters in all ...]": 1}, id="too_long_a_name"),
+        pytest.param(
+            {"n" * 250: 1}, {"n" * 200 + "[... truncated, 250 characters in total ...]": 1}, id="too_long_a_name"
+        ),
         pytest.param(
             [[1] * 90] * 5,
             [[1] * 90, [1] * 90, [*[1] * 66, "[... 24 more ...]"], "[... 2 more ...]"],

@@ -17,7 +17,7 @@ TIMEOUT = SLOW + BUILD_TIMEOUT + SESSION_TIMEOUT
 
 
 def calls(request: Request) -> list[Block]:
-    assert "installs its packages now, once" in request.text
+    assert "is installing its packages" in request.text
     assert "WaitForMcpServers" in request.text
     return [tool("execute_ipython_cell", code="print(6 * 7)")]
 
@@ -59,6 +59,6 @@ def test_a_person_sees_how_far_a_slow_build_is(new_home: Home, workspace: Path):
         serve(script) as api,
         terminal(new_home, workspace, allowed, "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
-        screen.until("codeact-sandbox installs its packages now, once")
+        screen.until("codeact-sandbox is installing its packages")
         screen.until("installing 0 of 1")
         screen.until("It is 42.", timeout=TIMEOUT)

@@ -82,7 +82,7 @@ def let_go(plugin: Plugin) -> None:
 
 
 def test_the_first_start_makes_an_environment_and_later_ones_use_it(built: FirstStart):
-    assert built.notice["systemMessage"].startswith("codeact-default installs its packages now, once, ")
+    assert built.notice["systemMessage"].startswith("codeact-default is installing its packages. ")
     assert "call WaitForMcpServers" in built.notice["hookSpecificOutput"]["additionalContext"]
     assert built.result == "42"
     assert {params["progressToken"] for params in built.progress} == {3}
@@ -90,7 +90,7 @@ def test_the_first_start_makes_an_environment_and_later_ones_use_it(built: First
     assert sorted(set(progress)) == progress, "it has to grow"
     assert "installing 0 of 1" in built.progress[0]["message"]
     assert not built.elsewhere
-    assert "goes on" not in built.log
+    assert "continues with" not in built.log
     (version,) = built.built
 
     assert built.second_notice == {}
@@ -120,7 +120,7 @@ def test_without_uv_pip_gets_one_that_is_not_kept(tmp_path: Path):
     with served(plugin) as client:
         assert "No module named" in client.failure()
 
-    assert "goes on" not in plugin.log
+    assert "continues with" not in plugin.log
     (environment,) = plugin.environments
     assert installed_in(environment) >= {*NEEDS}
     assert not [*environment.rglob("uv")]
@@ -134,9 +134,9 @@ def test_where_uv_fails_venv_and_pip_make_the_environment_and_where_both_fail_th
 
     with served(plugin, PIP_CONFIG_FILE=str(config)) as client:
         said = client.failure()
-        assert said.startswith("ipybox can't set up its environment: `python -m pip` ended with status 1: ERROR: ")
-        assert said.endswith(".log has all of it. The next call tries again")
-        assert "ipybox goes on with venv and pip: `uv venv` ended with status 2: error: no such index" in plugin.log
+        assert said.startswith("ipybox can't set up its environment: `python -m pip` exited with status 1: ERROR: ")
+        assert said.endswith(".log for details. The next call will try again")
+        assert "ipybox continues with venv and pip: `uv venv` exited with status 2: error: no such index" in plugin.log
 
         config.write_text("")
         assert "No module named" in client.failure()
@@ -168,7 +168,7 @@ def test_a_build_that_is_killed_is_said_and_one_that_goes_on_without_its_client_
         let_go(blocked)
         assert [client.answer(number)["result"]["content"][0]["text"] for client, number in calls] == ["42", "42"]
     assert len(blocked.versions) == 1
-    assert "goes on" not in blocked.log
+    assert "continues with" not in blocked.log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

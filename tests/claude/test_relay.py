@@ -160,7 +160,8 @@ def test_a_list_that_differs_is_told(tmp_path: Path):
 def test_calls_end_before_the_client_gives_up(tmp_path: Path):
     with relayed(tmp_path, MCP_TOOL_TIMEOUT="5000") as (client, go):
         client.initialize()
-        assert client.failure() == "ipybox: it is not ready yet, the server starts. That goes on: call it again"
+        said = client.failure()
+        assert said == "ipybox is not ready yet: the server is starting. This continues in the background; call again"
         go.write_text("go")
         assert text(client, client.call("12")) == "2"
 
@@ -170,12 +171,12 @@ def test_calls_end_before_the_client_gives_up(tmp_path: Path):
     [
         ("sys.exit('ipybox: there is no space left')", "ipybox: there is no space left"),
         ("sys.exit('ipybox: no such option\\nSee --help')", "ipybox: no such option"),
-        ("sys.exit(3)", "ipybox: the server ended with status 3"),
+        ("sys.exit(3)", "ipybox: the server exited with status 3"),
         (
             "sys.stdin.readline(); send(id='ipybox-initialize', error={'code': 1, 'message': 'no image'})",
             "ipybox: no image",
         ),
-        ("print('no message'); os.kill(os.getpid(), 9)", "ipybox: the server ended with status 137"),
+        ("print('no message'); os.kill(os.getpid(), 9)", "ipybox: the server exited with status 137"),
     ],
     ids=["message", "hint", "status", "answer", "signal"],
 )

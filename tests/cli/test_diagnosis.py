@@ -97,7 +97,7 @@ def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
     copy = package(sandbox, '{"version": "0.0.78"}')
     replace(copy / "dist", "cli.js", "case $1 in --version) echo 0.0.78 ;; *) echo Error: no >&2; exit 1 ;; esac")
     (line,) = map(str, try_sandbox())
-    assert line.startswith("srt can't start a sandbox: it exits with 1: Error: no: ")
+    assert line.startswith("srt can't start a sandbox: it exited with 1: Error: no: ")
 
 
 def test_an_srt_that_starts_too_late_is_not_called_broken(sandbox: Path):
@@ -215,7 +215,7 @@ def test_a_program_can_not_add_lines_to_a_notice(sandbox: Path):
 
     wrong, _ = notice("sandbox")
 
-    assert wrong == "rg is broken, it exits with 1: Error: \\u001b[31mno."
+    assert wrong == "rg is broken: it exited with 1: Error: \\u001b[31mno."
 
 
 def test_settings_that_the_sandbox_would_refuse_are_told(sandbox: Path, tmp_path: Path):

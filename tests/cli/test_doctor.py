@@ -46,7 +46,7 @@ def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest
     assert re.search(r"^ok +plain +kernel +runs a cell$", output, re.MULTILINE)
     assert re.search(r"^missing +sandbox +srt$", output, re.MULTILINE)
     assert re.search(r"^missing +docker +docker$", output, re.MULTILINE)
-    assert "plain mode: works: a kernel ran a cell\n" in output
+    assert "plain mode: works (a kernel ran a cell)\n" in output
     assert "sandbox mode: can't work\n  srt is not on PATH: install it with `npm install -g " in output
     assert "docker mode: can't work\n  docker is not on PATH: install " in output
     assert "also missing:\n  uv is not on PATH: install it with `pip install uv`" in output
@@ -57,7 +57,7 @@ def test_a_kernel_runs_in_the_sandbox_of_the_doctor(sandbox: Path, capsys: pytes
     assert asked(sandbox=True) == 0
     output = capsys.readouterr().out
     assert re.search(r"^ok +sandbox +sandbox +starts and confines code$", output, re.MULTILINE)
-    assert "sandbox mode: works: a kernel ran a cell, confined by the sandbox\n" in output
+    assert "sandbox mode: works (a kernel ran a cell, confined by the sandbox)\n" in output
 
 
 def test_a_kernel_that_does_not_start_is_a_problem(
@@ -123,7 +123,7 @@ def test_programs_read_json(directory: Path, capsys: pytest.CaptureFixture[str])
             id="permission",
         ),
         pytest.param(
-            "exec /bin/sleep 1000", "the Docker daemon does not answer within 0.3 s: restart Docker", id="hanging"
+            "exec /bin/sleep 1000", "the Docker daemon did not respond within 0.3 s: restart Docker", id="hanging"
         ),
     ],
 )
@@ -175,6 +175,6 @@ def test_output_can_be_piped_everywhere(directory: Path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode("ascii").splitlines()
     assert not any(character < " " for line in lines for character in line)
-    assert "  uv is broken, it exits with 1: \\u001b[31mKaputt \\xfc: install it with `pip install uv`; " in "\n".join(
+    assert "  uv is broken: it exited with 1: \\u001b[31mKaputt \\xfc: install it with `pip install uv`; " in "\n".join(
         lines
     )

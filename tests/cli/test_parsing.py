@@ -112,7 +112,7 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
         ("--images all", "--images: 'all' is not one of 'link', 'inline', 'both'", "--images: return images "),
         (
             "--approve allow",
-            "--approve: 'allow' is none of auto, ask and the path of a file",
+            "--approve: 'allow' is not auto, ask, or the path of a file",
             "--approve: who approves ",
         ),
         ("--port 99999", "--port: 99999 is not in the range 0<=x<=65535", "--port: port for --transport http"),

@@ -195,7 +195,7 @@ def test_what_is_not_true_rejects_and_an_awaitable_does_not_accept(executor: Exe
 
     with pytest.raises(CodeExecutionError, match="the approver returned str: return True to accept, False to reject"):
         run_or_stream(executor, way, approver=answers_no)
-    with pytest.raises(CodeExecutionError, match="the approver of an Executor is a plain function"):
+    with pytest.raises(CodeExecutionError, match="an Executor needs a synchronous approver"):
         run_or_stream(executor, way, approver=returns_awaitable)
 
 
@@ -242,9 +242,9 @@ def test_a_coroutine_function_is_no_approver(executor: Executor):
     async def decide(request: ApprovalRequest) -> bool:
         return True
 
-    with pytest.raises(TypeError, match="plain function: use CodeExecutor"):
+    with pytest.raises(TypeError, match="synchronous approver: for an async one, use CodeExecutor"):
         Executor(approver=decide)
-    with pytest.raises(TypeError, match="plain function: use CodeExecutor"):
+    with pytest.raises(TypeError, match="synchronous approver: for an async one, use CodeExecutor"):
         executor.run(CALL, approver=decide)
 
 

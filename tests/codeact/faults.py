@@ -187,7 +187,7 @@ PACKAGES = {
         INIT_FILE, "Repo, run\n", "run\n", "does not export `Repo`", "`from .api import run, Repo`"
     ),
     "no __all__": Case(
-        INIT_FILE, "__all__", "names", "`__all__`, a list of names, not found", '`__all__ = ["Repo", "run"]`'
+        INIT_FILE, "__all__", "names", "`__all__` is missing or not a list of names", '`__all__ = ["Repo", "run"]`'
     ),
     "lacking in __all__": Case(INIT_FILE, ', "run"', "", "`__all__` lacks `run`", '"run"]`', "__all__"),
     "unknown in __all__": Case(INIT_FILE, '"run"', '"run", "x"', "`__all__` names `x`", "remove", "__all__"),

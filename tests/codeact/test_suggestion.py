@@ -184,7 +184,7 @@ print(count.parse(Result(count=4)))
 """
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
         printed = (await executor.execute(code)).text or ""
-        with pytest.raises(CodeExecutionError, match="words returned what its parser doesn't know"):
+        with pytest.raises(CodeExecutionError, match="words returned an unknown format"):
             await executor.execute("words.parse('[]')")
         with pytest.raises(CodeExecutionError, match="the samples are 2 MiB; the limit is 1 MiB"):
             await executor.execute(f"suggest_parser('zoo.large', {{'a': 'x' * {2 * MAX_SAMPLES_BYTES}}})")

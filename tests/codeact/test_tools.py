@@ -42,7 +42,7 @@ def large(tmp_path: Path) -> Path:
 def test_the_overview_has_a_line_for_each_tool_and_gentools_first(good: Path):
     lines = tools(workspace=good).splitlines()
 
-    assert lines[0] == "gentools (2), to be preferred:"
+    assert lines[0] == "gentools (2), prefer these:"
     assert lines[1] == COMMITS_LINE
     assert lines[2].startswith("await labels.count(labels, /, *names, at_least=None, **more) -> dict[str, int]: How")
     assert lines[3] == "mcptools (4), run_parsed before run:"
@@ -182,7 +182,7 @@ def test_an_overview_of_saved_code_actions_alone_names_no_servers(good: Path):
 
     overview = tools(workspace=good)
 
-    assert overview.startswith("gentools (2), to be preferred:")
+    assert overview.startswith("gentools (2), prefer these:")
     assert "mcptools" not in overview
 
 

@@ -150,7 +150,7 @@ async def _elicit(message: str, properties: dict[str, Any], context: Context) ->
 
 
 def tell(listening: HTTPServerInfo) -> None:
-    print(f"ipybox: serving on {listening.url}, its token is in {listening.token_file}", file=sys.stderr, flush=True)
+    print(f"ipybox: serving on {listening.url}; the token is in {listening.token_file}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def test_docker_is_not_there(tmp_path: Path):
         (
             "echo '[0, [], null]'",
             "echo 'no space left'; false",
-            ": docker exits with 1: no space left",
+            ": docker exited with 1: no space left",
         ),
     ],
     ids=["no JSON", "errors", "image"],
@@ -115,7 +115,7 @@ def test_the_daemon_does_not_answer(
 ):
     host = f"unix://{daemon.getsockname()}"
     said = told(tmp_path, DOCKER_HOST=host)
-    assert said.message == f"ipybox: the Docker daemon does not answer within {DAEMON_TIMEOUT:g} s: restart Docker"
+    assert said.message == f"ipybox: the Docker daemon did not respond within {DAEMON_TIMEOUT:g} s: restart Docker"
     assert said.seconds < SOON
 
     monkeypatch.setenv("DOCKER_HOST", host)

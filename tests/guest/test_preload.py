@@ -33,10 +33,10 @@ print(quiet.imported_by not in (os.getpid(), os.getppid()))
 
 
 NOTICES = [
-    "threads is not preloaded, because its import starts threads: each kernel imports it on first use.",
-    "descriptors is not preloaded, because its import opens file descriptors: each kernel imports it on first use.",
-    "fails is not preloaded, because it can't be imported: each kernel imports it on first use.",
-    "absent is not preloaded, because it can't be imported: each kernel imports it on first use.",
+    "threads is not preloaded, because importing it starts threads; kernels import it on first use instead.",
+    "descriptors is not preloaded, because importing it opens descriptors; kernels import it on first use instead.",
+    "fails is not preloaded, because importing it failed; kernels try again on first use.",
+    "absent is not preloaded, because importing it failed; kernels try again on first use.",
 ]
 
 
@@ -71,7 +71,7 @@ async def test_an_import_that_takes_long_delays_forks_and_does_not_end_them(
     (tmp_path / "slow.py").write_text(f"with open({str(fifo.path)!r}) as file: file.readline()")
     options: dict[str, Any] = {"working_dir": tmp_path, "kernel_env": {"PYTHONPATH": str(tmp_path)}}
     found = "import sys; 'slow' in sys.modules"
-    notice = "slow is not preloaded, because its import had not finished when this kernel started: this kernel imports "
+    notice = "slow is not preloaded, because its import had not finished when this kernel started; this kernel imports "
     async with CodeExecutor(**options, sandbox=mode.sandbox, preload=["slow"]) as executor:
         async with executor.sibling() as sibling:
             for kernel in (executor, sibling):

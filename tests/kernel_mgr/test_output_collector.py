@@ -251,7 +251,7 @@ def test_text_beyond_the_bound_is_left_out_and_a_notice_says_so(left_out: Messag
     size = len(left_out.raw_content)
     assert outputs.text() == "x" * 500
     (notice,) = outputs.notices()
-    assert notice.startswith(f"{size} bytes of output were discarded: the limit is 1000 bytes per cell")
+    assert notice.startswith(f"{size} bytes of output was discarded: the limit is 1000 bytes per cell")
     outputs.add(message("clear_output"))
     assert outputs.shown(stream("z" * 900)) == "z" * 900
     assert (outputs.text(), outputs.notices()) == ("z" * 900, [])

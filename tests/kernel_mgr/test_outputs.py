@@ -160,7 +160,7 @@ def test_values_of_json_count_what_they_take_in_memory():
 
     assert len(outputs.outputs()) == 2
     (notice,) = outputs.notices()
-    assert "of output were discarded" in notice
+    assert "of output was discarded" in notice
     texts = collected(*[display("a,[{" * 1_000_000) for _ in range(6)])
     assert len(texts.outputs()) == 6, "text is no value"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from ipybox.kernel_mgr.preloading import preload_notices
 
-NOTICE = "pandas is not preloaded, because its import starts threads: each kernel imports it on first use."
+NOTICE = "pandas is not preloaded, because importing it starts threads; kernels import it on first use instead."
 
 
 def test_only_known_words_of_the_gateway_become_a_notice():

@@ -42,7 +42,7 @@ IMPORTED = 5
 _ORDINARY = ToolSpec(
     "ordinary", "Does it.", {"type": "object", "properties": {"a-b": {"type": "integer"}}, "required": ["a-b"]}
 )
-_PERMISSIVE = "beyond Python's types"
+_PERMISSIVE = "Python's types can't express"
 
 
 def named_apart(tools: list[ToolSpec]) -> list[ToolSpec]:

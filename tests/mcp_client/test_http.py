@@ -82,10 +82,10 @@ async def test_a_response_that_costs_too_much_is_not_read(
 ):
     refused: list[str] = []
     async with answered(body, headers, refused=refused, limit=limit) as response:
-        with pytest.raises(ExcessiveResponseError, match=f"it sent a message of more than {reason}"):
+        with pytest.raises(ExcessiveResponseError, match=f"it sent a message larger than the limit of {reason}"):
             await response.aread()
 
-    assert refused == [f"it sent a message of more than {reason} (the limit)"]
+    assert refused == [f"it sent a message larger than the limit of {reason}"]
 
 
 async def test_a_compressed_response_is_read_and_the_rest_of_it_stays_as_it_was():
@@ -140,7 +140,7 @@ class Server:
 async def test_a_remote_server_that_sends_too_much_is_left_and_the_call_says_why(content_type: str):
     async with await asyncio.start_server(Server(content_type).serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        lost = f"lost the connection to {url}: it sent a message of more than 134,217,728 bytes"
+        lost = f"lost the connection to {url}: it sent a message larger than the limit of 134,217,728 bytes"
         async with asyncio.timeout(WAIT), MCPClient({"url": url}, WAIT) as client:
             with pytest.raises(MCPConnectionLost, match=re.escape(lost)):
                 await client.run("tool", {})

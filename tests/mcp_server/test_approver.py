@@ -240,7 +240,9 @@ async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
 async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Path):
     async with client_of(workspace, "--approve", "ask", user=None, era="auto") as client:
         said = await run(client, CALL)
-    assert "rejected: this client can't ask its user (it has no form elicitation), so no person was asked" in said
+    assert (
+        "rejected: this client can't ask its user (it doesn't support form elicitation), so no person was asked" in said
+    )
 
 
 async def test_time_of_a_cell_goes_on_while_its_user_is_asked(workspace: Path, era: Era):

@@ -60,8 +60,8 @@ async def test_sessions_work_at_once_with_variables_of_their_own(tmp_path: Path,
         one_more = await call(client, "execute_ipython_cell", code="1", session="c")
         assert one_more.is_error
         assert text_of(one_more) == (
-            "max_sessions=3 is reached: default, a, b. Use one of these sessions, or end one by calling reset "
-            "with its name"
+            "the limit of 3 sessions (max_sessions) is reached: default, a, b. Use one of these sessions, or end one "
+            "by calling reset with its name"
         )
         assert text_of(await call(client, "reset", session="a")) == ("The session a has ended. Other sessions: b")
         assert await output(client, "print(globals().get('me'))", session="b") == "b"

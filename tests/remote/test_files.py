@@ -206,4 +206,4 @@ async def test_full_disk_of_the_node_is_named_and_cells_run(tmp_path: Path, comm
         notices = (await executor.execute("1")).notices
         assert len(notices) == 1, notices
         (notice,) = notices
-        assert "Not sent to the node, where code runs: other (on the node: " in notice
+        assert "Not sent to the node that runs code: other (on the node: " in notice

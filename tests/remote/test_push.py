@@ -202,7 +202,7 @@ async def test_secrets_and_links_stay_here_and_are_named_once(ends: Ends):
     (ends.here / "gentools/passwd").symlink_to("/etc/passwd")
     (ends.here / "mcpparse").symlink_to("/etc")
     notices = await ends.push.send()
-    assert all(notice.startswith("Not sent to the node, where code runs: ") for notice in notices)
+    assert all(notice.startswith("Not sent to the node that runs code: ") for notice in notices)
     for reason in ("gentools/.env (it may contain secrets)", "gentools/passwd (a link)", "mcpparse (a link)"):
         assert any(reason in notice for notice in notices)
     assert found(ends.there) == {"gentools/CLAUDE.md": "x"}
@@ -245,7 +245,7 @@ async def test_deletion_follows_no_link_of_code(ends: Ends, tmp_path: Path):
     (ends.there / "gentools/x").symlink_to(tmp_path / "elsewhere")
     (ends.here / "gentools/x/a.py").unlink()
     (notice,) = await ends.push.send()
-    assert "is a link, which is not followed" in notice
+    assert "is a link, and ipybox doesn't follow" in notice
     assert (tmp_path / "elsewhere/a.py").read_text() == "kept"
 
 
@@ -253,7 +253,7 @@ async def test_file_that_is_too_large_is_named_and_the_others_arrive(ends: Ends,
     monkeypatch.setattr(push, "MAX_PUSHED", 100)
     put(ends.here, {"mcptools/a.py": "x" * 100, "gentools/big": "x" * 101, "gentools/small": "x"})
     expected = (
-        "Not sent to the node, where code runs: gentools/big (its size is 101 bytes; the limit per file is 100 bytes)."
+        "Not sent to the node that runs code: gentools/big (its size is 101 bytes; the limit per file is 100 bytes)."
     )
     assert await ends.push.send() == [expected]
     assert sorted(found(ends.there)) == ["gentools/small", "mcptools/a.py"]
@@ -375,7 +375,7 @@ async def test_node_that_does_not_answer_holds_nothing_up_for_ever(ends: Ends, m
     monkeypatch.setattr(push, "ANSWER_TIMEOUT", 0.2)
     monkeypatch.setattr(push, "SLOWEST", 1 << 60)
     assert await ends.push.send() == [
-        "Not sent to the node, where code runs: gentools (the node did not respond in time)."
+        "Not sent to the node that runs code: gentools (the node did not respond in time)."
     ]
     with pytest.raises(OSError, match="it is not responding"):
         await ends.push.read("x")
@@ -385,7 +385,7 @@ async def test_node_that_fails_is_named_as_text_of_its_own(ends: Ends):
     put(ends.here, {"gentools/a.py": "x"})
     ends.be_hostile(b'{"kind": "other", "reason": "full\\u001b[2J"}\n')
     (notice,) = await ends.push.send()
-    assert notice.startswith("Not sent to the node, where code runs: gentools (on the node: full")
+    assert notice.startswith("Not sent to the node that runs code: gentools (on the node: full")
     assert "\x1b" not in notice
     assert await ends.push.send() == []
     assert ends.requests == 2, "it is tried again"

@@ -218,7 +218,7 @@ def test_no_setting_opens_the_key(workspace: Path, entry: str, monkeypatch: pyte
     (workspace / "link").symlink_to(key_path().parent)
     opened = entry.format(key=key_path(), directory=key_path().parent, link=workspace / "link")
 
-    with pytest.raises(SandboxError, match=r"'filesystem.allowRead' can't open .*: .* contains keys and tokens"):
+    with pytest.raises(SandboxError, match=r"'filesystem.allowRead' can't include .*: .* contains keys and tokens"):
         told(workspace, replace(DEFAULT, allow_read=(opened,)))
 
 
@@ -227,7 +227,7 @@ def test_no_setting_lets_code_write_what_is_hidden(workspace: Path, entry: str):
     (workspace / "link").symlink_to(key_path().parent)
     opened = entry.format(directory=key_path().parent, scratch=scratch_root(), link=workspace / "link")
 
-    with pytest.raises(SandboxError, match=r"'filesystem.allowWrite' can't open .*: .* contains keys and tokens"):
+    with pytest.raises(SandboxError, match=r"'filesystem.allowWrite' can't include .*: .* contains keys and tokens"):
         told(workspace, replace(DEFAULT, allow_write=(".", opened)))
 
 

@@ -140,8 +140,8 @@ def test_srt_without_a_readable_manifest_must_tell_its_version_itself(directory:
         pytest.param("echo 0.0.40", "srt 0.0.40 is older than 0.0.78", id="old"),
         pytest.param("echo 1.0.0", "srt does not report its version, so it is probably too old", id="untold"),
         pytest.param("echo hello", "srt does not report its version, so it is probably too old", id="none"),
-        pytest.param("echo no config >&2; exit 3", "srt is broken, it exits with 3: no config", id="failing"),
-        pytest.param("exec sleep 1000", "srt does not end within 0.3 s, the machine may be busy", id="hanging"),
+        pytest.param("echo no config >&2; exit 3", "srt is broken: it exited with 3: no config", id="failing"),
+        pytest.param("exec sleep 1000", "srt did not finish within 0.3 s; the machine may be busy", id="hanging"),
     ],
 )
 def test_srt_that_npm_did_not_install_is_asked(
@@ -199,10 +199,10 @@ def test_diagnosis_of_a_good_machine_has_versions_and_no_problem(directory: Path
     ("name", "script", "problem"),
     [
         pytest.param("node", "echo v20.10.0", "node 20.10.0 is older than 20.11.0: install", id="old_node"),
-        pytest.param("rg", "echo >&2 no pcre; exit 127", "rg is broken, it exits with 127: no pcre", id="failing"),
-        pytest.param("socat", "kill -SEGV $$", "socat is broken, it is killed by signal 11: install", id="crashing"),
-        pytest.param("bwrap", "exit 1", "bwrap is broken, it exits with 1: install", id="silent"),
-        pytest.param("bash", "/bin/sleep 1000", "bash does not end within 1 s, the machine may be busy", id="slow"),
+        pytest.param("rg", "echo >&2 no pcre; exit 127", "rg is broken: it exited with 127: no pcre", id="failing"),
+        pytest.param("socat", "kill -SEGV $$", "socat is broken: it was killed by signal 11: install", id="crashing"),
+        pytest.param("bwrap", "exit 1", "bwrap is broken: it exited with 1: install", id="silent"),
+        pytest.param("bash", "/bin/sleep 1000", "bash did not finish within 1 s; the machine may be busy", id="slow"),
     ],
 )
 def test_diagnosis_runs_the_programs(
@@ -218,7 +218,7 @@ def test_diagnosis_runs_srt_too(directory: Path):
     copy = package(directory, '{"version": "0.0.78"}')
     replace(copy / "dist", "cli.js", "echo 'node:internal:1\n\nError: no module commander\n\nNode.js v20' >&2; exit 1")
     (line,) = problems(diagnose(str(directory)))
-    assert line.startswith("srt is broken, it exits with 1: Error: no module commander: install it with `npm")
+    assert line.startswith("srt is broken: it exited with 1: Error: no module commander: install it with `npm")
 
 
 def test_diagnosis_of_an_empty_machine_is_that_of_the_quick_check(tmp_path: Path):

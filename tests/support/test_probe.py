@@ -15,7 +15,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path):
     try:
         script = f"trap '' TERM; exec 3> {alive}; echo started >&3; sleep 1000 & while :; do sleep 1000; done"
         outcome = probe(["/bin/sh", "-c", script], timeout=0.5)
-        assert outcome.failure == "does not end within 0.5 s"
+        assert outcome.failure == "did not finish within 0.5 s"
         assert os.read(fd, 100) == b"started\n"
         poll = select.poll()
         poll.register(fd, 0)
@@ -33,7 +33,7 @@ def test_a_child_that_keeps_the_output_open_is_killed_and_no_failure():
 
 def test_endless_output_is_cut():
     outcome = probe(["/bin/sh", "-c", "exec yes"], timeout=0.5)
-    assert outcome.failure == "does not end within 0.5 s"
+    assert outcome.failure == "did not finish within 0.5 s"
     assert len(outcome.output) == probing.KEPT_OUTPUT
 
 

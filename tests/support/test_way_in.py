@@ -40,8 +40,8 @@ def test_a_plugin_is_known_by_the_variable_of_claude_code(
 
 def test_a_model_is_told_to_pass_on_what_only_a_person_can_do(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(way_in, "_read_by_model", False)
-    assert way_in.for_person("To open it, do this.") == "To open it, do this."
+    assert way_in.for_person("To allow it, do this.") == "To allow it, do this."
 
     way_in.use_model()
 
-    assert way_in.for_person("To open it, do this.") == "Tell the user: To open it, do this."
+    assert way_in.for_person("To allow it, do this.") == "Tell the user: To allow it, do this."

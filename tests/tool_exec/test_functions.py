@@ -124,7 +124,7 @@ async def test_arguments_that_do_not_fit_are_refused_before_the_call(arguments: 
     async def pay(amount: Annotated[int, Field(ge=0)], tags: list[str] = []) -> None:  # noqa: B006 - pydantic copies it
         called.append(amount)
 
-    with pytest.raises(ToolRunnerError, match=f"^{re.escape('invalid arguments of pay(): ')}") as error:
+    with pytest.raises(ToolRunnerError, match=f"^{re.escape('invalid arguments for pay(): ')}") as error:
         await FunctionTools([pay]).call("pay", arguments)
 
     assert problem in str(error.value)

@@ -68,7 +68,7 @@ async def test_a_server_starts_at_its_first_call_and_stays(
 async def test_a_server_that_sent_too_much_starts_again_at_the_next_call(
     sessions: ServerConnections, params: dict[str, Any]
 ):
-    with pytest.raises(MCPConnectionLost, match="it sent a message of more than 3,000,000 values"):
+    with pytest.raises(MCPConnectionLost, match="it sent a message larger than the limit of 3,000,000 values"):
         await run(sessions, params, "big", values=MAX_VALUES)
 
     assert await run(sessions, params, "echo", text="hi") == "hi"

@@ -37,7 +37,7 @@ MAX_NAMED = 20
 _CELL_FIELDS = ("cell_id", "time", "outcome", "duration", "output_chars", "code_chars")
 _CALL_FIELDS = ("tool_call_id", "server_name", "tool_name", "outcome", "error_type", "error", "duration")
 
-_NO_OUTPUTS = "Without outputs, because the audit log doesn't record them."
+_NO_OUTPUTS = "This notebook has no outputs because the audit log doesn't record them."
 _UNFINISHED = (
     "A cell made tool calls, but the audit log doesn't record its end: ipybox was killed, or the cell is still running."
 )
@@ -131,9 +131,7 @@ class LoggedSessions:
         if self._missing:
             notes.append(f"{self._missing:,} lines could not be written to the log; some may belong to this session.")
         if self._unreadable:
-            notes.append(
-                f"{self._unreadable:,} lines of the log were skipped, because ipybox did not write them in this form."
-            )
+            notes.append(f"{self._unreadable:,} lines of the log were skipped because they are not in ipybox's format.")
         metadata = {"session_id": session.id, "session_name": session.name, "tool_calls": content.calls_between()}
         title = f"ipybox session {code_span(session.name or '(unnamed)')}"
         return notebook(content.all_entries(), title=title, notes=notes, metadata=metadata)

@@ -69,8 +69,8 @@ class Tool(Generic[P, R]):
         more = f", and {exc.error_count() - 1:,} more" if exc.error_count() > 1 else ""
         return (
             f"{self.name} was called, but its result doesn't fit its output schema: {problem}{more}\n"
-            "Don't repeat the call: the error's `data` is the result, in the next cell as `sys.last_value.data`. "
-            f"For other calls, CLIENT.run_structured({self.name!r}, {{...}}) returns results unchecked"
+            "Don't repeat the call: the result is the error's `data`, in the next cell `sys.last_value.data`. For "
+            f"other calls, CLIENT.run_structured({self.name!r}, {{...}}) returns results unchecked"
         )
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

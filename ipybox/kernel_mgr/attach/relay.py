@@ -271,7 +271,7 @@ class KernelRelay:
             try:
                 request = decode_frame(frame.data)
             except ValueError as exc:
-                logger.debug("ignored a frame of a client: %s", exc)
+                logger.debug("ignored a frame from a client: %s", exc)
                 continue
             # The outputs of a second request with the same id would count as those of the first one.
             if request.type not in REQUESTS or self._kernel.channels.awaits(request.id):

@@ -1,6 +1,6 @@
 """What a person's client gets of a kernel's messages.
 
-A Jupyter front end runs the JavaScript of outputs with the rights of the person, outside of every sandbox. Code in the
+A Jupyter front end runs the JavaScript of outputs with that person's permissions, outside of every sandbox. Code in the
 sandbox could therefore leave it as soon as the person looks. So a client gets of a confined kernel only what front ends
 show without running it: text and raster images.
 """

@@ -122,6 +122,6 @@ def _reason(output: str) -> str:
     if not any(text in output for text in _REFUSED):
         return ""
     return (
-        "\nThe sandbox blocked a host. Builds reach the package indexes, the requested URL, and hosts in "
+        "\nThe sandbox blocked a host. Builds can reach the package indexes, the requested URL, and hosts in "
         f"'network.allowedDomains' of the sandbox settings. To allow a host, list it in {setting('allowed_domains')}"
     )

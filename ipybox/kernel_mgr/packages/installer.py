@@ -35,7 +35,7 @@ CONSTRAINT = (
 )
 
 #: A sentence about packages that were built.
-BUILT = "Packages were built from source, in a sandbox that sees neither the workspace, the home nor any password."
+BUILT = "Packages were built from source, in a sandbox without access to the workspace, your home or passwords."
 
 
 class PackageInstaller:

@@ -82,7 +82,7 @@ class PackageStore:
         except OSError as exc:
             if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise InstallError(f"the disk is full: make room for {self.directory}") from exc
+            raise InstallError(f"the disk is full: free up space for {self.directory}") from exc
         finally:
             _remove(self._new)
 

@@ -260,7 +260,7 @@ def _program(places: WritablePlaces) -> str:
     except FileNotFoundError as exc:
         raise InstallError(f"uv, which installs packages, is missing: reinstall ipybox: {exc}") from exc
     if found is None:
-        raise InstallError("uv, which installs packages, is where code can write: install ipybox elsewhere")
+        raise InstallError("uv, which installs packages, is in a place where code can write: install ipybox elsewhere")
     return found
 
 

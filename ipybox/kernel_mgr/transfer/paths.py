@@ -96,7 +96,7 @@ class AllowedDirectories:
             ValueError: If it is not a valid path.
         """
         if "\0" in str(path) or too_long(given := self.workspace / path):
-            raise ValueError(f"{printable(path)[:100]} is too long for a path, or contains a NUL")
+            raise ValueError(f"{printable(path)[:100]} is not a valid path: it is too long or contains a NUL")
         real = Path(os.path.realpath(given))
         for root in self._roots:
             if real.is_relative_to(root.path):

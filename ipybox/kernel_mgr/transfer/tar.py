@@ -58,7 +58,7 @@ def _opened(packed: bytes) -> tarfile.TarFile:
     try:
         return tarfile.open(fileobj=io.BytesIO(packed), mode="r:")
     except _UNREADABLE as exc:
-        raise ValueError(f"this is not an uncompressed tar: {exc}") from exc
+        raise ValueError(f"this is not an uncompressed tar archive: {exc}") from exc
 
 
 def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: Refused) -> _Members:
@@ -71,7 +71,7 @@ def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: R
         if not names and member.isdir():
             continue  # the packed directory itself
         if not names:
-            raise ValueError(f"in the tar, {printable(member.name) or 'a file'} has no name")
+            raise ValueError(f"{printable(member.name) or 'a file'} in the tar has no name")
         reason = refused(names)
         if reason is None and not member.isreg() and not member.isdir():
             reason = "a link" if member.issym() or member.islnk() else "a special file"
@@ -93,17 +93,17 @@ def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
         try:
             member = archive.next()
         except _UNREADABLE as exc:
-            raise ValueError(f"the tar can't be read: {exc}") from exc
+            raise ValueError(f"can't read the tar: {exc}") from exc
         if member is None:
             return
         # With such sizes, reads would hit other data, or the same data again.
         if member.size < 0 or member.issparse() or (member.isreg() and member.offset_data + member.size > size):
-            raise ValueError(f"in the tar, {printable(member.name)} is truncated or sparse")
+            raise ValueError(f"{printable(member.name)} in the tar is truncated or sparse")
         yield member
 
 
 def _names(name: str) -> tuple[str, ...]:
     names = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in names or "\0" in name:
-        raise ValueError(f"in the tar, {printable(name)} points outside it: names must be relative and without '..'")
+        raise ValueError(f"{printable(name)} in the tar points outside it: names must be relative and without '..'")
     return names

@@ -111,4 +111,4 @@ def _model(tool: ToolSpec, resolver: Resolver, name: str) -> Model:
 
 
 def _permissive(name: str) -> Model:
-    return Model(name, "Any fields: the schema is beyond Python's types.")
+    return Model(name, "Accepts any fields because Python's types can't express the schema.")

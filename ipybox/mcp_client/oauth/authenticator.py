@@ -162,7 +162,9 @@ class Authenticator(httpx2.Auth):
                 await self._reach.check(httpx2.URL(url))
                 if self._params.client_secret is not None and provider.context.oauth_metadata is None:
                     # The SDK would send it to the server itself.
-                    raise SignInError("ipybox doesn't send the secret: its authorization server has no metadata")
+                    raise SignInError(
+                        "refusing to send the client secret: the authorization server publishes no metadata"
+                    )
                 callback.expect(url)
                 with self._waiting():
                     await sign_in(url)

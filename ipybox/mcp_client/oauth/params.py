@@ -78,7 +78,7 @@ def _problem(params: OAuthParams) -> str | None:
         return "can't contain both 'client_secret' and 'private_key'"
     if secrets and not (params.client_id and params.issuer):
         # Without it, the MCP server would choose the recipient of the secret.
-        return "needs 'client_id' and 'issuer' along with a secret, so that only its authorization server receives it"
+        return "needs 'client_id' and 'issuer' along with a secret, so that only that issuer receives the secret"
     if machine and not secrets:
         return "needs 'client_secret' or 'private_key' for 'client_credentials'"
     if params.private_key is not None and not machine:

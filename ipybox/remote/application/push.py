@@ -59,7 +59,7 @@ SLOWEST: Final = 1 << 20
 #: Installed packages that a notice names.
 MAX_NAMES: Final = 5
 
-_NOT_SENT = "Not sent to the node, where code runs"
+_NOT_SENT = "Not sent to the node that runs code"
 
 #: What changes with a file: its number, size, times, and whether its owner can execute it.
 _Status = tuple[int, ...]

@@ -90,7 +90,7 @@ class PolicyDocument:
         for key_node, value in node.value:
             key = self.text_of(key_node, "a key")
             if known is not None and key not in known:
-                self.fail(key_node, f"unknown key {self.shown(key_node)}: valid keys of {what} are {', '.join(known)}")
+                self.fail(key_node, f"unknown key {self.shown(key_node)}: valid keys for {what} are {', '.join(known)}")
             if key in found:
                 self.fail(key_node, f"duplicate key {self.shown(key_node)}")
             found[key] = value

@@ -41,7 +41,7 @@ class PolicyFile:
             OSError: If it can't be written.
         """
         if self._read() != self.text:
-            raise PolicyError(f"{self.path} has changed since it was read")
+            raise PolicyError(f"{self.path} has changed since ipybox read it")
         if self._in_place:
             # It only grows, in one write; a partly written rule lacks its effect, which is an error.
             with open(os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:

@@ -80,7 +80,7 @@ class FunctionTool:
             # Strict, and as JSON: the function gets what was approved, and not for example 1 for "1" or true.
             return self._arguments.validate_json(json.dumps(arguments), strict=True)
         except ValidationError as exc:
-            raise ToolRunnerError(f"invalid arguments of {self.name}(): {problems(exc)}") from exc
+            raise ToolRunnerError(f"invalid arguments for {self.name}(): {problems(exc)}") from exc
 
     def _run(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> Any:
         if not threads.acquire(blocking=False):

@@ -140,8 +140,8 @@ attempt(CLIENT, "exit", {})
     known = "available: order, delete_order, process, fails, wait"
     assert (await text(caller, code) or "").splitlines() == [
         "'app' stands for the application's functions and takes no server parameters",
-        "invalid arguments of order(): id: Input should be a valid integer",
-        "invalid arguments of order(): self: Unexpected keyword argument",
+        "invalid arguments for order(): id: Input should be a valid integer",
+        "invalid arguments for order(): self: Unexpected keyword argument",
         f"the application provides no function 'order.__globals__'; {known}",
         f"the application provides no function 'exit'; {known}",
     ]

@@ -71,7 +71,7 @@ async def test_a_cell_whose_variables_can_not_be_set_does_not_run(executor: Code
     await executor.execute("ran = False; first = 0; import sys")
     # As where it is not installed.
     await executor.execute("sys.modules['pyarrow'] = None")
-    with pytest.raises(VariableError, match="second is a table, which needs pyarrow both in the application and"):
+    with pytest.raises(VariableError, match="second is a table, which requires pyarrow in the application and"):
         await executor.execute("ran = True", variables={"first": 1, "second": pd.DataFrame({"a": [1]})})
     with pytest.raises(VariableError, match=r"first\[0\] is of type bytes"):
         await executor.execute("ran = True", variables={"first": [b""]})

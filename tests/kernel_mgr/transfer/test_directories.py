@@ -156,7 +156,7 @@ def long_names() -> bytes:
         (tar(("a", of_type(tarfile.GNUTYPE_SPARSE))), "truncated or sparse"),
         (compressed(), "not an uncompressed tar"),
         (long_names(), "tar"),
-        (tar(("a", b""))[:512] + of_type(tarfile.GNUTYPE_LONGNAME).tobuf(), "the tar can't be read"),
+        (tar(("a", b""))[:512] + of_type(tarfile.GNUTYPE_LONGNAME).tobuf(), "can't read the tar"),
         (b"text", "not an uncompressed tar"),
         (b"", "not an uncompressed tar"),
     ],

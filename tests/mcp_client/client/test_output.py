@@ -41,9 +41,8 @@ async def test_a_server_that_sends_too_much_is_stopped_and_the_calls_in_flight_s
     args: dict[str, int], limit: str
 ):
     params = servers.scripted()
-    lost = (
-        f"lost the connection to `{params['command']} -S {params['args'][1]}`: it sent a message of more than {limit}"
-    )
+    sent = f"it sent a message larger than the limit of {limit}"
+    lost = f"lost the connection to `{params['command']} -S {params['args'][1]}`: {sent}"
     async with asyncio.timeout(WAIT), MCPClient(params) as client:
         blocked = asyncio.create_task(client.run("block", {}))
         assert await client.run("echo", {"text": "hi"}) == "hi"

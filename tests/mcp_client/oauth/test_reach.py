@@ -141,8 +141,8 @@ async def test_no_metadata_of_a_far_server_lead_to_this_machine(far: Site, near:
     ("host", "zone"),
     [
         ("169.254.169.254", "at a link-local address"),
-        ("10.0.0.1", "in a private network"),
-        ("[fd00::1]", "in a private network"),
+        ("10.0.0.1", "on a private network"),
+        ("[fd00::1]", "on a private network"),
     ],
 )
 async def test_no_metadata_of_a_far_server_lead_to_a_network_of_this_machine(far: Site, host: str, zone: str):

@@ -14,7 +14,7 @@ def test_what_the_scan_has_hidden_says_so(settings: SandboxSettings, workspace: 
     (workspace / "vault").mkdir()
     (workspace / "vault" / "a").touch()
     policy = SandboxPolicy(settings, workspace, secret=[f"{workspace}/keys.txt", f"{workspace}/vault"])
-    why = "is hidden because ipybox found credentials in the workspace at startup. To open it, move the credentials"
+    why = "is hidden because ipybox found credentials in the workspace at startup. To allow it, move the credentials"
 
     (file,) = explain_denials("cat: keys.txt: Permission denied", policy)
     (below,) = explain_denials("cat: vault/a: No such file or directory", policy)

@@ -23,19 +23,19 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy)
 
     assert explain_denials(f"cat: {ssh}/id_rsa: No such file or directory", policy) == [
         f"The sandbox refused to open {ssh}/id_rsa: it is below {ssh}, which filesystem.denyRead of {SOURCE} "
-        f"lists. To open it, list it in filesystem.allowRead of {A_FILE}."
+        f"lists. To allow it, list it in filesystem.allowRead of {A_FILE}."
     ]
     assert explain_denials("cat: x.pem: Permission denied", policy) == [
         f"The sandbox refused to open x.pem: filesystem.denyRead of {SOURCE} lists it (*.pem). "
-        f"To open it, list it in filesystem.allowRead of {A_FILE}."
+        f"To allow it, list it in filesystem.allowRead of {A_FILE}."
     ]
     assert explain_denials("/etc/q: Read-only file system", policy) == [
         f"The sandbox refused to write /etc/q: code can write only what filesystem.allowWrite of {SOURCE} "
-        f"lists (now: the workspace {policy.workspace}). To open it, add it to the current entries in {A_FILE}."
+        f"lists (now: the workspace {policy.workspace}). To allow it, add it to the current entries in {A_FILE}."
     ]
     assert explain_denials("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy) == [
         "The sandbox refused to write .git/hooks/x: .git is not writable because programs outside "
-        "the sandbox read or execute its contents. To open it, add .git to the current entries in "
+        "the sandbox read or execute its contents. To allow it, add .git to the current entries in "
         f"filesystem.allowWrite of {A_FILE}."
     ]
 
@@ -67,8 +67,8 @@ def test_a_hint_names_the_setting_that_the_person_has(
     (about_file,) = explain_denials("cat: x.pem: Permission denied", policy)
     (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
 
-    assert about_file.endswith(f"To open it, list it in filesystem.allowRead of {file}.")
-    assert about_host.endswith(f"To open it, list it in {host}.")
+    assert about_file.endswith(f"To allow it, list it in filesystem.allowRead of {file}.")
+    assert about_host.endswith(f"To allow it, list it in {host}.")
     assert way_in.name_of("memory_limit") == memory
 
 
@@ -86,7 +86,7 @@ def test_what_is_ipyboxs_own_has_no_remedy(settings: SandboxSettings, workspace:
     policy = SandboxPolicy(settings, workspace, hidden=["/state/ipybox"], read_only=["/env"])
 
     assert explain_denials("touch: cannot touch '/env/x': Read-only file system", policy) == [
-        "The sandbox refused to write /env/x: it is below /env, which belongs to ipybox. No setting opens it."
+        "The sandbox refused to write /env/x: it is below /env, which belongs to ipybox. No setting allows it."
     ]
 
 

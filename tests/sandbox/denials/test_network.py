@@ -17,7 +17,7 @@ def test_a_file_that_is_not_trusted_does_not_open_a_host(workspace: Path):
     (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
     (about_file,) = explain_denials("/etc/q: Read-only file system", policy)
 
-    assert about_host.endswith("To open it, list it in allowed_domains.")
+    assert about_host.endswith("To allow it, list it in allowed_domains.")
     assert about_file.endswith("in a terminal, then start a new executor.")
     assert f"in {workspace}/sandbox-config.json, and run `ipybox trust` in a terminal" in about_file
 
@@ -62,7 +62,7 @@ def test_a_file_that_is_not_trusted_does_not_open_a_host(workspace: Path):
 def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
     assert explain_denials(text, policy) == [
         f"The sandbox refused the network: example.org is not in network.allowedDomains of {SOURCE} "
-        "(now: none). To open it, list it in allowed_domains."
+        "(now: none). To allow it, list it in allowed_domains."
     ]
 
 
@@ -81,7 +81,7 @@ def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
 def test_without_a_host_the_network_is_explained(policy: SandboxPolicy, text: str):
     assert explain_denials(text, policy) == [
         f"The sandbox refused the network: code can reach only hosts in network.allowedDomains of {SOURCE} (now: "
-        "none). To open a host, list it in allowed_domains."
+        "none). To allow a host, list it in allowed_domains."
     ]
 
 

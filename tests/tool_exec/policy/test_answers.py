@@ -134,7 +134,7 @@ def test_file_that_has_changed_is_left_alone_and_the_answer_holds_for_the_sessio
         remember(policy, "tool")
 
     assert policy_file.read_text() == "default: deny\n"
-    assert "ipybox.yaml has changed since it was read" in caplog.text
+    assert "ipybox.yaml has changed since ipybox read it" in caplog.text
     assert policy.decide("fs", "write", {"path": "data/x"}).effect == "allow"
 
 

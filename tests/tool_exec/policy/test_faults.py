@@ -27,7 +27,7 @@ from tests.tool_exec.policy.rules import POLICY, effect_of, rule
         ("#" * 65_536, None, "is empty"),
         ("x: &a [1]\ny: [*a, *a]", 2, "aliases are not supported"),
         ("- effect: allow", 1, "a policy must be a mapping with default, rules"),
-        ("defualt: ask", 1, "unknown key 'defualt': valid keys of a policy are default, rules"),
+        ("defualt: ask", 1, "unknown key 'defualt': valid keys for a policy are default, rules"),
         ("default: ask\ndefault: deny", 2, "duplicate key 'default'"),
         ("default: never", 1, "'default' must be allow, ask or deny, not 'never'"),
         ("default: no", 1, "'default' must be a string, not 'no': put it in quotes"),

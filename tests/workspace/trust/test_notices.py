@@ -66,7 +66,7 @@ def test_the_notice_of_a_policy_says_what_holds_and_how_to_trust_it(workspace: P
 
     assert notice == (
         "The workspace's ipybox.yaml is not trusted: it can only deny tool calls, and ipybox asks about all others. "
-        f"To see and allow what it allows, run `run trust --workspace={workspace}` in a terminal, then start a new "
+        f"To review and apply all its rules, run `run trust --workspace={workspace}` in a terminal, then start a new "
         "executor."
     )
 

@@ -44,7 +44,7 @@ async def test_a_hostile_file_opens_nothing_until_a_person_trusts_it_and_again_w
     async with client_of(workspace, *run, HOME=str(home)) as client:
         told = await output(client, PROBE)
         assert "PRIVATE" not in told
-        assert told.count(apply) == told.count("Tell the user: To open it, ") == 2
+        assert told.count(apply) == told.count("Tell the user: To allow it, ") == 2
         assert told.count(ignored) == 1  # the session's notice
         assert ignored not in await output(client, "1")
         assert f"trust --workspace={workspace}` in a terminal" in told

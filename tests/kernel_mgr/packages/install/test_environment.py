@@ -56,5 +56,5 @@ def test_a_full_disk_is_said_so_and_nothing_is_left(index: Index, place: Path):
     index.wheel("large", "1.0", {"large.py": "x = 1\n" * 50_000})
     command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", FULL, str(place)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
-    assert f"the disk is full: make room for {place / '.ipybox' / 'packages'}" in done.stdout, done.stderr
+    assert f"the disk is full: free up space for {place / '.ipybox' / 'packages'}" in done.stdout, done.stderr
     assert "['.gitignore']" in done.stdout
