@@ -3,7 +3,7 @@
     source ──► library ──► card ──► search, interface ──► listing: tools()    reads and parses, imports nothing
        │          │
        │          └──► samples, suggestion: suggest_parser()                   writes, in a kernel only
-       └──────────┴──► gentool_rules, parser_rules ──► imported ──► checker: check()    imports what has no faults
+       └──────────┴──► imported ──► rules ──► checker: check()    imports the code of the workspace
 
 It runs in the kernel and on the host: standard library only, and pydantic if `check` imports models. The content of a
 workspace may be hostile: the worst result is a line in an answer, never a crash or an endless wait.

@@ -1,15 +1,14 @@
 """`check()`: reports whether saved code actions and output parsers work, and if not, what to fix where."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
 
-from ipybox.codeact.gentool_rules import gentool_problems, stray_problems
-from ipybox.codeact.imported import import_problems, importing, parser_import_problems
-from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, Library, McpTool, Name
-from ipybox.codeact.parser_rules import orphan_problems, parser_problems, stray_parsers
+from ipybox.codeact.imported import BrokenError, importing
+from ipybox.codeact.library import GENTOOLS, MCPPARSE, Library
 from ipybox.codeact.problem import Problem, unreadable
+from ipybox.codeact.rules import gentool_problems, orphan_problems, parser_problems, stray_problems
 from ipybox.support.printable import printable
 
 #: Limit of the problems that one call shows.
@@ -58,54 +57,26 @@ def problems(workspace: Path | str = ".") -> list[Problem]:
 
 def _problems(library: Library) -> list[Problem]:
     with importing(library.workspace.root):
-        found = [
-            *stray_problems(library),
-            *stray_parsers(library),
-            *(problem for name in library.gentools() for problem in _of_gentool(library, name)),
-            *(problem for name in library.parsers() for problem in _of_parser(library, name)),
-            *_of_others(library),
-        ]
+        found = list(stray_problems(library))
+        for name in library.gentools():
+            found += _of(name.path(GENTOOLS) + "/api.py", gentool_problems(library, name))
+        parsed = list(library.parsers())
+        for name in parsed:
+            found += _of(name.path(MCPPARSE) + ".py", parser_problems(library, name))
+        for tool in library.mcp_tools():
+            if tool.name not in parsed:
+                found += orphan_problems(tool)
     return sorted({*found, *map(unreadable, library.unreadable)})
 
 
-def _of_gentool(library: Library, name: Name) -> list[Problem]:
-    path = f"{name.path(GENTOOLS)}/api.py"
-
-    def imported() -> Iterator[Problem]:
-        if api := library.module(path):
-            yield from import_problems(library.workspace.root, name, api)
-
-    return _in_turn(library, path, lambda: gentool_problems(library, name), imported)
-
-
-def _of_parser(library: Library, name: Name) -> list[Problem]:
-    path = f"{name.path(MCPPARSE)}.py"
-
-    def imported() -> Iterator[Problem]:
-        module, parser = library.module(f"{name.path(MCPTOOLS)}.py"), library.module(path)
-        if module and parser:
-            yield from parser_import_problems(library.workspace.root, McpTool(name, module), parser)
-
-    return _in_turn(library, path, lambda: parser_problems(library, name), imported)
-
-
-def _of_others(library: Library) -> Iterator[Problem]:
-    parsed = set(library.parsers())
-    for tool in library.mcp_tools():
-        if tool.name not in parsed:
-            yield from orphan_problems(library, tool)
-
-
-def _in_turn(library: Library, path: str, *rules: Callable[[], Iterable[Problem]]) -> list[Problem]:
-    """Returns the problems of the first rule with any: later rules would import faulty code."""
-    before = len(library.unreadable)
-    for each in rules:
-        try:
-            if (found := list(each())) or len(library.unreadable) > before:
-                return found
-        except RecursionError:
-            return [Problem(path, 1, "the code is nested too deeply", "simplify it")]
-    return []
+def _of(path: str, rules: Iterator[Problem]) -> Iterator[Problem]:
+    """Yields the problems that rules find, up to code that fails."""
+    try:
+        yield from rules
+    except BrokenError as exc:
+        yield exc.problem
+    except RecursionError:
+        yield Problem(path, 1, "the code is nested too deeply", "simplify it")
 
 
 def _number(count: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Imports saved code again, and checks that this works and that the result matches its source.
+"""Imports saved code as a kernel does that has just started.
 
 The code of the workspace runs here; its output is dropped.
 """
@@ -6,21 +6,16 @@ The code of the workspace runs here; its output is dropped.
 import io
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
-from functools import partial
 from importlib import import_module, invalidate_caches
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import TextIO, TypeVar, get_type_hints
+from typing import TextIO, TypeVar
 
-from pydantic import BaseModel
-
-from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, RUN_PARSED, McpTool, Name
-from ipybox.codeact.problem import Problem, at
-from ipybox.codeact.result_type import improper_types, is_model
-from ipybox.codeact.source import SourceModule
+from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
+from ipybox.codeact.problem import Problem
 from ipybox.codeact.tool_info import one_line
 
 T = TypeVar("T")
@@ -32,8 +27,8 @@ _LONGEST_REASON = 300
 _MODULE = "<module>"
 
 
-class _BrokenError(Exception):
-    """Code of the workspace failed."""
+class BrokenError(Exception):
+    """Code of the workspace failed; `problem` says where and how."""
 
     def __init__(self, problem: Problem):
         super().__init__(problem)
@@ -64,7 +59,7 @@ def importing(root: Path) -> Generator[None]:
     """
     path, bytecode = sys.path[:], sys.dont_write_bytecode
     out, err = _Muted(sys.stdout), _Muted(sys.stderr)
-    _forget(GENTOOLS, MCPPARSE, MCPTOOLS)
+    forget(GENTOOLS, MCPPARSE, MCPTOOLS)
     invalidate_caches()
     sys.path.insert(0, str(root))
     # Bytecode is taken for that of a file of the same size that was changed within the same second.
@@ -76,74 +71,23 @@ def importing(root: Path) -> Generator[None]:
         out.muted = err.muted = False
         sys.path[:] = path
         sys.dont_write_bytecode = bytecode
-        _forget(GENTOOLS, MCPPARSE, MCPTOOLS)
+        forget(GENTOOLS, MCPPARSE, MCPTOOLS)
 
 
-def import_problems(root: Path, name: Name, api: SourceModule) -> Iterator[Problem]:
-    """Yields the problems of a saved code action whose source has no faults."""
-    package = name.module(GENTOOLS)
-    _forget(package)
-    try:
-        imported = _import(root, f"{package}.api", api.path)
-        if f"{package}.impl" in sys.modules:
-            remedy = "import impl in the body of `run` only"
-            yield Problem(api.path, 1, "importing api.py imports impl.py, directly or indirectly", remedy)
-        run = api.function("run")
-        hints = _run(root, api.path, "type hints", lambda: get_type_hints(imported.run))
-        for improper in improper_types(hints.get("return")):
-            remedy = "return a pydantic model or a container of models or plain types"
-            yield at(
-                api, run, f"the return type contains `{improper}`, which is neither a model nor a plain type", remedy
-            )
-        for class_, node in api.classes().items():
-            if not is_model(getattr(imported, class_, None)):
-                remedy = "derive it from pydantic's BaseModel, or move it to impl.py"
-                yield at(api, node, f"class `{class_}` is not a model", remedy)
-        path = f"{name.path(GENTOOLS)}/impl.py"
-        impl = _import(root, f"{package}.impl", path)
-        own = _run(root, path, "type hints", lambda: get_type_hints(impl.run))
-        if own != hints:
-            remedy = "import its types from .api"
-            yield Problem(
-                path, 1, "the type names of `run` match those in api.py, but refer to different types", remedy
-            )
-    except _BrokenError as exc:
-        yield exc.problem
+def import_module_at(root: Path, module: str, path: str) -> ModuleType:
+    """Imports a module of the workspace; `path` is its file.
+
+    Raises:
+        BrokenError: If that fails.
+    """
+    return run_code(root, path, "import", lambda: import_module(module))
 
 
-def parser_import_problems(root: Path, tool: McpTool, parser: SourceModule) -> Iterator[Problem]:
-    """Yields the problems of a parser whose source, and that of its tool, has no faults."""
-    module = tool.module
-    _forget(tool.name.module(MCPTOOLS), tool.name.module(MCPPARSE))
-    try:
-        imported = _import(root, tool.name.module(MCPTOOLS), module.path)
-        if tool.name.module(MCPPARSE) in sys.modules:
-            remedy = "import the parser in the body of `run_parsed` only"
-            yield at(module, tool.run_parsed, "importing the tool imports its parser, directly or indirectly", remedy)
-        result = imported.ParseResult
-        if not (isinstance(result, type) and issubclass(result, BaseModel)):
-            remedy = "derive it from pydantic's BaseModel"
-            yield at(module, module.classes().get("ParseResult"), "`ParseResult` is not a pydantic model", remedy)
-        for function in filter(None, (getattr(imported, each, None) for each in RUN_PARSED)):
-            _run(root, module.path, "type hints", partial(get_type_hints, function))
-        parse = _import(root, tool.name.module(MCPPARSE), parser.path).parse
-        hints = _run(root, parser.path, "type hints", lambda: get_type_hints(parse))
-        if hints.get("return") is not result:
-            remedy = f"import it from {tool.name.module(MCPTOOLS)}"
-            yield at(parser, parser.function("parse"), "it returns a different `ParseResult`", remedy)
-    except _BrokenError as exc:
-        yield exc.problem
-
-
-def _import(root: Path, module: str, path: str) -> ModuleType:
-    return _run(root, path, "import", lambda: import_module(module))
-
-
-def _run(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
+def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
     """Runs code of the workspace.
 
     Raises:
-        _BrokenError: If it raised anything but an interrupt.
+        BrokenError: If it raised anything but an interrupt.
     """
     try:
         return action()
@@ -152,7 +96,20 @@ def _run(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
     except BaseException as exc:  # also SystemExit, and what code derives from BaseException
         place, line = _place(root, exc) or (path, 1)
         reason = one_line(f"{type(exc).__name__}: {_text(exc)}")[:_LONGEST_REASON]
-        raise _BrokenError(Problem(place, line, f"{what} of {path} fails: {reason}", "fix this line")) from exc
+        raise BrokenError(Problem(place, line, f"{what} of {path} fails: {reason}", "fix this line")) from exc
+
+
+def forget(*names: str) -> None:
+    """Makes the next import of these modules and their submodules read their files again."""
+    for module in [each for each in sys.modules if any(f"{each}.".startswith(f"{name}.") for name in names)]:
+        parent, _, child = module.rpartition(".")
+        bytecode = vars(sys.modules.pop(module)).get("__cached__")
+        if isinstance(bytecode, str):  # it may be older than its file, see `importing`
+            with suppress(OSError):
+                os.unlink(bytecode)
+        # `from package import module` prefers the attribute.
+        if parent in sys.modules:
+            vars(sys.modules[parent]).pop(child, None)
 
 
 def _place(root: Path, exc: BaseException) -> tuple[str, int] | None:
@@ -173,16 +130,3 @@ def _text(exc: BaseException) -> str:
         return str(exc)
     except Exception:  # the workspace's code may raise anything
         return ""
-
-
-def _forget(*names: str) -> None:
-    """Makes the next import of these modules and their submodules read their files again."""
-    for module in [each for each in sys.modules if any(f"{each}.".startswith(f"{name}.") for name in names)]:
-        parent, _, child = module.rpartition(".")
-        bytecode = vars(sys.modules.pop(module)).get("__cached__")
-        if isinstance(bytecode, str):  # it may be older than its file, see `importing`
-            with suppress(OSError):
-                os.unlink(bytecode)
-        # `from package import module` prefers the attribute.
-        if parent in sys.modules:
-            vars(sys.modules[parent]).pop(child, None)

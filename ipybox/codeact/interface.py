@@ -26,7 +26,7 @@ _VISIBLE = ("property", "computed_field", "cached_property")
 
 def interface(card: ToolInfo) -> str:
     """Returns what is needed in order to call a tool: its models, its functions' heads and docstrings, an example."""
-    shown = "\n\n".join(_parts(card.module, whole_doc=card.root == MCPTOOLS))
+    shown = "\n\n".join(_parts(card, short=False))
     return f"# {card.module.path}\n{_bounded(card, shown)}\n\n{_example(card)}"
 
 
@@ -34,7 +34,7 @@ def short_interface(card: ToolInfo) -> str:
     """Returns the same with cut texts. Of an MCP tool's functions, it has the example only."""
     head = f"# {card.name.module(card.root)}"
     said = f": {cut(card.summary, SUMMARY)}" if card.root == MCPTOOLS and card.summary else ""
-    shown = "\n".join(_short_parts(card))
+    shown = "\n".join(_parts(card, short=True))
     return f"{head}{said}\n{_bounded(card, shown)}\n{_example(card)}"
 
 
@@ -42,71 +42,45 @@ def _bounded(card: ToolInfo, shown: str) -> str:
     return shown if len(shown) <= MAX_INTERFACE else f"{shown[:MAX_INTERFACE]}…\n# the rest is in {card.module.path}"
 
 
-def _parts(module: SourceModule, *, whole_doc: bool) -> Iterator[str]:
+def _parts(card: ToolInfo, *, short: bool) -> Iterator[str]:
     """The parts of a module that its callers need."""
+    module = card.module
+    called = ("run", *RUN_PARSED) if not short else ("run",) if card.root == GENTOOLS else ()
     for index, node in enumerate(module.tree.body):
         match node:
-            case ast.Expr(value=ast.Constant(value=str(text))) if index == 0:
+            case ast.Expr(value=ast.Constant(value=str(text))) if index == 0 and not short:
                 # That of a tool's own module says what the tool does; that of an `api.py`, where its functions don't.
-                yield module.source_of(node) if whole_doc else f'"""{first_sentence(text)}"""'
+                yield module.source_of(node) if card.root == MCPTOOLS else f'"""{first_sentence(text)}"""'
             case ast.ClassDef(name=name) if not name.startswith("_"):
-                yield _class(module, node)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in ("run", *RUN_PARSED):
+                yield _class(module, node, short=short)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in called:
                 yield _head(module, node)
             case ast.Assign() | ast.AnnAssign():
                 if not _is_private(node):
-                    yield module.source_of(node)
+                    source = module.source_of(node)
+                    yield one_line(source) if short else source
             case _:
                 pass
 
 
-def _short_parts(card: ToolInfo) -> Iterator[str]:
-    module = card.module
-    for node in module.tree.body:
-        match node:
-            case ast.ClassDef(name=name) if not name.startswith("_"):
-                yield _short_class(module, node)
-            case ast.FunctionDef(name="run") | ast.AsyncFunctionDef(name="run") if card.root == GENTOOLS:
-                yield _head(module, node)
-            case ast.Assign() | ast.AnnAssign():
-                if not _is_private(node):
-                    yield one_line(module.source_of(node))
-            case _:
-                pass
-
-
-def _class(module: SourceModule, node: ast.ClassDef) -> str:
-    """A class without the bodies of its methods; of those, without what no caller uses."""
-    head = module.between((node.lineno, 0), _start(node.body[0])).rstrip()
-    lines = [head]
-    for statement in node.body:
-        match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                lines += _property(module, statement)
-            case ast.Pass():
-                lines[0] += " pass"
-            case _:
-                comment = module.comment_after(statement)
-                lines.append(f"    {module.source_of(statement)}{comment and f'  # {comment}'}")
-    return "\n".join(lines)
-
-
-def _short_class(module: SourceModule, node: ast.ClassDef) -> str:
-    """A class whose fields take a line each."""
+def _class(module: SourceModule, node: ast.ClassDef, *, short: bool) -> str:
+    """A class without the bodies of its methods; of those, without what no caller uses. In short, a line per field."""
     lines = [module.between((node.lineno, 0), _start(node.body[0])).rstrip()]
-    for statement, following in zip(node.body, [*node.body[1:], None], strict=False):
+    for statement, following in zip(node.body, [*node.body[1:], None], strict=True):
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 lines += _property(module, statement)
             case ast.Pass():
                 lines[0] += " pass"
-            case ast.Expr(value=ast.Constant(value=str())):
+            case ast.Expr(value=ast.Constant(value=str())) if short:
                 pass
             case _:
-                said = one_line(module.comment_after(statement) or text_of(following))
-                note = cut(said, NOTE if _is_optional(statement) else REQUIRED_NOTE)
-                lines.append(f"    {one_line(module.source_of(statement))}{note and f'  # {note}'}")
-    return "\n".join(lines if len(lines) > 1 or lines[0].endswith("pass") else [f"{lines[0]} ..."])
+                source, note = module.source_of(statement), module.comment_after(statement)
+                if short:
+                    said = one_line(note or text_of(following))
+                    source, note = one_line(source), cut(said, NOTE if _is_optional(statement) else REQUIRED_NOTE)
+                lines.append(f"    {source}{note and f'  # {note}'}")
+    return "\n".join(lines) if len(lines) > 1 or not short or lines[0].endswith("pass") else f"{lines[0]} ..."
 
 
 def _is_optional(statement: ast.stmt) -> bool:

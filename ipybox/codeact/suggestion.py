@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from ipybox.codeact.annotation import as_written
 from ipybox.codeact.library import MCPPARSE, MCPTOOLS, Library, McpTool
 from ipybox.codeact.samples import Samples, samples_of
 from ipybox.codeact.tool_info import cut
@@ -103,7 +102,7 @@ def _tool(library: Library, name: str) -> McpTool:
 
 def _parser(tool: McpTool, samples: Samples) -> str:
     run = tool.module.function("run")
-    returned = as_written(run.returns) if run else "str"
+    returned = ast.unparse(run.returns) if run and run.returns else "str"
     return _PARSER.format(
         imported=f"import {samples.module}\n\n" if samples.module else "",
         tools=MCPTOOLS,

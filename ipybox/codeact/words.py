@@ -1,19 +1,154 @@
-"""The words of names and texts, and which of them mean the same."""
+"""The words of tools and of those who look for them, and which of them mean the same: general ones, of no server."""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ipybox.codeact.vocabulary import (
-    CHANGES,
-    COMPOUNDS,
-    FILLERS,
-    MAYBE_CHANGES,
-    PHRASES,
-    READING,
-    SHORT_FORMS,
-    SYNONYMS,
-    VERBS,
+
+def _listed(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+#: Words that say nothing about what is looked for; names have them, too, as commits_of_top_repos.
+_FILLERS = frozenset(
+    _listed(
+        "a about all am an and another any are as at be been by can certain did different do does for from given "
+        "has have how i if in into is it its just me mine my of on or our please some somebody someone specific "
+        "that the their them there these this those to us was we were what when where which who whose why will "
+        "with you your"
+    )
+)
+
+#: Verbs for the same.
+_CREATE = "create add make raise generate insert append compose attach initialize"
+_UPDATE = "update edit change modify set replace alter adjust amend patch revise substitute rewrite correct"
+_DELETE = "delete remove erase drop discard destroy purge detach trash"
+_READ = "get read fetch show view retrieve display inspect see check load download describe print"
+_LIST = "list enumerate browse"
+_SEARCH = "search find query locate grep seek discover lookup filter"
+
+#: Words for the same, as tools and their callers use them: groups, with a comma behind each.
+_GROUPS = (
+    f"{_CREATE} new register link, {_UPDATE}, {_DELETE} unlink, {_READ}, {_LIST}, {_SEARCH}, "
+    # What is done.
+    "write save store put overwrite persist dump, add stage, add post leave put publish, "
+    "create write upload publish share post submit, push upload send, move rename relocate, "
+    "reorder rearrange prioritize reprioritize order sort, rename retitle title name, switch checkout, "
+    "copy clone fork, trigger run rerun start restart retry launch dispatch execute invoke, "
+    "cancel stop abort kill terminate halt, cancel discard delete, submit publish finish complete send, "
+    "state status close reopen, reopen unresolve, resolve close fix, dismiss clear acknowledge archive, "
+    "subscription subscribe unsubscribe watch unwatch follow unfollow mute ignore, "
+    "merge land integrate squash combine, reset clear undo unstage revert restore, request ask invite, "
+    "review reviewer, review approve approval reject decline, reply answer respond response, comment respond, "
+    "reaction react emoji thumb upvote like, convert conversion translate transform, "
+    # Changes, files, and what runs.
+    "diff compare comparison difference delta, log history timeline, log output, commit revision changeset, "
+    "staged cached, stage staging index, blame author authorship annotate, directory folder, "
+    "tree structure hierarchy nested recursive, organization organisation company, workflow action ci pipeline job, "
+    "run build pipeline, failed fail failure failing error broken, "
+    # What things have.
+    "body description text content, detail information metadata property attribute, issue ticket bug task defect, "
+    "subissue subtask child, dependency depend block blocker, duplicate similar same identical, "
+    "image picture photo media audio video screenshot, timezone zone, time date hour clock day, "
+    "current authenticated own, "
+    # People, and what they may do.
+    "star favorite bookmark like, starred favorite bookmarked, "
+    "user people person developer account profile username me, member people person user belong membership, "
+    "collaborator contributor maintainer member people access permission, "
+    "allowed permitted accessible access permission, team group, notification inbox, "
+    "alert warning vulnerability finding, finding problem, security vulnerability vulnerable cve, "
+    "advisory vulnerability cve, secret credential token password key leaked exposed, "
+    # Messages, tables, pages.
+    "discussion forum topic thread conversation, thread conversation, comment remark note message, "
+    "release version, tag version, label tag, type kind category, latest newest recent last, "
+    "pending draft unfinished, multiple several many batch bulk, modified changed, size big biggest large largest, "
+    "gist snippet, message mail email, channel room chat, event meeting appointment calendar, row record entry, "
+    "column field, page document article, url link address, web internet online website, "
+    "setting option preference configuration, count number total, "
+)
+_SYNONYMS = tuple(map(_listed, _GROUPS.rstrip(", ").split(",")))
+
+#: Verbs of tools and queries that change something, by how they do.
+_CHANGES = {
+    "create": frozenset(_listed(_CREATE)),
+    "update": frozenset(_listed(f"{_UPDATE} move rename close reopen assign reorder")),
+    "delete": frozenset(_listed(_DELETE)),
+    "other": frozenset(
+        _listed(
+            "write manage trigger rerun retry restart submit approve cancel abort upload save resolve unresolve undo"
+        )
+    ),
+}
+#: The same for verbs that are nouns or adjectives, too: only as the first word are they a verb.
+_MAYBE_CHANGES = {
+    "create": frozenset(_listed("new comment reply react request answer ask post report file link share review leave")),
+    "update": frozenset(_listed("mark label tag sync")),
+    "delete": frozenset(_listed("clear")),
+    "other": frozenset(
+        _listed(
+            "run start stop star unstar fork copy merge squash push dismiss stage unstage commit reset watch mute "
+            "subscribe unsubscribe put store overwrite send publish"
+        )
+    ),
+}
+#: Verbs of tools that only look.
+_READING = frozenset(_listed(f"{_READ} {_LIST} {_SEARCH}")) - {"check"}
+_VERBS = _READING.union(*_CHANGES.values())
+
+#: What short forms stand for.
+_SHORT_FORMS = {
+    "pr": "pull request",
+    "prs": "pull requests",
+    "repo": "repository",
+    "repos": "repositories",
+    "org": "organization",
+    "orgs": "organizations",
+    "dir": "directory",
+    "dirs": "directories",
+    "info": "information",
+    "tz": "timezone",
+    "db": "database",
+    "config": "configuration",
+    "env": "environment",
+    "msg": "message",
+    "mkdir": "create directory",
+}
+#: Words that name one thing together: a pull request is no request.
+_COMPOUNDS = {
+    "pull request": "pullrequest",
+    "merge request": "pullrequest",
+    "sub issue": "subissue",
+    "sub task": "subissue",
+    "child issue": "subissue",
+    "time zone": "timezone",
+    "user name": "username",
+}
+
+#: What queries say in several words, and the words that tools have for it.
+_PHRASES = tuple(
+    (re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE), words)
+    for phrase, words in (
+        (r"open(?= (?:an? |the )?(?:\w+ )?(?:file|folder|directory|page|link)\b)", "read"),
+        (r"(?:open|file|raise|report|submit|log)(?= (?:an?|new)\b)", "create"),
+        (r"(?:^(?:open|raise|file))(?= (?:\w+ )?\w*[^s\W](?: (?:about|against|for|from|in|on|to|with)\b|$))", "create"),
+        (r"set(?:ting)? up", "create"),
+        (r"look(?:ing)? (?:up|for)", "find"),
+        (r"get rid of|(?:take|throw) (?:off|away|out)", "remove"),
+        (r"(?:bring|make|keep|get)(?= .{0,60}\bup[ -]to[ -]date)", "update"),
+        (r"up[ -]to[ -]date|at once", ""),
+        (r"(?:show|get|view|see|display|fetch) (?:me )?all", "list"),
+        (r"who am i|whoami|(?:i am |am i )?(?:logged|signed) in(?: as)?", "authenticated user"),
+        (r"(?:right )?now|today(?:'s)?|at the moment", "current time"),
+        (r"check(?:ing)? out", "checkout"),
+        (r"re-(?=run|open|order|start|name)", "re"),
+        (r"(?:go|jump|change)(?: over)? to", "switch"),
+        (r"who (?:has|can|may)", "people access"),
+        (r"who (?:is|are|belongs|works)", "members"),
+        (r"when (?:was|were|did)", "time"),
+        (r"(?:read|write|push|admin)(?= (?:access|permission))", ""),
+        (r"(?:without|except|excluding|instead of) .*", ""),
+        (r"thumbs[ -](?:up|down)", "reaction"),
+    )
 )
 
 #: How forms of a word end, and what is left of the ending, to be applied one after the other.
@@ -31,7 +166,7 @@ _ENDINGS = tuple(
     )
 )
 
-_COMPOUND = re.compile(rf"\b({'|'.join(COMPOUNDS)})(s?)\b")
+_COMPOUND = re.compile(rf"\b({'|'.join(_COMPOUNDS)})(s?)\b")
 #: To remove a star is to unstar; changes not yet staged are unstaged ones.
 _UNDOING = re.compile(r"\b(undo|remove|take back|reverse|cancel) (?:the |an? )?(\w+)", re.IGNORECASE)
 _NOT_DONE = re.compile(r"\bnot (?:yet |been )*(\w+ed)\b", re.IGNORECASE)
@@ -40,13 +175,13 @@ _NOT_DONE = re.compile(r"\bnot (?:yet |been )*(\w+ed)\b", re.IGNORECASE)
 def words_of(text: str) -> list[str]:
     """Returns the words of a text, in lower case and written out; `perPage` is two."""
     words: list[str] = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).casefold())
-    written = " ".join(SHORT_FORMS.get(word, word) for word in words)
-    return _COMPOUND.sub(lambda found: COMPOUNDS[found[1]] + found[2], written).split()
+    written = " ".join(_SHORT_FORMS.get(word, word) for word in words)
+    return _COMPOUND.sub(lambda found: _COMPOUNDS[found[1]] + found[2], written).split()
 
 
 def asked_words(query: str) -> list[str]:
     """Returns the words that a query is about, each once: without fillers, in the words of tools."""
-    for phrase, words in PHRASES:
+    for phrase, words in _PHRASES:
         query = phrase.sub(words, query)
     query = _UNDOING.sub(r"\1 un\2 \2", _NOT_DONE.sub(r"un\1", query))
     return list(dict.fromkeys(told_words(query)))
@@ -54,7 +189,7 @@ def asked_words(query: str) -> list[str]:
 
 def told_words(name: str) -> list[str]:
     """Returns the words of a name without fillers."""
-    return [word for word in words_of(name) if word not in FILLERS]
+    return [word for word in words_of(name) if word not in _FILLERS]
 
 
 @lru_cache(maxsize=8192)
@@ -76,19 +211,19 @@ def synonyms(word: str) -> frozenset[str]:
 def changes(words: Sequence[str]) -> frozenset[str]:
     """Returns how the words of a query or a name say that something is changed; nothing if it is only looked at."""
     return frozenset(
-        [kind for kind, verbs in CHANGES.items() if not verbs.isdisjoint(words)]
-        + [kind for kind, verbs in MAYBE_CHANGES.items() if not verbs.isdisjoint(words[:1])]
+        [kind for kind, verbs in _CHANGES.items() if not verbs.isdisjoint(words)]
+        + [kind for kind, verbs in _MAYBE_CHANGES.items() if not verbs.isdisjoint(words[:1])]
     )
 
 
 def tells_reading(word: str) -> bool:
     """Returns whether a word of a tool's name says that the tool only looks."""
-    return word in READING
+    return word in _READING
 
 
 def is_verb(word: str) -> bool:
     """Returns whether a word says what is done, rather than with what."""
-    return word in VERBS
+    return word in _VERBS
 
 
 def is_state(word: str) -> bool:
@@ -103,7 +238,7 @@ def is_plural(word: str) -> bool:
 
 def _meanings() -> dict[str, frozenset[str]]:
     meanings: dict[str, frozenset[str]] = {}
-    for group in SYNONYMS:
+    for group in _SYNONYMS:
         for word in group:
             others = {stem(other) for other in group if other != word}
             for key in {word, stem(word)}:

@@ -12,7 +12,7 @@ from ipybox.mcp_apigen.package.hashes import inputs_hash
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest
 from ipybox.mcp_apigen.package.merge import merge
 from ipybox.mcp_apigen.package.swap import Moved, check_generated, clean_up, swap_in
-from ipybox.mcp_apigen.package.tool_modules import ToolChanges, ToolModules
+from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.workspace.registrations import Registration, locked_registration
@@ -116,10 +116,10 @@ def _outcome(
     previous: ExistingPackage, manifest: Manifest, unknown: str = "", moved: Moved | None = None
 ) -> ToolModules:
     return ToolModules(
-        {module: record.tool for module, record in manifest.modules.items()},
+        manifest,
+        None if unknown else previous.manifest,
         new=not previous.names,
         unknown=unknown,
-        drift=None if unknown or previous.manifest is None else ToolChanges.between(previous.manifest, manifest),
         kept={name: target for name, target in (moved or {}).items() if name != target},
     )
 

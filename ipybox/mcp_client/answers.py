@@ -5,25 +5,21 @@ The SDK refuses a whole answer for one wrong value in it. So a session repairs a
 A list is checked tool by tool: a malformed tool hides no other, and a malformed icon not its tool. A tool is omitted
 only if it can't be called. `ToolList.remarks` names both.
 
-A tool that was called has run, so a result that is refused is lost. The SDK gets one that it accepts:
-
-    content              text of blocks in another form, or a file with the JSON of an unknown block
-    isError              a boolean
-    structuredContent    in `_meta`, if it is not an object; `restored` puts it back
+A tool that was called has run, so a result that is refused is lost. The SDK gets an empty result, which carries the
+real one past its checks (`hidden_result`). Code gets the blocks as JSON anyway.
 """
 
-import base64
 import json
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, cast
 
 from mcp import ClientSession
 from mcp.shared.inbound import find_invalid_x_mcp_header
-from mcp_types import CallToolResult, ContentBlock, Tool
+from mcp_types import CallToolResult, Tool
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 JSON = dict[str, Any]
 
@@ -34,7 +30,7 @@ _OPTIONAL = ("title", "description", "annotations", "icons", "execution", "_meta
 _MAX_NAME = 100
 
 _KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
-_STRUCTURED = "ipybox/structuredContent"
+_HIDDEN = "ipybox/result"
 #: Types of images, by the start of their base64.
 _IMAGES = {"iVBORw0KGg": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 
@@ -62,7 +58,7 @@ class ToolList(list[Tool]):
 
 
 def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], None]) -> None:
-    """Repairs lists of tools and results of calls that a session, once it is initialized, receives.
+    """Repairs lists of tools that a session, once it is initialized, receives, and hides results of calls from the SDK.
 
     Args:
         session: The session.
@@ -74,11 +70,10 @@ def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], Non
 
     async def send_raw_request(method: str, *args: Any, **options: Any) -> dict[str, Any]:
         answer = await send(method, *args, **options)
-        version = str(session.protocol_version)
         if method == "tools/call":
-            return repaired_result(answer, version)
+            return hidden_result(answer)
         if method == "tools/list":
-            answer, remarks = repaired_page(answer, version)
+            answer, remarks = repaired_page(answer, str(session.protocol_version))
             on_remarks(remarks)
         return answer
 
@@ -196,38 +191,34 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…")
 
 
-def repaired_result(result: JSON, version: str) -> JSON:
-    """Returns a result that the SDK accepts.
+@dataclass(frozen=True)
+class ToolResult:
+    """What a tool returned.
 
-    Args:
-        result: The server's answer.
-        version: The version of the protocol.
+    Attributes:
+        content: Its blocks as JSON. Text and images have the form of MCP; others are as the server sent them.
+        structured_content: Its structured content, of any kind; None without any.
+        is_error: Whether the call failed.
     """
+
+    content: list[JSON]
+    structured_content: Any
+    is_error: bool
+
+
+def hidden_result(result: JSON) -> JSON:
+    """Returns a result of a call that the SDK accepts, from which `tool_result` gets the real one."""
     if result.get("resultType") == "input_required":
         return result
-    structured, meta = result.get("structuredContent"), result.get("_meta")
+    return {"resultType": "complete", "content": [], "isError": False, "_meta": {_HIDDEN: result}}
+
+
+def tool_result(accepted: CallToolResult) -> ToolResult:
+    """Returns the result that `hidden_result` hid."""
+    result = cast(JSON, (accepted.meta or {})[_HIDDEN])
     flag = result.get("isError")
-    repaired: JSON = {
-        "resultType": "complete",
-        "content": [_repaired_block(block, version) for block in _blocks(result)],
-        "isError": bool(flag) and str(flag).strip().lower() != "false",
-    }
-    if isinstance(meta, dict) and _is_valid({"resultType": "complete", "content": [], "_meta": meta}, version):
-        repaired["_meta"] = meta
-    if isinstance(structured, dict):
-        repaired["structuredContent"] = structured
-    elif structured is not None:
-        repaired["_meta"] = {**repaired.get("_meta", {}), _STRUCTURED: structured}
-    return repaired
-
-
-def restored(result: CallToolResult) -> CallToolResult:
-    """Returns the result with the structured content that `repaired_result` hid from the SDK."""
-    meta = dict(result.meta or {})
-    if _STRUCTURED not in meta:
-        return result
-    structured = meta.pop(_STRUCTURED)
-    return result.model_copy(update={"structured_content": structured, "meta": meta or None})
+    failed = bool(flag) and str(flag).strip().lower() != "false"
+    return ToolResult([*map(_block, _blocks(result))], result.get("structuredContent"), failed)
 
 
 def _blocks(result: JSON) -> list[Any]:
@@ -241,69 +232,21 @@ def _blocks(result: JSON) -> list[Any]:
     return [rest] if rest and result.get("structuredContent") is None else []
 
 
-def _repaired_block(block: Any, version: str) -> JSON:
+def _block(block: Any) -> JSON:
+    """Returns a block of text or an image in the form of MCP; code gets all others as files."""
     match block:
-        case {"type": "text", "text": str(), **rest} if not rest:
+        case {"type": "text", "text": str()}:
             return cast(JSON, block)
-        case {"type": "image" | "audio", "data": str(), "mimeType": str(), **rest} if not rest:
+        case {"type": "image", "data": str(data)} if not isinstance(block.get("mimeType"), str):
+            kinds = [kind for start, kind in _IMAGES.items() if data.startswith(start)]
+            return {"type": "image", "data": data, "mimeType": "".join(kinds)}
+        case {"type": str(), "text": text}:
+            return {"type": "text", "text": _as_text(text)}
+        case {"type": str(kind)} if kind != "text":
             return cast(JSON, block)
-        case {"type": str() as kind}:
-            candidates = (cast(JSON, block), _essence(cast(JSON, block)))
-            return next((each for each in candidates if _is_block(each, version)), None) or _as_file(block, str(kind))
         case _:
             return {"type": "text", "text": _as_text(block)}
 
 
-def _essence(block: JSON) -> JSON:
-    """Returns only what a block needs, and what it lacks where that is clear."""
-    match block:
-        case {"type": "resource", "resource": {"uri": uri, **resource}}:
-            return {"type": "resource", "resource": {"uri": str(uri), **_strings(resource, "mimeType", "text", "blob")}}
-        case {"type": "resource", "resource": {**resource}}:
-            return {"type": "resource", "resource": {"uri": "", **_strings(resource, "mimeType", "text", "blob")}}
-        case {"type": "resource_link", "uri": str(uri)}:
-            named = _strings(block, "name", "title", "mimeType", "description")
-            return {"type": "resource_link", "uri": uri, "name": uri, **named}
-        case {"type": "image" | "audio" as kind, "data": str(data)}:
-            found = [name for start, name in _IMAGES.items() if kind == "image" and data.startswith(start)]
-            return {"type": kind, "data": data, "mimeType": "".join(found), **_strings(block, "mimeType")}
-        case {"text": text}:
-            return {"type": "text", "text": _as_text(text)}
-        case _:
-            return block
-
-
-def _strings(block: JSON, *names: str) -> JSON:
-    return {name: block[name] for name in names if isinstance(block.get(name), str)}
-
-
-def _as_file(block: JSON, kind: str) -> JSON:
-    """Returns a block that code gets as a file with the JSON of another one."""
-    data = base64.b64encode(json.dumps(block).encode()).decode()
-    resource = {"uri": f"content:{kind[:20]}", "mimeType": "application/json", "blob": data}
-    return {"type": "resource", "resource": resource}
-
-
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _is_block(block: JSON, version: str) -> bool:
-    try:
-        _content_block().validate_python(block, by_name=False)
-    except ValidationError:
-        return False
-    return _is_valid({"resultType": "complete", "content": [block]}, version)
-
-
-@cache
-def _content_block() -> TypeAdapter[Any]:
-    return TypeAdapter(ContentBlock)
-
-
-def _is_valid(result: JSON, version: str) -> bool:
-    try:
-        validate_server_result("tools/call", version, result)
-    except ValidationError:
-        return False
-    return True

@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ipybox.mcp_client.answers import ToolList, repair_answers, restored
+from ipybox.mcp_client.answers import ToolList, ToolResult, repair_answers, tool_result
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth.sign_in import SignIn
@@ -202,8 +202,8 @@ class MCPClient:
             cursors.add(cursor)
         raise MCPServerError(connection.error_text(f"tools/list returned more than {PAGE_LIMIT} pages"))
 
-    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> mcp_types.CallToolResult:
-        """Calls a tool and returns the server's result, `is_error` or not; only what is not MCP has changed its form.
+    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> ToolResult:
+        """Calls a tool and returns the server's result, `is_error` or not.
 
         Raises:
             ToolRunnerError: If the arguments are not JSON, the server rejects the call, or its response isn't valid;
@@ -215,7 +215,7 @@ class MCPClient:
             to_json(tool_args)  # the SDK would end the connection
         except ValueError as exc:
             raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from exc
-        return restored(await self._request(client.call_tool(tool_name, tool_args)))
+        return tool_result(await self._request(client.call_tool(tool_name, tool_args)))
 
     async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
         """Calls a tool and returns the value of its result; see `tool_value`.
@@ -315,7 +315,7 @@ async def _leave_unchecked(name: str, result: mcp_types.CallToolResult) -> None:
     """
 
 
-def tool_value(result: mcp_types.CallToolResult) -> dict[str, Any] | str | None:
+def tool_value(result: ToolResult) -> dict[str, Any] | str | None:
     """Returns the value of a tool's result.
 
     That is its structured content if there is any, else its text blocks joined by newlines, or None if it has neither.
@@ -323,7 +323,7 @@ def tool_value(result: mcp_types.CallToolResult) -> dict[str, Any] | str | None:
     Raises:
         ToolRunnerError: If the result is an error; contains its text.
     """
-    texts = [block.text for block in result.content if isinstance(block, mcp_types.TextContent)]
+    texts = [str(block["text"]) for block in result.content if block["type"] == "text"]
     text = "\n".join(texts) if texts else None
     if result.is_error:
         raise ToolRunnerError(text or "the tool failed without a message")

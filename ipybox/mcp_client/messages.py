@@ -7,6 +7,7 @@ linear time.
 
 import json
 import re
+from functools import partial
 from typing import Any, cast
 
 from mcp_types import INTERNAL_ERROR, PARSE_ERROR, JSONRPCMessage, RequestId, jsonrpc_message_adapter
@@ -87,8 +88,7 @@ def _read(data: bytes, default_id: RequestId | None) -> list[Wire]:
     except (ValueError, RecursionError) as exc:
         return [_salvaged(text, exc)]
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    messages = [_repaired(cast(Wire, item), default_id) for item in items if isinstance(item, dict)]
-    found = [message for message in messages if message is not None]
+    found = [*filter(None, map(partial(_repaired, default_id=default_id), items))]
     if not found:
         raise ValueError("not JSON-RPC")
     return found
@@ -107,7 +107,7 @@ def _salvaged(text: str, exc: Exception) -> Wire:
         except (ValueError, RecursionError):
             pass
         else:
-            reply = _repaired(cast(Wire, value), None) if isinstance(value, dict) else None
+            reply = _repaired(value, None)
             if reply is None or not _is_reply(reply):
                 raise ValueError("not a reply")
             return reply
@@ -127,8 +127,11 @@ def _parsed(text: str) -> Any:
         return from_json(lenient.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
 
 
-def _repaired(message: Wire, default_id: RequestId | None) -> Wire | None:
+def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
     """Returns a message that keeps the rules of JSON-RPC, or None if it is not a message."""
+    if not isinstance(value, dict):
+        return None
+    message = cast(Wire, value)
     if isinstance(message.get("method"), str) and not _is_reply(message):
         return {**message, "jsonrpc": "2.0"}
     if not (_is_reply(message) or "jsonrpc" in message):

@@ -174,7 +174,7 @@ async def _pass_on(
     while data := await stdout.read(_CHUNK):
         for line in buffer.feed(data):
             try:
-                messages = [validated(message) for message in read_messages(line)]
+                messages = [*map(validated, read_messages(line))]
             except ValueError:
                 on_noise(line.decode(errors="replace"))
             else:

@@ -1,6 +1,7 @@
 """Limits the requests of kernels that the tool server reads: known length, bounded size, time and parsing."""
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,12 +19,19 @@ MAX_REQUEST_BYTES = 64 << 20
 BODY_TIMEOUT = 60.0
 
 
-class RefusedError(Exception):
-    """A request was not read, or not parsed; the message says why."""
+class DeniedError(Exception):
+    """A request is not answered; the message says why."""
 
     def __init__(self, status: HTTPStatus, message: str):
-        super().__init__(f"the tool server refused the call: {message}")
+        super().__init__(message)
         self.status = status
+
+
+class RefusedError(DeniedError):
+    """A request was not read, or not parsed."""
+
+    def __init__(self, status: HTTPStatus, message: str):
+        super().__init__(status, f"the tool server refused the call: {message}")
 
 
 class ByteBudget:
@@ -85,7 +93,21 @@ async def read_body(request: web.Request, limit: int | None = None, *, what: str
     return body
 
 
-def finite(number: str) -> float:
+async def read_json(request: web.Request, limit: int | None = None, *, what: str = "the request is") -> object:
+    """Returns the value in the body of a request; None if it is not JSON.
+
+    Raises:
+        RefusedError: As `read_body` does, or for a number that is not finite.
+    """
+    body = await read_body(request, limit, what=what)
+    try:
+        # Not with request.json(), because the sender can choose a codec that takes minutes.
+        return json.loads(body, parse_constant=_finite, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _finite(number: str) -> float:
     """Returns a number of a request.
 
     Raises:

@@ -5,10 +5,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from ipybox.audit.records import ToolCallRecord
 from ipybox.guest.tools.protocol import RunReply, RunRequest
@@ -18,7 +15,7 @@ from ipybox.tool_exec.caller import ToolCaller
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+    from ipybox.mcp_client.answers import ToolResult
 
 #: Characters at the end of each text of an MCP server that `on_text` gets.
 MAX_NOTED_TEXT = 64 * 1024
@@ -72,8 +69,10 @@ async def run_call(
             if "error" in reply:
                 recorded.fail("tool_error", reply["error"])
         if caller.on_text is not None:
-            for text in [reply.get("error", ""), *_texts(reply.get("content", []))]:
-                caller.on_text(text[-MAX_NOTED_TEXT:])
+            caller.on_text(reply.get("error", "")[-MAX_NOTED_TEXT:])
+            for block in reply.get("content", []):
+                if block["type"] == "text":
+                    caller.on_text(block["text"][-MAX_NOTED_TEXT:])
         return reply
 
 
@@ -81,14 +80,7 @@ async def _rejection_reason(
     call: RunRequest, caller: ToolCaller, recorded: ToolCallRecord, kind: RequestKind
 ) -> str | None:
     """Returns why a call was rejected, or None if it was accepted; records the decision."""
-    decided = await caller.approvals.decide(
-        call["server_name"],
-        call["tool_name"],
-        call["tool_args"],
-        call["server_params"],
-        call.get("output_mark", 0),
-        kind=kind,
-    )
+    decided = await caller.approvals.decide(call, kind)
     refusal = "not approved" if isinstance(decided, NoDecision) else "rejected"
     if decided.reason is not None:
         refusal = f"{refusal}: {decided.reason}"
@@ -100,28 +92,17 @@ async def _rejection_reason(
     return None if decided.accepted else refusal
 
 
-def _texts(content: list[dict[str, Any]]) -> list[str]:
-    return [str(block["text"]) for block in content if block.get("type") == "text"]
-
-
-def _reply(result: "CallToolResult", name: str) -> RunReply:
+def _reply(result: "ToolResult", name: str) -> RunReply:
     """Returns the reply to code for the result of an MCP server."""
-    content = result.model_dump(mode="json", by_alias=True, exclude_none=True, include={"content"})["content"]
     if not result.is_error:
-        return RunReply(structured=result.structured_content, content=content)
-    text = "\n".join(_texts(content))
+        return RunReply(structured=result.structured_content, content=result.content)
+    text = "\n".join(block["text"] for block in result.content if block["type"] == "text")
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     error = text or f"call to {name} failed; the server gave no reason"
     reply = RunReply(error=error)
-    if beside := [block for block in content if block.get("type") != "text"]:
+    if beside := [block for block in result.content if block["type"] != "text"]:
         reply["content"] = beside
     if result.structured_content is not None:
         reply["structured"] = result.structured_content
     return reply
-
-
-def denied(caller: ToolCaller, error: str, status: HTTPStatus) -> web.Response:
-    """Records the denial of a request, and returns the answer."""
-    caller.recorder.denied("tool_server", [error])
-    return web.json_response(RunReply(error=error), status=status)

@@ -4,11 +4,12 @@
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
 
@@ -25,9 +26,9 @@ from ipybox.guest.tools.protocol import (
     is_run_request,
     is_shell_request,
 )
-from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, RefusedError, finite, read_body
+from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, DeniedError, read_body, read_json
 from ipybox.tool_exec.caller import ToolCaller
-from ipybox.tool_exec.dispatch import denied, run_call
+from ipybox.tool_exec.dispatch import run_call
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
@@ -79,112 +80,102 @@ class KernelRequests:
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
         """The handlers of requests, by method and path."""
         return {
-            ("POST", RUN_PATH): self._run,
-            ("POST", INSTALL_PATH): self._install,
-            ("POST", SHELL_PATH): self._shell,
-            ("POST", MODELS_PATH): self._infer_models,
+            ("POST", RUN_PATH): partial(self._answer, self._run),
+            ("POST", INSTALL_PATH): partial(self._answer, self._install),
+            ("POST", SHELL_PATH): partial(self._answer, self._shell),
+            ("POST", MODELS_PATH): partial(self._answer, self._infer_models),
         }
 
-    def _caller_of(self, request: web.Request) -> ToolCaller:
-        return self._callers[request.headers["Authorization"].removeprefix("token ")]
+    async def _answer(
+        self, handle: Callable[[web.Request, ToolCaller], Awaitable[web.Response]], request: web.Request
+    ) -> web.Response:
+        """Answers a request, and records it if it is denied."""
+        caller = self._callers[request.headers["Authorization"].removeprefix("token ")]
+        try:
+            return await handle(request, caller)
+        except DeniedError as exc:
+            caller.recorder.denied("tool_server", [str(exc)])
+            return web.json_response(RunReply(error=str(exc)), status=exc.status)
 
-    async def _run(self, request: web.Request) -> web.Response:
-        caller, size = self._caller_of(request), request.content_length or 0
+    async def _run(self, request: web.Request, caller: ToolCaller) -> web.Response:
+        size = request.content_length or 0
         large = size > LARGE_REQUEST_BYTES
         async with self._large_requests.hold(min(size, MAX_REQUEST_BYTES)) if large else nullcontext():
-            try:
-                async with self._large_body if large else nullcontext():
-                    # Not with request.json(), because the sender can choose a codec that takes minutes.
-                    call: object = json.loads(await read_body(request), parse_constant=finite, parse_float=finite)
-            except RefusedError as refused:
-                return denied(caller, str(refused), refused.status)
-            except (ValueError, RecursionError):
-                call = None
+            async with self._large_body if large else nullcontext():
+                call = await read_json(request)
             if not is_run_request(call):
-                return denied(caller, "not a tool call: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
-            if (error := self._wrong_parameters(call, caller)) is not None:
-                logger.warning("refused a call to %r with unregistered server parameters", call["server_name"])
-                return denied(caller, error, HTTPStatus.FORBIDDEN)
+                raise DeniedError(HTTPStatus.BAD_REQUEST, "not a tool call: see ipybox.guest.tools.protocol")
+            self._check_parameters(call, caller)
             reply = await run_call(call, caller, large=large)
         from pydantic_core import to_json  # not at startup; a tool call imports it anyway
 
         # Several times faster than Python's encoder, which blocks the event loop for results of many megabytes.
         return web.Response(body=to_json(reply), content_type="application/json")
 
-    def _wrong_parameters(self, call: RunRequest, caller: ToolCaller) -> str | None:
-        """Returns why a call is refused because of its server's parameters; None if it is not."""
+    def _check_parameters(self, call: RunRequest, caller: ToolCaller) -> None:
+        """Checks the parameters of a call's server.
+
+        Raises:
+            DeniedError: If they were not registered.
+        """
         name, params = call["server_name"], call["server_params"]
         if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
             # Else a server of the kernel's choice would answer calls that are approved as those of functions.
-            return f"{APP_SERVER!r} stands for the application's functions and takes no server parameters"
-        if self._seals is None or self._seals.accepts(name, params, call["seal"]):
-            return None
-        return (
-            f"MCP server {name!r} is not registered in this workspace with these parameters: register it (again) from "
-            "outside the sandbox"
-        )
-
-    async def _install(self, request: web.Request) -> web.Response:
-        caller = self._caller_of(request)
-        try:
-            asked: object = json.loads(await read_body(request))
-        except RefusedError as refused:
-            return denied(caller, str(refused), refused.status)
-        except (ValueError, RecursionError):
-            asked = None
-        if not is_install_request(asked):
-            return denied(
-                caller, f"not a package name of at most {MAX_PACKAGE_NAME} characters", HTTPStatus.BAD_REQUEST
+            error = f"{APP_SERVER!r} stands for the application's functions and takes no server parameters"
+        elif self._seals is None or self._seals.accepts(name, params, call["seal"]):
+            return
+        else:
+            error = (
+                f"MCP server {name!r} is not registered in this workspace with these parameters: register it (again) "
+                "from outside the sandbox"
             )
+        logger.warning("refused a call to %r with unregistered server parameters", name)
+        raise DeniedError(HTTPStatus.FORBIDDEN, error)
+
+    async def _install(self, request: web.Request, caller: ToolCaller) -> web.Response:
+        asked = await read_json(request)
+        if not is_install_request(asked):
+            problem = f"not a package name of at most {MAX_PACKAGE_NAME} characters"
+            raise DeniedError(HTTPStatus.BAD_REQUEST, problem)
         if (install := self._install_package) is None:
-            return denied(caller, "installing packages from cells is not enabled", HTTPStatus.NOT_FOUND)
+            raise DeniedError(HTTPStatus.NOT_FOUND, "installing packages from cells is not enabled")
         package_name, remove = asked["package_name"], asked.get("remove") is True
-        call = RunRequest(
-            server_name=IPYBOX_SERVER,
-            server_params={},
-            seal=None,
-            tool_name=UNINSTALL_TOOL if remove else INSTALL_TOOL,
-            tool_args={"package_name": package_name},
-        )
+        call = _own_call(UNINSTALL_TOOL if remove else INSTALL_TOOL, {"package_name": package_name})
 
         async def perform(*_: object) -> RunReply:
             return RunReply(content=[{"type": "text", "text": await install(package_name, remove)}])
 
         return web.json_response(await run_call(call, caller, perform))
 
-    async def _shell(self, request: web.Request) -> web.Response:
-        caller = self._caller_of(request)
-        try:
-            asked: object = json.loads(await read_body(request, MAX_SHELL_BYTES, what="the shell command is"))
-        except RefusedError as refused:
-            return denied(caller, str(refused), refused.status)
-        except (ValueError, RecursionError):
-            asked = None
+    async def _shell(self, request: web.Request, caller: ToolCaller) -> web.Response:
+        asked = await read_json(request, MAX_SHELL_BYTES, what="the shell command is")
         if not is_shell_request(asked):
-            return denied(caller, "not a shell command: see ipybox.guest.tools.protocol", HTTPStatus.BAD_REQUEST)
+            raise DeniedError(HTTPStatus.BAD_REQUEST, "not a shell command: see ipybox.guest.tools.protocol")
         if not self._shell_commands:
-            return denied(caller, "approval of shell commands is not enabled", HTTPStatus.NOT_FOUND)
-        call = RunRequest(
-            server_name=IPYBOX_SERVER,
-            server_params={},
-            seal=None,
-            tool_name=asked["tool_name"],
-            tool_args=asked["tool_args"],
-            output_mark=asked["output_mark"],
-        )
+            raise DeniedError(HTTPStatus.NOT_FOUND, "approval of shell commands is not enabled")
+        call = _own_call(asked["tool_name"], {**asked["tool_args"]}, asked["output_mark"])
 
         async def perform(*_: object) -> RunReply:
             return RunReply(content=[])  # the kernel runs it
 
         return web.json_response(await run_call(call, caller, perform, kind="shell"))
 
-    async def _infer_models(self, request: web.Request) -> web.Response:
-        caller = self._caller_of(request)
-        try:
-            async with self._inferring:
-                samples = await read_body(request, MAX_SAMPLES_BYTES, what="the samples are")
+    async def _infer_models(self, request: web.Request, _caller: ToolCaller) -> web.Response:
+        async with self._inferring:
+            samples = await read_body(request, MAX_SAMPLES_BYTES, what="the samples are")
+            try:
                 return web.json_response(ModelsReply(models=await infer_models(samples)))
-        except RefusedError as refused:
-            return denied(caller, str(refused), refused.status)
-        except ValueError as exc:
-            return web.json_response(ModelsReply(error=str(exc)))
+            except ValueError as exc:
+                return web.json_response(ModelsReply(error=str(exc)))
+
+
+def _own_call(tool_name: str, tool_args: dict[str, Any], output_mark: int = 0) -> RunRequest:
+    """Returns the call of a tool of ipybox itself."""
+    return RunRequest(
+        server_name=IPYBOX_SERVER,
+        server_params={},
+        seal=None,
+        tool_name=tool_name,
+        tool_args=tool_args,
+        output_mark=output_mark,
+    )

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, MissingVariableError
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
-
+    from ipybox.mcp_client.answers import ToolResult
     from ipybox.mcp_client.client import MCPClient
     from ipybox.workspace.writable import WritablePlaces
 
@@ -60,7 +59,7 @@ class ServerConnections:
 
     async def call(
         self, server_name: str, server_params: dict[str, Any], tool_name: str, tool_args: dict[str, Any]
-    ) -> "CallToolResult":
+    ) -> "ToolResult":
         """Call a tool and return the server's result as it is, `is_error` or not.
 
         Starts the server if it isn't running with these parameters. Cancelling cancels this call only.
@@ -158,7 +157,7 @@ class _ServerConnection:
             return self._stopping is not None
         return self._client is None or self._client.closed
 
-    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "CallToolResult":
+    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "ToolResult":
         """Waits for the start and calls a tool."""
         self.calls += 1
         try:

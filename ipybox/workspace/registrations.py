@@ -67,7 +67,7 @@ def locked_registration(place: Path) -> Generator[Registration]:
     Args:
         place: Its path without links.
     """
-    file = _file(place)
+    file = record_file(place)
     make_directory(file.parent)
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -77,14 +77,14 @@ def locked_registration(place: Path) -> Generator[Registration]:
         os.close(fd)
 
 
-def current_seal(place: Path) -> str:
-    """Returns the seal of the last registration at a place, without waiting; empty if there was no registration.
+def current_seal(file: Path) -> str:
+    """Returns the seal of the last registration in a record, without waiting; empty if there was no registration.
 
     Args:
-        place: The path of the package without links.
+        file: What `record_file` returns.
     """
     try:
-        fd = os.open(_file(place), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return ""
     try:
@@ -93,7 +93,8 @@ def current_seal(place: Path) -> str:
         os.close(fd)
 
 
-def _file(place: Path) -> Path:
+def record_file(place: Path) -> Path:
+    """Returns the path of the record of the package at a place, which is a path without links."""
     return state_dir() / "packages" / hashlib.sha256(os.fsencode(place)).hexdigest()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ipybox.support.private_file import load_or_create_key
 from ipybox.support.state import state_dir
-from ipybox.workspace.registrations import current_seal
+from ipybox.workspace.registrations import current_seal, record_file
 
 #: Directories in a seal's place, at most.
 MAX_DEPTH = 16
@@ -58,7 +58,7 @@ class SealVerifier:
 
     def __init__(self, workspace: Path):
         self._workspace = workspace.resolve()
-        #: The last valid seals, by the server's name: seal, parameters, and the path of the package.
+        #: The last valid seals, by the server's name: seal, parameters, and the record of the registration.
         self._known: dict[str, tuple[str, dict[str, Any], Path]] = {}
 
     def accepts(self, server_name: str, server_params: dict[str, Any], candidate: str | None) -> bool:
@@ -70,8 +70,8 @@ class SealVerifier:
             place = self._sealed_place(server_name, server_params, candidate)
             if place is None:
                 return False
-            known = self._known[server_name] = (candidate, server_params, place)
-        return current_seal(known[2]) == mac_of(candidate)
+            known = self._known[server_name] = (candidate, server_params, record_file(place))
+        return current_seal(known[2]) == candidate.rpartition(":")[2]
 
     def _sealed_place(self, server_name: str, server_params: dict[str, Any], candidate: str) -> Path | None:
         """Returns the path of the package for which the seal was made; None if it is not in the workspace."""

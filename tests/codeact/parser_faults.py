@@ -14,9 +14,12 @@ PARSERS = {
         SEARCH,
         "class ParseResult(",
         "class Parsed(",
-        "model `ParseResult` not found",
-        f"append it to {SEARCH}",
+        f"import of {SEARCH} fails: NameError: name 'ParseResult' is not defined",
+        "fix this line",
         "def run_parsed",
+    ),
+    "model removed": Case(
+        SEARCH, "", "\n\ndel ParseResult\n", "model `ParseResult` not found", f"append it to {SEARCH}", "class ParseR"
     ),
     "no run_parsed": Case(
         SEARCH,
@@ -37,16 +40,14 @@ PARSERS = {
     "async run_parsed": Case(
         SEARCH, "def run_parsed", "async def run_parsed", "`run_parsed` is async", "is sync", "def run_parsed"
     ),
-    "parser not imported": Case(
-        SEARCH, LAZY, "    parser = ...\n", "does not import the parser", "`from mcpparse.github", "def run_parsed"
-    ),
     "parser imported eagerly": Case(
         SEARCH,
         "from pydantic",
-        "import mcpparse.github\nfrom pydantic",
-        "import each other",
-        "body",
-        "import mcpp",
+        "import mcpparse.github.search_repositories\nfrom pydantic",
+        f"import of {SEARCH} fails: ImportError: cannot import name 'ParseResult' from partially initialized module",
+        "fix this line",
+        "import ParseResult",
+        where=SEARCH_PARSER,
     ),
     "parser imported by detour": Case(
         SEARCH,
@@ -91,19 +92,19 @@ PARSERS = {
         SEARCH_PARSER,
         "def parse",
         "class ParseResult:\n    pass\n\n\ndef parse",
-        "`ParseResult` is defined again",
-        "import the one from mcptools.github.search_repositories",
-        "class ParseResult",
+        "`parse` returns ParseResult, not the tool's `ParseResult`",
+        "import ParseResult from mcptools.github.search_repositories",
+        "def parse",
     ),
     "model not imported by the parser": Case(
-        SEARCH_PARSER, "ParseResult, R", "R", "`ParseResult` is not imported", "`from mcptools.github.search_repo"
+        SEARCH_PARSER, "ParseResult, R", "R", "name 'ParseResult' is not defined", "fix this line", "def parse"
     ),
     "other model": Case(
         SEARCH_PARSER,
         "def parse",
         "ParseResult = Repository\n\n\ndef parse",
-        "a different",
-        "import it from",
+        "returns Repository, not",
+        "import ParseResult from",
         "def parse",
     ),
     "no pydantic": Case(

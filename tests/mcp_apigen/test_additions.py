@@ -10,7 +10,7 @@ from ipybox.mcp_apigen.render.module import ToolSpec
 
 GENERATED = render_package("s", {"command": "x"}, [ToolSpec("a", "Does it.", {})], "")["a.py"].encode()
 APPENDED = b"\n\nimport json\n\n\ndef run_parsed(params: Params) -> int:\n    return json.loads(run(params))\n"
-RECORD = ModuleRecord(tool="a", sha256="", source=sha256_hex(GENERATED), length=len(GENERATED))
+RECORD = ModuleRecord(tool="a", meaning=None, source=sha256_hex(GENERATED), length=len(GENERATED))
 EDITED = GENERATED.replace(b"Does it.", b"Does more.")
 
 

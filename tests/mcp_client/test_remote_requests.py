@@ -256,7 +256,7 @@ async def test_calls_whose_session_expired_are_repeated_in_one_new_session(remot
     async with asyncio.timeout(WAIT), ServerConnections(WAIT) as connections:
 
         async def call(text: str) -> Any:
-            return (await connections.call("s", params, "echo", {"text": text})).content[0].model_dump()["text"]
+            return (await connections.call("s", params, "echo", {"text": text})).content[0]["text"]
 
         kept = asyncio.create_task(call("kept"))
         while "tools/call" not in remote.methods:  # noqa: ASYNC110 - the server gives no signal

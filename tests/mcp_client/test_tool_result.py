@@ -1,7 +1,6 @@
 """What a tool returned is there, whatever form its server gives it."""
 
 import base64
-import json
 import math
 from typing import Any
 
@@ -9,22 +8,18 @@ import pytest
 from mcp_types import CallToolResult
 from mcp_types.methods import validate_server_result
 
-from ipybox.mcp_client.answers import repaired_result, restored
+from ipybox.mcp_client.answers import ToolResult, hidden_result, tool_result
 
 VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n1234").decode()
 JPEG = base64.b64encode(b"\xff\xd8\xff\xe01234").decode()
 
 
-def accepted(result: dict[str, Any], version: str) -> CallToolResult:
-    """Returns what a client gets; fails if the SDK would refuse the repaired result."""
-    repaired = repaired_result(result, version)
-    validate_server_result("tools/call", version, repaired)
-    return restored(CallToolResult.model_validate(repaired, by_name=False))
-
-
-def blocks(result: CallToolResult) -> list[dict[str, Any]]:
-    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+def accepted(result: dict[str, Any], version: str) -> ToolResult:
+    """Returns what a client gets; fails if the SDK would refuse what it gets instead."""
+    hidden = hidden_result(result)
+    validate_server_result("tools/call", version, hidden)
+    return tool_result(CallToolResult.model_validate(hidden, by_name=False))
 
 
 def text(value: str) -> dict[str, Any]:
@@ -39,9 +34,8 @@ def resource(**parts: Any) -> dict[str, Any]:
     return {"type": "resource", "resource": parts}
 
 
-def file(block: dict[str, Any]) -> dict[str, Any]:
-    data = base64.b64encode(json.dumps(block).encode()).decode()
-    return resource(uri=f"content:{block['type'][:20]}", mimeType="application/json", blob=data)
+def unchanged(*content: Any) -> tuple[Any, list[dict[str, Any]]]:
+    return [*content], [*content]
 
 
 CONTENT: dict[str, tuple[Any, list[dict[str, Any]]]] = {
@@ -52,29 +46,17 @@ CONTENT: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "no type": ([{"text": "a"}], [text('{"text": "a"}')]),
     "text that is none": ([{"type": "text", "text": {"a": "ä"}}], [text('{"a": "ä"}')]),
     "text of another type": ([{"type": "markdown", "text": "# a"}], [text("# a")]),
-    "odd annotation": ([text("a") | {"annotations": {"priority": 7}}], [text("a")]),
-    "annotations that are none": ([text("a") | {"annotations": [], "_meta": 5}], [text("a")]),
+    "text that is missing": ([{"type": "text"}], [text('{"type": "text"}')]),
+    "odd annotation": unchanged(text("a") | {"annotations": {"priority": 7}, "_meta": 5}),
     "image without a type": ([{"type": "image", "data": PNG}], [image(PNG, "image/png")]),
     "photo without a type": ([{"type": "image", "data": JPEG, "mimeType": None}], [image(JPEG, "image/jpeg")]),
-    "anything without a type": (
-        [{"type": "audio", "data": "AAAA"}],
-        [{"type": "audio", "data": "AAAA", "mimeType": ""}],
-    ),
-    "sound like an image": (
-        [{"type": "audio", "data": "UklGRAAA"}],
-        [{"type": "audio", "data": "UklGRAAA", "mimeType": ""}],
-    ),
-    "image with odd details": ([image(PNG, "image/png") | {"annotations": "x"}], [image(PNG, "image/png")]),
-    "image without data": ([{"type": "image", "url": "x:y"}], [file({"type": "image", "url": "x:y"})]),
-    "unknown block": ([{"type": "widget", "n": 1}, text("a")], [file({"type": "widget", "n": 1}), text("a")]),
-    "type that is no name": ([{"type": "a" * 99}], [file({"type": "a" * 99})]),
-    "resource without an address": ([resource(text="a")], [resource(uri="", text="a")]),
-    "resource of a number": ([resource(uri=5, text="a", mimeType=7)], [resource(uri="5", text="a")]),
-    "empty resource": ([resource(uri="x:y")], [file(resource(uri="x:y"))]),
-    "link without a name": (
-        [{"type": "resource_link", "uri": "x:y", "size": "big", "title": "T"}],
-        [{"type": "resource_link", "uri": "x:y", "name": "x:y", "title": "T"}],
-    ),
+    "anything without a type": ([{"type": "image", "data": "AAAA"}], [image("AAAA", "")]),
+    "sound like an image": unchanged({"type": "audio", "data": "UklGRAAA"}),
+    "image without data": unchanged({"type": "image", "url": "x:y"}),
+    "unknown block": unchanged({"type": "widget", "n": 1}, text("a")),
+    "resource of a number": unchanged(resource(uri=5, text="a", mimeType=7)),
+    "empty resource": unchanged(resource(uri="x:y")),
+    "link without a name": unchanged({"type": "resource_link", "uri": "x:y", "size": "big", "title": "T"}),
     "null": (None, []),
 }
 
@@ -83,7 +65,7 @@ CONTENT: dict[str, tuple[Any, list[dict[str, Any]]]] = {
 @pytest.mark.parametrize(("content", "expected"), CONTENT.values(), ids=CONTENT.keys())
 def test_malformed_content_is_kept(content: Any, expected: list[dict[str, Any]], version: str):
     result = accepted({"content": content}, version)
-    assert blocks(result) == expected
+    assert result.content == expected
     assert not result.is_error
 
 
@@ -98,7 +80,7 @@ WELL_FORMED = [
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_well_formed_result_is_not_changed(version: str):
     result = {"content": WELL_FORMED, "structuredContent": {"a": 1}, "isError": True, "_meta": {"b": 2}}
-    assert repaired_result(result, version) == result | {"resultType": "complete"}
+    assert accepted(result, version) == ToolResult(WELL_FORMED, {"a": 1}, True)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -107,16 +89,14 @@ def test_a_well_formed_result_is_not_changed(version: str):
 )
 def test_structured_content_of_any_kind_is_kept(structured: Any, version: str):
     for meta in ({}, {"_meta": {"a": 1}}, {"_meta": "x"}):
-        result = accepted({"content": [], "structuredContent": structured, **meta}, version)
-        assert result.structured_content == structured
-        assert result.meta == ({"a": 1} if meta == {"_meta": {"a": 1}} else None)
+        assert accepted({"structuredContent": structured, **meta}, version).structured_content == structured
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_data_that_are_the_result_itself_are_its_text(version: str):
-    assert blocks(accepted({"toolResult": [1], "ok": True}, version)) == [text('{"toolResult": [1], "ok": true}')]
-    assert blocks(accepted({"structuredContent": {"a": 1}, "ok": True}, version)) == []
-    assert blocks(accepted({}, version)) == []
+    assert accepted({"toolResult": [1], "ok": True}, version).content == [text('{"toolResult": [1], "ok": true}')]
+    assert accepted({"structuredContent": {"a": 1}, "ok": True}, version).content == []
+    assert accepted({}, version).content == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -140,9 +120,9 @@ def test_a_failure_is_a_failure_in_other_words(flag: Any, expected: bool, versio
 
 @pytest.mark.parametrize("kind", [None, 5, "unknown"], ids=repr)
 def test_an_unknown_kind_of_result_is_a_result(kind: Any):
-    assert blocks(accepted({"content": [text("a")], "resultType": kind}, "2026-07-28")) == [text("a")]
+    assert accepted({"content": [text("a")], "resultType": kind}, "2026-07-28").content == [text("a")]
 
 
 def test_a_request_for_input_is_left_alone():
     request: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
-    assert repaired_result(request, "2026-07-28") is request
+    assert hidden_result(request) is request

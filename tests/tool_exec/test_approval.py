@@ -12,7 +12,7 @@ import pytest
 from ipybox.guest.tools.client import ToolRunner, ToolRunnerError
 from ipybox.support.endpoint import Endpoint
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
-from ipybox.tool_exec.approval.protocol import Rejection, approve_request, decision, failure, parse_answer
+from ipybox.tool_exec.approval.protocol import Rejection, answer, approve_request, parse_answer
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
@@ -269,9 +269,9 @@ async def test_messages_that_are_no_answers_are_ignored():
             for garbage in ("", "no JSON", "[]", "{}", "1", "null", '{"id": 1, "result": true}', "[" * 100_000):
                 await websocket.send_str(garbage)
             await websocket.send_bytes(b"\0\xff")
-            await websocket.send_json(decision("unknown", True))
+            await websocket.send_json(answer("unknown", True))
             await websocket.send_json({"id": request["id"], "result": "yes"})
-            await websocket.send_json(decision(request["id"], True))
+            await websocket.send_json(answer(request["id"], True))
             assert await call == "a"
 
 
@@ -281,7 +281,7 @@ async def test_a_request_on_the_wire_is_json_rpc():
         async with endpoint.session() as session, session.ws_connect("/approval") as websocket:
             call = asyncio.create_task(refusal(runner))
             request = await websocket.receive_json(timeout=WAIT)
-            await websocket.send_json(failure(request["id"], "no reason"))
+            await websocket.send_json(answer(request["id"], "no reason"))
             assert await call == "call to scripted.echo was not approved: the approver failed: no reason"
             ended = await websocket.receive_json(timeout=WAIT)
 
@@ -358,10 +358,10 @@ async def test_joining_a_channel_waits_until_its_client_has_gone():
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (decision("1", True), ("1", True)),
-        (decision("1", False), ("1", False)),
-        (decision("1", Rejection("why")), ("1", Rejection("why"))),
-        (failure("1", "why"), ("1", "why")),
+        (answer("1", True), ("1", True)),
+        (answer("1", False), ("1", False)),
+        (answer("1", Rejection("why")), ("1", Rejection("why"))),
+        (answer("1", "why"), ("1", "why")),
         ({"id": "1", "error": {}}, ("1", "no reason given")),
     ],
 )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ipybox.errors import ApprovalExpiredError, IpyboxError
+from ipybox.guest.tools.protocol import RunRequest
 from ipybox.tool_exec.approval.approvals import Approvals
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.protocol import ApprovalDecision, NoDecision
@@ -16,6 +17,8 @@ from ipybox.tool_exec.approval.request import ApprovalCallback
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from tests.servers import WAIT
 from tests.tool_exec.channel import serving_channel
+
+CALL = RunRequest(server_name="server", server_params={}, seal=None, tool_name="tool", tool_args={"a": 1})
 
 #: Calls a tool, which needs an approval, and returns the decision that counted.
 Call = Callable[[], "asyncio.Task[ApprovalDecision]"]
@@ -30,7 +33,7 @@ def asking(request: pytest.FixtureRequest) -> Asking:
         approvals = Approvals(timeout=timeout) if request.param == "process" else channel
 
         def call() -> "asyncio.Task[ApprovalDecision]":
-            return asyncio.create_task(approvals.decide("server", "tool", {"a": 1}))
+            return asyncio.create_task(approvals.decide(CALL))
 
         async with asyncio.timeout(WAIT):
             if isinstance(approvals, Approvals):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.workspace import registrations
-from ipybox.workspace.registrations import current_seal, locked_registration
+from ipybox.workspace.registrations import current_seal, locked_registration, record_file
 
 PLACE = Path("/project/mcptools/server")
 
@@ -36,7 +36,7 @@ def modules() -> dict[str, str]:
 
 
 def test_nothing_is_remembered_of_a_place_without_a_package():
-    assert current_seal(PLACE) == ""
+    assert current_seal(record_file(PLACE)) == ""
     with locked_registration(PLACE) as registration:
         assert registration.seal == ""
         assert not registration.is_of(b"")
@@ -48,7 +48,7 @@ def test_a_registration_is_remembered_until_the_next_one():
     record(b"first manifest", "a-long-origin-of-the-first", "a-long-seal-of-the-first")
     record(b"manifest", "origin", "seal")
 
-    assert current_seal(PLACE) == "seal"
+    assert current_seal(record_file(PLACE)) == "seal"
     with locked_registration(PLACE) as registration:
         assert registration.seal == "seal"
         assert registration.is_of(b"manifest")
@@ -60,7 +60,7 @@ def test_a_registration_is_remembered_until_the_next_one():
 def test_a_registration_may_have_no_origin():
     record(b"manifest", None, "seal")
 
-    assert current_seal(PLACE) == "seal"
+    assert current_seal(record_file(PLACE)) == "seal"
     with locked_registration(PLACE) as registration:
         assert registration.is_of(b"manifest")
         assert not registration.has_origin(None)
@@ -73,11 +73,11 @@ def test_a_damaged_record_stands_for_no_package_and_can_be_replaced(state: Path,
     file.write_bytes(content)
 
     with locked_registration(PLACE) as registration:
-        assert registration.seal.strip() == current_seal(PLACE).strip() == ""
+        assert registration.seal.strip() == current_seal(record_file(PLACE)).strip() == ""
         assert not registration.is_of(b"manifest")
         assert not registration.has_origin("origin")
         registration.write(b"manifest", "origin", "new", {})
-    assert current_seal(PLACE) == "new"
+    assert current_seal(record_file(PLACE)) == "new"
 
 
 def test_only_a_missing_record_stands_for_no_package(state: Path):
@@ -87,14 +87,14 @@ def test_only_a_missing_record_stands_for_no_package(state: Path):
     file.symlink_to(file)
 
     with pytest.raises(OSError, match="symbolic links"):
-        current_seal(PLACE)
+        current_seal(record_file(PLACE))
 
 
 def test_a_record_is_left_closed(state: Path):
     record(b"manifest", None, "seal")
     before = len(os.listdir("/dev/fd"))
 
-    current_seal(PLACE)
+    current_seal(record_file(PLACE))
     with pytest.raises(ZeroDivisionError), locked_registration(PLACE):
         _ = 1 / 0
 
@@ -106,7 +106,7 @@ def test_modules_are_remembered_after_their_tool_is_gone():
     record_modules({"get_user": "get.user", "查询": "查询", "odd": "\ud800\n"})
     record_modules({"list_2": "list"}, "another")
     assert modules() == {"get_user": "get.user", "查询": "查询", "odd": "\ud800\n", "list_2": "list"}
-    assert current_seal(PLACE) == "another"
+    assert current_seal(record_file(PLACE)) == "another"
 
 
 def test_only_the_newest_of_too_many_modules_are_remembered(monkeypatch: pytest.MonkeyPatch):
@@ -126,21 +126,21 @@ def test_a_record_that_was_not_written_to_its_end_has_no_modules(state: Path, en
     (file,) = (state / "ipybox" / "packages").iterdir()
     file.write_bytes(file.read_bytes().partition(b"\n")[0] + end)
     assert modules() == {}
-    assert current_seal(PLACE) == "seal"
+    assert current_seal(record_file(PLACE)) == "seal"
 
 
 def test_a_shorter_record_replaces_a_longer_one():
     record(b"manifest", "origin" * 20, "seal" * 20)
     record_modules({"a": "a"})
-    assert (modules(), current_seal(PLACE)) == ({"a": "a"}, "seal")
+    assert (modules(), current_seal(record_file(PLACE))) == ({"a": "a"}, "seal")
 
 
 def test_places_are_remembered_apart():
     record(b"manifest", None, "seal")
     record(b"other", None, "other", Path("/project/mcptools/other"))
 
-    assert current_seal(PLACE) == "seal"
-    assert current_seal(Path("/project/mcptools/other")) == "other"
+    assert current_seal(record_file(PLACE)) == "seal"
+    assert current_seal(record_file(Path("/project/mcptools/other"))) == "other"
 
 
 def test_a_registration_is_locked_while_it_is_held(state: Path):

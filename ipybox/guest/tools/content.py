@@ -124,7 +124,7 @@ def _link(block: dict[str, Any]) -> str:
     if "size" in block:
         details.append(f"{block['size']} bytes")
     told = f" ({', '.join(details)})" if details else ""
-    return _one_line(f"[resource {block.get('name', '')}: {block['uri']}{told}]")
+    return _one_line(f"[resource {block.get('name') or block['uri']}: {block['uri']}{told}]")
 
 
 def _one_line(*parts: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ipybox.mcp_apigen.package.hashes import meaning_hash, tool_digest
+from ipybox.mcp_apigen.package.hashes import meaning_hash
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord, sha256_hex
 from ipybox.mcp_apigen.render.module import ToolSpec, render_module
 from ipybox.mcp_apigen.render.naming import module_names
@@ -84,10 +84,9 @@ def _manifest(server_name: str, tools: dict[str, ToolSpec], files: dict[str, str
         source = contents.pop(f"{module}.py")
         modules[module] = ModuleRecord(
             tool=tool.name,
-            sha256=tool_digest(tool),
+            meaning=meaning_hash(tool),
             source=sha256_hex(source),
             length=len(source),
-            meaning=meaning_hash(tool),
         )
     return Manifest(
         server=server_name, modules=modules, files={name: sha256_hex(data) for name, data in contents.items()}

@@ -1,8 +1,8 @@
-"""Hashes of tools: of a definition, of what it means, and of all inputs of a package.
+"""Hashes of tools, of what their definitions say, and of all inputs of a package.
 
-The meaning is for the question whether a server has changed a tool. Some servers write a Python set into a schema, so
-they list the same words in another order each time they start. Only an order that says nothing is ignored. Everything
-else counts: a tool that changes after it was trusted is a known attack.
+They answer whether a server has changed a tool. Some servers write a Python set into a schema, so they list the same
+words in another order each time they start. Only an order that says nothing is ignored. Everything else counts: a tool
+that changes after it was trusted is a known attack.
 
 If the inputs of a package are unchanged, nothing needs to be generated.
 """
@@ -34,10 +34,8 @@ _WORDS = re.compile(rf"{_WORD}(?:, ?{_WORD})+")
 
 def inputs_hash(server_name: str, server_params: dict[str, Any], seal: str, tools: list[ToolSpec]) -> str | None:
     """Returns the hash of a server's tools, its parameters and the generator; None if a tool has no hash."""
-    digests = [tool_digest(tool) for tool in tools]
-    if None in digests:
-        return None
-    return sha256_hex(json.dumps([_generator(), server_name, server_params, seal, digests]).encode())
+    meanings = [*map(meaning_hash, tools)]
+    return None if None in meanings else _hash([_generator(), server_name, server_params, seal, meanings])
 
 
 @cache
@@ -51,21 +49,10 @@ def _generator() -> str:
     return sha256_hex(b"\0".join([sys.version.encode(), pydantic.VERSION.encode(), *texts]))
 
 
-def tool_digest(tool: ToolSpec) -> str | None:
-    """Returns a hash of the tool's definition; None if it is nested too deeply for JSON."""
-    said = [tool.name, tool.description, tool.input_schema, tool.output_schema]
-    try:
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-    except RecursionError:
-        return None
-    return sha256_hex(text.encode())
-
-
 def meaning_hash(tool: ToolSpec) -> str | None:
     """Returns a hash that two definitions share if they say the same; None if one is nested too deeply to tell."""
     try:
-        said = [tool.name, tool.description, _schema(tool.input_schema), _schema(tool.output_schema)]
-        return _hash(said)
+        return _hash([tool.name, tool.description, _schema(tool.input_schema), _schema(tool.output_schema)])
     except RecursionError:
         return None
 

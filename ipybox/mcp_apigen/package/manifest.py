@@ -36,8 +36,7 @@ class ModuleRecord(BaseModel):
 
     Attributes:
         tool: The tool's own name.
-        sha256: Hash of the tool's definition; None if it is nested too deeply for JSON.
-        meaning: Hash of what the definition says (`meaning_hash`); None if it is unknown.
+        meaning: Hash of what the tool's definition says (`meaning_hash`); None if it is nested too deeply to tell.
         source: Hash of the generated text; the rest of the file is additions.
         length: The bytes of the generated text.
     """
@@ -45,10 +44,9 @@ class ModuleRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     tool: str
-    sha256: str | None
+    meaning: str | None
     source: str
     length: NonNegativeInt
-    meaning: str | None = None
 
     def begins(self, module: bytes) -> bool:
         """Returns whether a file begins with the generated text."""

@@ -1,29 +1,7 @@
 """The result of registering a server: its tool modules, and their changes since the last registration."""
 
-from dataclasses import dataclass
-
-from ipybox.mcp_apigen.package.manifest import Manifest, ModuleRecord
+from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.support.printable import printable
-
-
-@dataclass(frozen=True)
-class ToolChanges:
-    """Modules whose tools a server has added, removed or changed."""
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-
-    @classmethod
-    def between(cls, old: Manifest, new: Manifest) -> "ToolChanges":
-        """Compares the definitions of the tools; a module that now belongs to another tool has changed."""
-        return cls(
-            added=tuple(name for name in new.modules if name not in old.modules),
-            removed=tuple(name for name in old.modules if name not in new.modules),
-            changed=tuple(
-                name for name in new.modules if name in old.modules and _differ(old.modules[name], new.modules[name])
-            ),
-        )
 
 
 class ToolModules(list[str]):
@@ -45,22 +23,26 @@ class ToolModules(list[str]):
 
     def __init__(
         self,
-        wire_names: dict[str, str],
+        package: Manifest,
+        before: Manifest | None = None,
         *,
         new: bool = False,
         unknown: str = "",
-        drift: ToolChanges | None = None,
         kept: dict[str, str] | None = None,
     ):
-        super().__init__(wire_names)
-        drift = drift or ToolChanges()
+        """Compares a package with the one that it replaces, if there was one; the same tools have not changed."""
+        tools = package.modules
+        super().__init__(tools)
+        old = tools if before is None else before.modules
         self.server_name = ""
-        self.wire_names = wire_names
+        self.wire_names = {name: record.tool for name, record in tools.items()}
         self.new = new
         self.unknown = unknown
-        self.added = drift.added
-        self.removed = drift.removed
-        self.changed = drift.changed
+        self.added = tuple(name for name in tools if name not in old)
+        self.removed = tuple(name for name in old if name not in tools)
+        # Without a hash it is unknown what a tool says. A module that now belongs to another tool has changed.
+        hashes = {name: record.meaning for name, record in tools.items() if name in old and before is not None}
+        self.changed = tuple(name for name, said in hashes.items() if said is None or said != old[name].meaning)
         self.kept = kept or {}
         self.advice: list[str] = []
 
@@ -73,9 +55,3 @@ class ToolModules(list[str]):
                 lines.append(f"{word}: {', '.join(names)}{hint}")
         lines += [f"{name} was edited or its tool was removed; saved as {place}" for name, place in self.kept.items()]
         return [printable(line) for line in lines]
-
-
-def _differ(old: ModuleRecord, new: ModuleRecord) -> bool:
-    if new.sha256 is None:
-        return True
-    return old.sha256 != new.sha256 and (new.meaning is None or old.meaning != new.meaning)

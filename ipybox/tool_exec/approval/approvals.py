@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import ApprovalDecision
+from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.approval.protocol import NOBODY, TIMEOUT, NoDecision, Outcome, RequestKind
 from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
@@ -34,12 +35,7 @@ class PendingRequests:
         self,
         deliver: Callable[[ApprovalRequest], Coroutine[Any, Any, None]],
         timeout: float | None,
-        server_name: str,
-        tool_name: str,
-        tool_args: dict[str, Any],
-        server_params: dict[str, Any] | None,
-        output_mark: int,
-        *,
+        call: RunRequest,
         kind: RequestKind,
     ) -> ApprovalDecision:
         """Makes a request for a decision on a call, and returns the decision; a `NoDecision` if the request expires.
@@ -47,21 +43,17 @@ class PendingRequests:
         Args:
             deliver: Passes the request on, in a background task.
             timeout: Seconds until the request expires; None for never.
-            server_name: Name of the MCP server.
-            tool_name: Name of the tool.
-            tool_args: The arguments of the call.
-            server_params: The parameters of the server, if known.
-            output_mark: The mark in the kernel's output that follows the output before the call.
+            call: The call.
             kind: Whether it is a tool call or a shell command.
         """
         created_at = datetime.now(UTC)
         request = ApprovalRequest(
-            server_name,
-            tool_name,
-            tool_args,
+            call["server_name"],
+            call["tool_name"],
+            call["tool_args"],
             _take_effect,
-            server_params,
-            output_mark,
+            call["server_params"],
+            call.get("output_mark", 0),
             kind=kind,
             created_at=created_at,
             expires_at=None if timeout is None else created_at + timedelta(seconds=timeout),
@@ -143,22 +135,15 @@ class Approvals:
             if self._asked:
                 await self._pending.cancel(_CELL_ENDED)
 
-    async def decide(
-        self,
-        server_name: str,
-        tool_name: str,
-        tool_args: dict[str, Any],
-        server_params: dict[str, Any] | None = None,
-        output_mark: int = 0,
-        *,
-        kind: RequestKind = "tool",
-    ) -> ApprovalDecision:
+    async def decide(self, call: RunRequest, kind: RequestKind = "tool") -> ApprovalDecision:
         """Returns the decision on a call; a `NoDecision` if none was made. Creates no request for what needs none."""
         approver = self._approver
         if approver is None:
             return _NO_CELL
         if self._policy is not None:
-            decision = self._policy.decide(server_name, tool_name, tool_args, server_params)
+            decision = self._policy.decide(
+                call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
+            )
             if decision.effect == "allow":
                 return ApprovalDecision(True, "rule", f"allowed by {decision.reason}")
             if decision.effect == "deny":
@@ -166,13 +151,4 @@ class Approvals:
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
         self._asked = True
-        return await self._pending.decide(
-            partial(ask, approver),
-            self._timeout,
-            server_name,
-            tool_name,
-            tool_args,
-            server_params,
-            output_mark,
-            kind=kind,
-        )
+        return await self._pending.decide(partial(ask, approver), self._timeout, call, kind)

@@ -16,12 +16,11 @@ from ipybox.tool_exec.approval.protocol import (
     DISCONNECTED,
     OTHER_CLIENT,
     ApprovalDecision,
-    ApproveRequest,
+    ApproveParams,
     DecidedParams,
     NoDecision,
     Outcome,
-    decision,
-    failure,
+    answer,
 )
 from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
 
@@ -98,7 +97,7 @@ class ApprovalClient:
                 if frame.type is aiohttp.WSMsgType.TEXT:
                     message = json.loads(frame.data)
                     if message["method"] == APPROVE_METHOD:
-                        self._ask(websocket, message)
+                        self._ask(websocket, message["id"], message["params"])
                     elif message["method"] == DECIDED_METHOD:
                         self._settle(message["params"])
         finally:
@@ -106,12 +105,9 @@ class ApprovalClient:
                 request.settle("cancelled", DISCONNECTED)
             self._pending.clear()
 
-    def _ask(self, websocket: aiohttp.ClientWebSocketResponse, message: ApproveRequest) -> None:
-        request_id, params = message["id"], message["params"]
-
+    def _ask(self, websocket: aiohttp.ClientWebSocketResponse, request_id: str, params: ApproveParams) -> None:
         async def respond(outcome: Outcome) -> None:
-            failed = isinstance(outcome, str)
-            await websocket.send_json(failure(request_id, outcome) if failed else decision(request_id, outcome))
+            await websocket.send_json(answer(request_id, outcome))
             await request.decided()  # the server knows whether the answer came in time
 
         expires_at = params["expires_at"]

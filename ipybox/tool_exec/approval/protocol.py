@@ -75,43 +75,26 @@ class DecidedParams(TypedDict):
     reason: str | None
 
 
-class DecidedNotification(TypedDict):
-    """Tells that a request has ended."""
-
-    jsonrpc: Literal["2.0"]
-    method: Literal["decided"]
-    params: DecidedParams
-
-
-class ApproveRequest(TypedDict):
-    """Asks for a decision."""
-
-    jsonrpc: Literal["2.0"]
-    id: str
-    method: Literal["approve"]
-    params: ApproveParams
-
-
-def approve_request(request_id: str, params: ApproveParams) -> ApproveRequest:
+def approve_request(request_id: str, params: ApproveParams) -> dict[str, Any]:
     """Returns a request for a decision."""
     return {"jsonrpc": "2.0", "id": request_id, "method": APPROVE_METHOD, "params": params}
 
 
-def decision(request_id: str, outcome: bool | Rejection) -> dict[str, Any]:
-    """Returns the answer to a request."""
-    if isinstance(outcome, Rejection):
-        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": REJECTED, "message": outcome.reason}}
-    return {"jsonrpc": "2.0", "id": request_id, "result": outcome}
-
-
-def failure(request_id: str, message: str) -> dict[str, Any]:
-    """Returns the answer to a request for which no decision was made."""
-    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": CALLBACK_FAILED, "message": message}}
-
-
-def decided_notification(params: DecidedParams) -> DecidedNotification:
+def decided_notification(params: DecidedParams) -> dict[str, Any]:
     """Returns the notification that a request has ended."""
     return {"jsonrpc": "2.0", "method": DECIDED_METHOD, "params": params}
+
+
+def answer(request_id: str, outcome: Outcome) -> dict[str, Any]:
+    """Returns the answer to a request."""
+    match outcome:
+        case bool():
+            given: dict[str, Any] = {"result": outcome}
+        case Rejection(reason):
+            given = {"error": {"code": REJECTED, "message": reason}}
+        case str():
+            given = {"error": {"code": CALLBACK_FAILED, "message": outcome}}
+    return {"jsonrpc": "2.0", "id": request_id, **given}
 
 
 def parse_answer(message: object) -> tuple[str, Outcome]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.errors import ToolRunnerError
 from ipybox.tool_exec.approval.approvals import PendingRequests
 from ipybox.tool_exec.approval.protocol import (
@@ -17,8 +18,8 @@ from ipybox.tool_exec.approval.protocol import (
     OTHER_CLIENT,
     TIMEOUT,
     ApprovalDecision,
-    ApproveRequest,
-    DecidedNotification,
+    ApproveParams,
+    DecidedParams,
     NoDecision,
     Outcome,
     Rejection,
@@ -72,7 +73,8 @@ class ApprovalChannel:
             try:
                 await websocket.send_json(_message(request))
                 decided = await request.decided()
-                await websocket.send_json(_notification(request, decided))
+                ended = DecidedParams(id=request.id, state=request.state, by=decided.by, reason=decided.reason)
+                await websocket.send_json(decided_notification(ended))
             except ConnectionError:
                 request.settle("cancelled", DISCONNECTED)
 
@@ -122,38 +124,27 @@ class ApprovalChannel:
             RuntimeError: If no approval client is connected, or the client disconnects or fails to decide.
             TimeoutError: If the request expires.
         """
-        decided = await self.decide(server_name, tool_name, tool_args, server_params)
+        call = RunRequest(
+            server_name=server_name,
+            server_params=server_params or {},
+            seal=None,
+            tool_name=tool_name,
+            tool_args=tool_args,
+        )
+        decided = await self.decide(call)
         if isinstance(decided, NoDecision):
             raise (TimeoutError if decided.by == TIMEOUT else RuntimeError)(decided.reason)
         if not decided.accepted and decided.reason is not None:
             raise ToolRunnerError(decided.reason)
         return decided.accepted
 
-    async def decide(
-        self,
-        server_name: str,
-        tool_name: str,
-        tool_args: dict[str, Any],
-        server_params: dict[str, Any] | None = None,
-        output_mark: int = 0,
-        *,
-        kind: RequestKind = "tool",
-    ) -> ApprovalDecision:
+    async def decide(self, call: RunRequest, kind: RequestKind = "tool") -> ApprovalDecision:
         """Returns the decision on a tool call with its decider; a `NoDecision` where `request` raises."""
         if not self.approval_required:
             return ApprovalDecision(True, "auto")
         if self._deliver is None:
             return NoDecision(False, NOBODY, "no approval client is connected")
-        return await self._pending.decide(
-            self._deliver,
-            self.approval_timeout,
-            server_name,
-            tool_name,
-            tool_args,
-            server_params,
-            output_mark,
-            kind=kind,
-        )
+        return await self._pending.decide(self._deliver, self.approval_timeout, call, kind)
 
     def _receive(self, data: str) -> None:
         """Settles a request by an answer of the approval client."""
@@ -175,21 +166,15 @@ def _decision(outcome: Outcome) -> ApprovalDecision:
     return ApprovalDecision(outcome, APPLICATION)
 
 
-def _message(request: ApprovalRequest) -> ApproveRequest:
-    return approve_request(
-        request.id,
-        {
-            "server_name": request.server_name,
-            "tool_name": request.tool_name,
-            "tool_args": request.tool_args,
-            "server_params": request.server_params,
-            "output_mark": request.output_mark,
-            "kind": request.kind,
-            "created_at": request.created_at.isoformat(),
-            "expires_at": None if request.expires_at is None else request.expires_at.isoformat(),
-        },
+def _message(request: ApprovalRequest) -> dict[str, Any]:
+    params = ApproveParams(
+        server_name=request.server_name,
+        tool_name=request.tool_name,
+        tool_args=request.tool_args,
+        server_params=request.server_params,
+        output_mark=request.output_mark,
+        kind=request.kind,
+        created_at=request.created_at.isoformat(),
+        expires_at=None if request.expires_at is None else request.expires_at.isoformat(),
     )
-
-
-def _notification(request: ApprovalRequest, decided: ApprovalDecision) -> DecidedNotification:
-    return decided_notification({"id": request.id, "state": request.state, "by": decided.by, "reason": decided.reason})
+    return approve_request(request.id, params)

@@ -84,8 +84,8 @@ def test_manifest_that_is_none_leaves_unknown_what_changed_and_loses_nothing(pla
 def test_manifest_that_code_has_forged_is_not_believed(package: Path) -> None:
     write(package, "a")
     evil = spec("a", "Evil.")
-    recorded = json.loads(rendered(evil)[MANIFEST])["modules"]["a"]["sha256"]
-    manifest_of(lambda content: content["modules"]["a"].update({"sha256": recorded}))(package)
+    recorded = json.loads(rendered(evil)[MANIFEST])["modules"]["a"]["meaning"]
+    manifest_of(lambda content: content["modules"]["a"].update({"meaning": recorded}))(package)
     modules = write(package, evil)
     assert modules.unknown == f"{MANIFEST} was edited, or comes from another machine"
     assert modules.changed == ()
