@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from ipybox.kernel_mgr.packages.distributions import Installed, seed
 from ipybox.kernel_mgr.packages.request import Request
+from ipybox.kernel_mgr.packages.store import InstallError
 from ipybox.kernel_mgr.packages.uv import UvError, UvSettings, environment_in, install_command, run
 from ipybox.sandbox.launch import Sandbox, python_directories, srt_command, srt_temporary, write_settings
 from ipybox.sandbox.preflight import SANDBOX_STARTS, transient_cause
@@ -47,7 +48,7 @@ async def build(
         constraints: A file of constraints that the sandbox can read.
 
     Raises:
-        UvError: If that is not possible.
+        InstallError: If that is not possible.
         SandboxError: If the sandbox can't start.
     """
     directory, temporary = Path(mkdtemp(prefix="build-", dir=scratch)), srt_temporary(scratch)
@@ -76,6 +77,17 @@ async def build(
         starts += 1
     if code:
         raise UvError(output + _reason(output), code)
+    return own_directory(target)
+
+
+def own_directory(target: Path) -> Path:
+    """Returns the directory that code of packages had for its results.
+
+    Raises:
+        InstallError: If that code has put something else in its place, such as a link to files of the host.
+    """
+    if target.is_symlink() or not target.is_dir():
+        raise InstallError("the build replaced the directory for its results")
     return target
 
 

@@ -1,5 +1,9 @@
-"""Reads which distributions are installed from metadata alone: no code of any package runs."""
+"""Reads which distributions are installed from metadata alone: no code of any package runs.
 
+Code of packages may have written the metadata, and all else in a directory that a build has filled.
+"""
+
+import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -8,9 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidName, canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from ipybox.support.safe_directory import open_untrusted
+
+#: Bytes of metadata that are read, and of one of its lines. The description, which comes last, is not needed.
+MAX_METADATA = 1 << 20
+MAX_LINE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -37,9 +46,10 @@ def find(*directories: Path) -> dict[str, Installed]:
     for directory in directories:
         for info in sorted(directory.glob("*.dist-info")):
             headers = {} if info.is_symlink() else _headers(info)
-            if "Name" in headers and "Version" in headers:
-                name = canonicalize_name(headers["Name"][0])
-                found.setdefault(name, Installed(name, headers["Version"][0], info, headers))
+            with suppress(KeyError, InvalidName, InvalidVersion):
+                name = canonicalize_name(headers["Name"][0], validate=True)
+                version = str(Version(headers["Version"][0]))
+                found.setdefault(name, Installed(name, version, info, headers))
     return found
 
 
@@ -53,7 +63,8 @@ def seed(installed: Iterable[Installed], directory: Path) -> None:
     directory.mkdir()
     for found in installed:
         info = directory / found.info.name
-        info.mkdir()
+        with suppress(FileExistsError):  # another one claims this name
+            info.mkdir()
         lines = [f"{key}: {value}\n" for key, values in found.headers.items() for value in values]
         (info / "METADATA").write_text("".join(lines))
         # uv removes these if it replaces the distribution.
@@ -63,7 +74,7 @@ def seed(installed: Iterable[Installed], directory: Path) -> None:
 def discard_seeds(directory: Path) -> dict[str, Installed]:
     """Removes what `seed` has left in a directory, and returns the other distributions there by their names."""
     for info in directory.glob("*.dist-info"):
-        if not (info / "WHEEL").exists():  # which uv needs to install a distribution
+        if not info.is_symlink() and not os.path.lexists(info / "WHEEL"):  # which uv needs to install a distribution
             shutil.rmtree(info)
     return find(directory)
 
@@ -97,9 +108,10 @@ def unmet(earlier: Iterable[Installed], planned: Mapping[str, str]) -> list[str]
 def _headers(info: Path) -> dict[str, list[str]]:
     headers: dict[str, list[str]] = {}
     with suppress(OSError), open_untrusted(info / "METADATA") as file:
-        for line in file:
-            key, colon, value = line.decode(errors="replace").partition(":")
+        for line in file.read(MAX_METADATA).decode(errors="replace").split("\n"):
+            key, colon, value = line.partition(":")
             if not colon:
                 break  # the description
-            headers.setdefault(key, []).append(value.strip())
+            if len(line) <= MAX_LINE:
+                headers.setdefault(key, []).append(value.strip())
     return headers

@@ -24,6 +24,9 @@ from ipybox.support.errors import IpyboxError
 from ipybox.support.safe_directory import open_untrusted
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
 
+#: Bytes that are read of the list of a distribution's files.
+MAX_RECORD = 16 << 20
+
 #: Seconds between two polls of a lock that another process holds, because its release gives no signal.
 LOCK_INTERVAL = 0.05
 
@@ -114,13 +117,14 @@ def _files_of(found: Installed) -> Iterator[PurePosixPath]:
     """Yields the recorded files of a distribution, relative to the directory in which it is."""
     try:
         with open_untrusted(found.info / "RECORD") as file:
-            lines = file.read().decode(errors="replace").splitlines()
+            lines = file.read(MAX_RECORD).decode(errors="replace").splitlines()
     except OSError:
         return
-    for file, *_ in filter(None, csv.reader(lines)):
-        parts = [part for part in PurePosixPath(file).parts if part not in ("..", "/")]
-        if parts:
-            yield PurePosixPath(*parts)
+    with suppress(csv.Error):  # code of a package may have written anything
+        for file, *_ in filter(None, csv.reader(lines)):
+            parts = [part for part in PurePosixPath(file).parts if part not in ("..", "/")]
+            if parts:
+                yield PurePosixPath(*parts)
 
 
 def _owner(name: str) -> str | None:

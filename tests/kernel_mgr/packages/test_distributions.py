@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from ipybox.kernel_mgr.packages.distributions import Installed, environment, find, pins, unmet
+import pytest
+
+from ipybox.kernel_mgr.packages import InstallError
+from ipybox.kernel_mgr.packages.builds import own_directory
+from ipybox.kernel_mgr.packages.distributions import Installed, discard_seeds, environment, find, pins, seed, unmet
 
 
 def distribution(directory: Path, name: str, *requirements: str) -> Installed:
@@ -35,8 +39,40 @@ def test_what_speaks_against_planned_versions_is_named(tmp_path: Path):
 
 
 def test_broken_metadata_is_no_distribution(tmp_path: Path):
-    for name, content in (("empty", ""), ("nameless", "Version: 1\n"), ("binary", "\x00\x01")):
+    broken = {
+        "empty": "",
+        "nameless": "Version: 1\n",
+        "binary": "\x00\x01",
+        "escaped": "Name: a\x1b[2J\nVersion: 1\n",
+        "no version": "Name: a\nVersion: ../../1\n",
+        "long": f"Name: a\nVersion: {'1' * 10_000}\n",
+    }
+    for name, content in broken.items():
         (tmp_path / f"{name}-1.dist-info").mkdir()
         (tmp_path / f"{name}-1.dist-info" / "METADATA").write_text(content)
     (tmp_path / "bare-1.dist-info").mkdir()
     assert find(tmp_path, tmp_path / "missing") == {}
+
+
+def test_what_a_build_leaves_is_read_without_following_links(tmp_path: Path):
+    staged, host = tmp_path / "staged", tmp_path / "host"
+    host.mkdir()
+    distribution(host, "kept")
+    seed([distribution(tmp_path, "a"), distribution(tmp_path, "b")], staged)
+    (staged / "c-1.0.dist-info").symlink_to(host / "kept-1.0.dist-info")
+    (staged / "b-1.0.dist-info" / "WHEEL").symlink_to(host / "missing")
+
+    assert list(discard_seeds(staged)) == ["b"]
+    assert (host / "kept-1.0.dist-info" / "METADATA").exists()
+    (tmp_path / "link").symlink_to(staged)
+    assert own_directory(staged) == staged
+    for replaced in (tmp_path / "link", tmp_path / "missing", staged / "b-1.0.dist-info" / "METADATA"):
+        with pytest.raises(InstallError, match="replaced the directory for its results"):
+            own_directory(replaced)
+
+
+def test_lines_without_end_are_read_up_to_a_limit(tmp_path: Path):
+    distribution(tmp_path, "a")
+    info = tmp_path / "a-1.0.dist-info"
+    (info / "METADATA").write_text(f"Name: a\nVersion: 1.0\nSummary: {'x' * (4 << 20)}\nRequires-Dist: b\n")
+    assert find(tmp_path)["a"].headers.keys() == {"Name", "Version"}
