@@ -7,7 +7,7 @@ from ipybox.mcp_apigen.generator import generate_package
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.functions.function_tools import FunctionTools
-from ipybox.workspace.registrations import current_seal
+from ipybox.workspace.registrations import current_seal, record_file
 from ipybox.workspace.seal import mac_of, seal
 
 
@@ -35,7 +35,7 @@ def check_package(workspace: Path) -> None:
         ValueError: If an MCP server is registered under its name.
     """
     place = workspace / MCPTOOLS / APP_SERVER
-    if place.is_dir() and current_seal(place) and not is_of_functions(place):
+    if place.is_dir() and current_seal(record_file(place)) and not is_of_functions(place):
         raise ValueError(
             f"tools: {place.parent} contains a registered MCP server named {APP_SERVER!r}, a name reserved for "
             f"functions: register the server under another name and delete {place}"
@@ -44,4 +44,4 @@ def check_package(workspace: Path) -> None:
 
 def is_of_functions(place: Path) -> bool:
     """Returns whether the package at a place, without links in its parent, was generated for functions last."""
-    return place.is_dir() and current_seal(place) == mac_of(seal(APP_SERVER, APP_PARAMS, place.parent))
+    return place.is_dir() and current_seal(record_file(place)) == mac_of(seal(APP_SERVER, APP_PARAMS, place.parent))

@@ -42,11 +42,12 @@ from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
 from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
 from ipybox.mcp_client.secrets import literal_secrets
-from ipybox.mcp_client.stderr_tail import LINE_LENGTH, StderrTail, readable_line
+from ipybox.mcp_client.stderr_tail import STDERR_LINES, ServerStderr, readable_line
 from ipybox.mcp_client.stdio_servers import harden_stdio_params
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.mcp_client.transport import stdio_transport
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES
+from ipybox.support.child import MAX_LENGTH
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.support.placeholders import substitute, variables
 from ipybox.support.printable import printable
@@ -119,7 +120,7 @@ class ClientConnection:
         self._stream_error: str | None = None
         self._noise: str | None = None
         self._received: MemoryObjectSendStream[SessionMessage] | None = None
-        self._stderr: StderrTail | None = None
+        self._stderr: ServerStderr | None = None
 
     @cached_property
     def label(self) -> str:
@@ -220,8 +221,9 @@ class ClientConnection:
         text = f"{what} {self.label}: {self._reason()}"
         if self._noise is not None:
             text += f"; it wrote {self._noise!r} instead of an MCP message"
-        if self._stderr is not None and self._stderr.lines and not self.deliberate:
-            text += "".join(["; last lines on stderr:", *(f"\n    {line}" for line in self._stderr.lines)])
+        if self._stderr is not None and self._stderr.last and not self.deliberate:
+            lines = self._stderr.last[-STDERR_LINES:]
+            text += "".join(["; last lines on stderr:", *(f"\n    {line}" for line in lines)])
         return self.redact(text)
 
     def error_text(self, problem: str) -> str:
@@ -236,7 +238,7 @@ class ClientConnection:
 
     def _note_noise(self, text: str) -> None:
         if self._noise is None:
-            self._noise = text[:LINE_LENGTH]
+            self._noise = text[:MAX_LENGTH]
 
     def _refuse(self, why: str) -> None:
         """Ends the connection to a server that exceeded a limit."""
@@ -287,24 +289,29 @@ class ClientConnection:
 
     @asynccontextmanager
     async def _stdio(self, server: StdioParams) -> AsyncGenerator[tuple[Any, Any]]:
-        with StderrTail(self._log) as self._stderr:
-            async with stdio_transport(
-                [str(interpreter()), "-I", "-S", process_guard.__file__, "--", server.command, *server.args],
-                env=get_default_environment() | server.env,
-                cwd=server.cwd,
-                stderr=self._stderr.writer,
-                on_noise=self._note_noise,
-                on_excess=self._refuse,
-                on_end=self.mark_ended,
-            ) as streams:
-                self._stderr.writer.close()
-                try:
-                    yield streams
-                finally:
-                    if self.server_exited:
-                        # Before stdin is closed, because the guard then ends the server.
-                        with anyio.move_on_after(_STDERR_TIMEOUT, shield=True):
-                            await self._stderr.ended.wait()
+        self._stderr = stderr = ServerStderr(self._log)
+        try:
+            with os.fdopen(await stderr.open(), "w") as writer:
+                async with stdio_transport(
+                    [str(interpreter()), "-I", "-S", process_guard.__file__, "--", server.command, *server.args],
+                    env=get_default_environment() | server.env,
+                    cwd=server.cwd,
+                    stderr=writer,
+                    on_noise=self._note_noise,
+                    on_excess=self._refuse,
+                    on_end=self.mark_ended,
+                ) as streams:
+                    writer.close()
+                    try:
+                        yield streams
+                    finally:
+                        if self.server_exited:
+                            # Before stdin is closed, because the guard then ends the server.
+                            with anyio.CancelScope(shield=True):
+                                await stderr.settled(_STDERR_TIMEOUT)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await stderr.close()
 
     @asynccontextmanager
     async def _http(self, server: RemoteParams) -> AsyncGenerator[tuple[Any, Any]]:

@@ -1,6 +1,7 @@
 """What the owners of child processes share: how a child ends, and its last lines of stderr, for error messages."""
 
 import asyncio
+import codecs
 import logging
 import os
 import signal
@@ -88,12 +89,16 @@ class StderrLines:
             await asyncio.sleep(0)  # it closes its descriptor in the next turn of the loop
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while chunk := await reader.read(65536):
-            text = printable(chunk.decode(errors="replace"), lines=True)
+            text = printable(decoder.decode(chunk), lines=True)
             if self._echo:
                 print(text, end="", file=sys.stderr, flush=True)
             *lines, unended = (self._unended + text).split("\n")
             for line in lines:
-                self._lines.append(line[:MAX_LENGTH])
-                logger.debug("%s: %s", self._name, line)
+                self._receive(line[:MAX_LENGTH])
             self._unended = unended[:MAX_LENGTH]
+
+    def _receive(self, line: str) -> None:
+        self._lines.append(line)
+        logger.debug("%s: %s", self._name, line)
