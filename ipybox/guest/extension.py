@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
 from ipybox.guest.bytecode import keep_bytecode_out_of_git
 from ipybox.guest.marks import OutputMarks, set_marks
-from ipybox.guest.packages import import_from, let_children_import, packages_dir
+from ipybox.guest.packages import STDOUT, import_from, let_children_import, packages_dir
 from ipybox.guest.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
 
@@ -37,6 +37,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     if kernel is not None:
         kernel.raw_input = refuse_input
         kernel.getpass = refuse_input
+        os.environ[STDOUT] = str(os.fstat(sys.stdout.fileno()).st_ino)
         mark_calls(kernel, sys.stdout, sys.stderr)
         atexit.register(finish_control_thread, shell, kernel)
     # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.

@@ -12,9 +12,10 @@ from pathlib import Path
 from ipybox.guest.bytecode import loaders
 from ipybox.support.names import STATE_DIR
 
-#: The directory of a module that Python programs of kernels import when they start, and the variable that it reads.
+#: The directory of a module that Python programs of kernels import when they start, and the variables that it reads:
+#: the environment and directory of packages, and the inode of the kernel's stdout.
 CHILD_SITE = str(Path(__file__).with_name("child_site"))
-PACKAGES = "IPYBOX_PACKAGES"
+PACKAGES, STDOUT = "IPYBOX_PACKAGES", "IPYBOX_STDOUT"
 
 
 def packages_dir(workspace: Path) -> Path:

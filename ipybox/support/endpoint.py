@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -35,6 +36,22 @@ class SocketConnector(aiohttp.BaseConnector):
         loop = self._loop
         _, protocol = await loop.create_connection(lambda: ResponseHandler(loop), sock=self._dial())
         return protocol
+
+    # What belongs to a closed event loop can't be closed. aiohttp would report it with tracebacks; the executor reports
+    # that it was not stopped.
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connector, or its event loop, is closed."""
+        return super().closed or self._loop.is_closed()
+
+    def _release(self, *args: Any, **kwargs: Any) -> None:
+        if not self.closed:
+            super()._release(*args, **kwargs)
+
+    def __del__(self, *args: Any) -> None:
+        if not self.closed:
+            super().__del__(*args)
 
 
 @dataclass(frozen=True)

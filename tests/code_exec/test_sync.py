@@ -328,6 +328,14 @@ executor.stop()
 
 UNSTOPPED = {
     "async": "import asyncio\nasync def main(): await CodeExecutor().start()\nasyncio.run(main())",
+    "sibling": """import asyncio
+async def main():
+    async with CodeExecutor() as executor:
+        sibling = executor.sibling()
+        await sibling.start()
+        await sibling.reset()
+        await sibling.execute("1")
+asyncio.run(main())""",
     "sync": "Executor().start()",
     "stopped": "with Executor() as executor: pass",
     "failed": "try: Executor(memory_limit=1)\nexcept ValueError: pass",
@@ -341,7 +349,16 @@ def test_an_executor_that_nobody_stopped_is_a_resource_warning(how: str, tmp_pat
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT, check=True)
     warned = [line for line in done.stderr.splitlines() if "Executor object" in line and "was never stopped" in line]
-    assert len(warned) == (1 if how in ("async", "sync") else 0)
+    assert len(warned) == (1 if how in ("async", "sibling", "sync") else 0)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("how", ["async", "sibling"])
+def test_an_executor_that_nobody_stopped_leaves_no_errors_of_the_connections_to_its_kernel(how: str, tmp_path: Path):
+    command = [sys.executable, "-c", f"from ipybox import CodeExecutor\n{UNSTOPPED[how]}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT, check=True)
+    # asyncio itself logs this before Python 3.12.
+    assert [line for line in done.stderr.splitlines() if not line.startswith("Loop <")] == []
 
 
 def test_a_call_of_a_closed_portal_ends():

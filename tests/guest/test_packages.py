@@ -47,7 +47,7 @@ async def test_a_python_program_imports_packages_after_the_standard_library(exec
     [
         pytest.param("run([*python, f'{prints}; os._exit(0)']);", id="no_flush_at_exit"),
         pytest.param("run([*python, f'{prints}; os.kill(os.getpid(), 9)'], stdout=sys.stdout);", id="killed"),
-        pytest.param("print(run([*python, f'{prints}; os._exit(0)'], stdout=PIPE).stdout)", id="captured"),
+        pytest.param("import os; os.system(f'{sys.executable} -c \"{prints}; os._exit(0)\"');", id="system"),
         pytest.param(
             "worker = Popen([*python, f'{prints}; os.close(2); input()'], stdin=PIPE, stderr=PIPE)\n"
             "print(worker.stderr.read(), end='')",
@@ -63,6 +63,23 @@ run, Popen = (functools.partial(call, text=True) for call in (subprocess.run, su
 python, prints = [sys.executable, "-c"], "import os; print('printed')"
 """
     assert (await text(executor, setup + code) or "").strip() == "printed"
+
+
+@pytest.mark.parametrize(
+    ("command", "by_line"),
+    [
+        pytest.param("!{command}", True, id="terminal"),
+        pytest.param("%%bash\n{command}", False, id="captured"),
+        pytest.param("%%bash\n{command} | cat", False, id="pipeline"),
+        pytest.param("!{command} | cat", False, id="pipeline_of_a_terminal"),
+        pytest.param("import os; os.system('{command}');", True, id="kernel"),
+    ],
+)
+async def test_only_output_of_the_kernel_itself_goes_line_by_line(executor: CodeExecutor, command: str, by_line: bool):
+    """Else a program before `| head` would report a broken pipe that it does not see in a shell."""
+    program = 'python -c "import sys; print(sys.stdout.line_buffering)"'
+
+    assert await text(executor, command.format(command=program)) == str(by_line)
 
 
 async def test_another_environment_does_not_have_them(executor: CodeExecutor):

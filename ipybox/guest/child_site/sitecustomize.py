@@ -1,7 +1,7 @@
 """Lets Python programs that a kernel starts import the packages of its workspace, after the standard library.
 
-What they print to a pipe leaves them line by line, as on a terminal. Otherwise, a program that is killed loses it, and
-joblib's workers, which wait for more work when the cell ends, keep it.
+What they print to the kernel's own stdout leaves them line by line, as on a terminal. Otherwise, a program that is
+killed loses it, and joblib's workers, which wait for more work when the cell ends, keep it.
 
 A kernel puts this directory on PYTHONPATH (`ipybox.guest.packages`), so that Python imports this module as it starts.
 Other Pythons, such as those of virtual environments that code has created, import what they always do.
@@ -11,7 +11,6 @@ https://docs.python.org/3/library/site.html#module-sitecustomize
 import io
 import os
 import site
-import stat
 import sys
 
 _prefix, _, _packages = os.environ.get("IPYBOX_PACKAGES", "").partition(os.pathsep)
@@ -20,7 +19,7 @@ if _packages and _prefix == sys.prefix:
     sys.path.insert(next((i for i, path in enumerate(sys.path) if path in _sites), len(sys.path)), _packages)
 
 _stdout: io.TextIOWrapper | None = sys.stdout  # pyright: ignore[reportAssignmentType]
-if _stdout is not None and stat.S_ISFIFO(os.fstat(_stdout.fileno()).st_mode):
+if _stdout is not None and str(os.fstat(_stdout.fileno()).st_ino) == os.environ.get("IPYBOX_STDOUT"):
     _stdout.reconfigure(line_buffering=True)
 
 # The environment may have a module of this name.
