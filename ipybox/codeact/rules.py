@@ -159,7 +159,7 @@ def _run_parsed_problems(
         yield at(module, node, f"`{name}` returns {_named(hints['return'])}", f"write `-> {_RESULT}`")
     if iscoroutinefunction(function) != name.endswith("_async"):
         is_now = "async" if iscoroutinefunction(function) else "sync"
-        remedy = "`run_parsed` is sync and calls `run`, `run_parsed_async` is async and awaits `run_async`"
+        remedy = "make `run_parsed` sync and call `run`; make `run_parsed_async` async and await `run_async`"
         yield at(module, node, f"`{name}` is {is_now}", remedy)
 
 
@@ -218,7 +218,7 @@ def stray_problems(library: Library) -> Iterator[Problem]:
 
 def _generated_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
     """Yields what differs from what was generated."""
-    remedy = "register the server again: code below `run_async` stays, and the current file is saved next to it"
+    remedy = "register the server again: code below `run_async` is kept, and the current file is saved next to it"
     try:
         manifest = json.loads(library.workspace.text(f"{MCPTOOLS}/{tool.name.category}/{MANIFEST}"))
         record = manifest["modules"][tool.name.tool]

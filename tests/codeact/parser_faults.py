@@ -38,7 +38,12 @@ PARSERS = {
     ),
     "not documented": Case(SEARCH, DOCUMENTED, "", "`run_parsed` has no docstring", "add", "def run_parsed"),
     "async run_parsed": Case(
-        SEARCH, "def run_parsed", "async def run_parsed", "`run_parsed` is async", "is sync", "def run_parsed"
+        SEARCH,
+        "def run_parsed",
+        "async def run_parsed",
+        "`run_parsed` is async",
+        "make `run_parsed` sync",
+        "def run_parsed",
     ),
     "parser imported eagerly": Case(
         SEARCH,
