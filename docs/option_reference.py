@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ipybox.cli.option import Option, Receiver
 from ipybox.cli.option_table import OPTIONS
+from plugins.settings import SETTINGS
 
 PAGE = Path(__file__).with_name("options.md")
 
@@ -59,13 +60,9 @@ def _cells(option: Option) -> list[str]:
 
 
 def _setting(option: Option) -> str:
-    if option.plugin is None:
+    if (setting := SETTINGS.get(option.parameter)) is None:
         return ""
-    only = (
-        ""
-        if len(option.plugin.modes) == len(PLUGINS)
-        else ": " + ", ".join(PLUGINS[mode] for mode in option.plugin.modes)
-    )
+    only = "" if len(setting.modes) == len(PLUGINS) else ": " + ", ".join(PLUGINS[mode] for mode in setting.modes)
     return f"`{option.parameter}`{only}"
 
 

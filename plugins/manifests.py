@@ -29,9 +29,8 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ipybox.cli.option import Option
-from ipybox.cli.option_table import OPTIONS
 from plugins.readme import MODES, Plugin, readme
+from plugins.settings import PluginSetting, settings
 
 #: The name in the MCP registry, which compares it with the comment `mcp-name` of the README on the package index.
 REGISTRY_NAME = "io.github.gradion-ai/ipybox"
@@ -140,7 +139,7 @@ def contents() -> dict[str, bytes]:
 
 def _readme(plugin: Plugin, packages: str) -> str:
     on_linux = [line for line in packages.splitlines() if "==" in line and " ; " not in line]
-    return readme(plugin, settings(plugin.mode), DEFAULTS, len(on_linux))
+    return readme(plugin, DEFAULTS, len(on_linux))
 
 
 def _copies() -> dict[str, bytes]:
@@ -169,7 +168,9 @@ def manifests() -> dict[str, Any]:
             "repository": REPOSITORY,
             "license": "Apache-2.0",
             "keywords": KEYWORDS,
-            "userConfig": {option.parameter: _user_config(option) for option in settings(plugin.mode)},
+            "userConfig": {
+                option.parameter: _user_config(option.parameter, setting) for option, setting in settings(plugin.mode)
+            },
         }
         files[f"{plugin.place}/.mcp.json"] = {"mcpServers": {"ipybox": _server(plugin)}}
         # In exec form: no shell reads the path of the plugin.
@@ -200,7 +201,7 @@ def _marketplace() -> dict[str, Any]:
 
 
 def _server(plugin: Plugin) -> dict[str, Any]:
-    options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option in settings(plugin.mode)]
+    options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option, _ in settings(plugin.mode)]
     return {
         "type": "stdio",
         "command": "sh",
@@ -243,18 +244,12 @@ def registry_entry() -> dict[str, Any]:
     }
 
 
-def settings(mode: str) -> list[Option]:
-    """Returns the options of ipybox that users of a plugin can set. One that they don't set is empty."""
-    return [option for option in OPTIONS if option.plugin is not None and mode in option.plugin.modes]
-
-
-def _user_config(option: Option) -> dict[str, Any]:
-    assert option.plugin is not None
-    default = DEFAULTS.get(option.parameter, "")
+def _user_config(parameter: str, setting: PluginSetting) -> dict[str, Any]:
+    default = DEFAULTS.get(parameter, "")
     return {
         "type": "boolean" if isinstance(default, bool) else "string",
-        "title": option.plugin.title,
-        "description": option.plugin.description,
+        "title": setting.title,
+        "description": setting.description,
         "default": default,
     }
 

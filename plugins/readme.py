@@ -1,9 +1,9 @@
 """The plugins of the marketplace, and their READMEs: what each runs, downloads and sends, and where it keeps files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipybox.cli.option import Option
+from plugins.settings import settings
 
 #: Hosts that uv reaches for a Python. The index of packages is the user's choice, so it is not among the hosts.
 PYTHON_HOSTS = ("github.com", "release-assets.githubusercontent.com")
@@ -187,13 +187,12 @@ workspace's `.claude/settings.json` contains any of them.
 """
 
 
-def readme(plugin: Plugin, options: Sequence[Option], defaults: Mapping[str, str | bool], packages: int) -> str:
+def readme(plugin: Plugin, defaults: Mapping[str, str | bool], packages: int) -> str:
     """Returns the README of a plugin.
 
     Args:
         plugin: The plugin.
-        options: The options that its users can set.
-        defaults: Their defaults, if not empty.
+        defaults: The defaults of its settings, if not empty.
         packages: The number of packages that it installs.
     """
     in_container = plugin.mode == "docker"
@@ -207,12 +206,14 @@ def readme(plugin: Plugin, options: Sequence[Option], defaults: Mapping[str, str
         downloads=_DOWNLOADS_IMAGE if in_container else _DOWNLOADS_PACKAGES.format(count=packages),
         packages="" if in_container else _PACKAGES_ROW,
         settings_file=SETTINGS_FILE,
-        settings="\n".join(_row(option, defaults.get(option.parameter, "")) for option in options),
+        settings="\n".join(
+            _row(option.parameter, defaults.get(option.parameter, ""), setting.description)
+            for option, setting in settings(plugin.mode)
+        ),
         remove=(_REMOVE_IMAGE if in_container else _REMOVE_PACKAGES).format(name=plugin.name),
     )
 
 
-def _row(option: Option, default: str | bool) -> str:
-    assert option.plugin is not None
+def _row(parameter: str, default: str | bool, description: str) -> str:
     shown = str(default).lower() if isinstance(default, bool) else default
-    return f"| `{option.parameter}` | {f'`{shown}`' if shown else 'empty'} | {option.plugin.description} |"
+    return f"| `{parameter}` | {f'`{shown}`' if shown else 'empty'} | {description} |"

@@ -84,6 +84,12 @@ def test_commands_that_are_shown_have_options_that_exist():
         parsed(command)
 
 
+def test_readme_names_the_commands_that_exist():
+    readme = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z]+)", readme, re.MULTILINE)) <= targets
+
+
 def test_settings_of_plugins_that_are_shown_exist():
     pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
     shown = re.findall(r"plugin install (codeact-\w+)@ipybox((?: --config [^ `\n]+)*)", pages)

@@ -1,6 +1,6 @@
 """The command line: the only place that reads arguments, environment, .env files and signals, and sets up logging.
 
-    option_table      all options, each written once; `option` says what one is, `option_values` reads texts
+    option_table      all options, each written once; `option` says what one is, and how values are read
     parsing           command lines, help and mistakes
     command           the commands, and what comes before each
     serve             the MCP server over stdio or HTTP; `docker` runs it in a container

@@ -5,34 +5,40 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
+
+from ipybox.cli.command import command
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import run
 from ipybox.kernel_mgr.attach.instructions import instructions
 from ipybox.mcp_server.attach_socket import running_servers
-from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import printable
 from ipybox.support.private_socket import connect_private
 
 
+@command("attach", "SESSION is the session's name. It defaults to `default`.")
+@click.argument("session", default="default")
+@click.option("--server", type=int, metavar="PID", help="process id of the MCP server if several are running")
 def attach(workspace: Path, session: str, server: int | None) -> int:
-    """Prints how to connect until the session can't be used anymore; returns the exit status.
+    """Prints how to connect until the session can't be used anymore; returns the exit status."""
+    running = running_servers(workspace)
+    if not running:
+        raise Failure(
+            f"no MCP server with a session is running in {workspace}: a session starts with its first cell; "
+            "you can't attach to sessions in Docker"
+        )
+    pids = ", ".join(map(str, running))
+    if server is None and len(running) > 1:
+        raise Failure(f"several MCP servers are running in {workspace}: choose a process id with --server: {pids}")
+    if server is not None and server not in running:
+        raise Failure(
+            f"no MCP server with a session and process id {server} is running in {workspace}: choose one of {pids} "
+            "with --server"
+        )
+    return run(_attach_session(running[server or next(iter(running))], session))
 
-    Args:
-        workspace: The workspace of the session.
-        session: The name of the session.
-        server: The process id of the MCP server, if the workspace has several.
 
-    Raises:
-        Failure: If the session can't be joined.
-    """
-    try:
-        return run(_attach_session(workspace, session, server))
-    except (IpyboxError, OSError) as exc:
-        raise Failure(str(exc)) from exc
-
-
-async def _attach_session(workspace: Path, name: str, server: int | None) -> None:
-    path = _server_socket(workspace, server)
+async def _attach_session(path: Path, name: str) -> None:
     try:
         reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
     except OSError as exc:
@@ -48,27 +54,6 @@ async def _attach_session(workspace: Path, name: str, server: int | None) -> Non
         print(f"The session is no longer available: {printable(str(reason))}", flush=True)
     finally:
         writer.close()
-
-
-def _server_socket(workspace: Path, server: int | None) -> Path:
-    """Returns the socket of the server, or of the only one that runs."""
-    running = running_servers(workspace)
-    pids = ", ".join(map(str, running))
-    if server is not None and server in running:
-        return running[server]
-    if not running:
-        raise Failure(
-            f"no MCP server with a session is running in {workspace}: a session starts with its first cell; "
-            "you can't attach to sessions in Docker"
-        )
-    if server is not None:
-        raise Failure(
-            f"no MCP server with a session and process id {server} is running in {workspace}: choose one of {pids} "
-            "with --server"
-        )
-    if len(running) > 1:
-        raise Failure(f"several MCP servers are running in {workspace}: choose a process id with --server: {pids}")
-    return next(iter(running.values()))
 
 
 async def _line(reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -3,33 +3,46 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
+from ipybox.cli.command import as_json, command, without_question
 from ipybox.cli.output import agreed, say, say_json, say_table
+from ipybox.cli.parsing import Mistake
 from ipybox.sandbox.removal import RemovablePlace, places, remove, size, used_places
 from ipybox.support.sizes import format_bytes
 
+#: Directories of a workspace that are removed only by name, because they contain work of code and people.
+SAVED = ("mcptools", "mcpparse", "gentools", "images", "toolfiles")
 
-def clean(workspace: Path, saved: Sequence[str], *, yes: bool, as_json: bool) -> int:
-    """Shows what would be removed with its size, asks, and removes it. Returns the exit status.
 
-    Args:
-        workspace: The workspace.
-        saved: Directories of it that are to be removed, too.
-        yes: Whether to remove without a question.
-        as_json: Whether to print JSON. Then nothing is asked, and only `yes` removes anything.
+_MORE = """DIR is a workspace directory to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
+
+Other workspaces keep their files, but lose trust and registrations, which are stored in one place for all."""
+
+
+@command("clean", _MORE)
+@click.argument("saved", nargs=-1, metavar="[DIR]...")
+@without_question
+@as_json
+def clean(workspace: Path, saved: Sequence[str], yes: bool, as_json: bool) -> int:
+    """Shows what would be removed with its size, asks, and removes it; returns the exit status.
+
+    With JSON, nothing is asked, and only `yes` removes anything.
     """
+    if wrong := [name for name in saved if name not in SAVED]:
+        raise Mistake(f"clean can't remove {wrong[0]!r}", f"it removes only {', '.join(SAVED)} by name")
     found = places(workspace, saved)
     used = used_places(found)
     removable = [place for place in found if place not in used]
     sizes = {place: 0 if place in used else size(place.path) for place in found}
     if not as_json:
         _show(removable, used, sizes)
-        if not removable or (not yes and not agreed("Remove all of this?", "nothing was removed")):
+        if not removable or not (yes or agreed("Remove all of this?", "nothing was removed")):
             return 1 if used or removable else 0
-    kept = dict.fromkeys(used, "in use")
-    if yes or not as_json:
-        kept |= remove(removable, workspace)
-    states = {place: kept.get(place, "removed" if yes or not as_json else "found") for place in found}
+    removes = yes or not as_json
+    kept = dict.fromkeys(used, "in use") | (remove(removable, workspace) if removes else {})
     if as_json:
+        states = {place: kept.get(place, "removed" if removes else "found") for place in found}
         say_json(
             [
                 {"path": str(place.path), "content": place.what, "bytes": sizes[place], "state": state}
@@ -38,7 +51,7 @@ def clean(workspace: Path, saved: Sequence[str], *, yes: bool, as_json: bool) ->
         )
     else:
         for place, state in kept.items():
-            if place not in used:
+            if state in _REASONS:
                 say(_REASONS[state].format(place.path), style="yellow")
     return 1 if kept else 0
 

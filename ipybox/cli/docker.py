@@ -7,16 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
-from ipybox.cli.option_values import (
-    APPROVAL,
-    DIRECTORIES,
-    DIRECTORY,
-    FILE,
-    MEMORY,
-    NAME,
-    VARIABLES,
-    sandbox_mistake,
-)
+from ipybox.cli.option import Kind
+from ipybox.cli.option_table import options_of, sandbox_mistake
 from ipybox.docker.errors import DockerError
 from ipybox.docker.launcher import launch
 from ipybox.docker.options import Options
@@ -26,24 +18,20 @@ from ipybox.support.printable import printable
 
 #: Options of which `container_options` makes something. The ipybox in the container gets all others as they are.
 HANDLED = {
-    "workspace": DIRECTORY,
-    "allowed_dir": DIRECTORIES,
-    "approve": APPROVAL,
-    "sandbox": None,
-    "sandbox_config": FILE,
-    "memory_limit": MEMORY,
-    "image": NAME,
-    "network": NAME,
-    "env": VARIABLES,
+    "workspace",
+    "allowed_dir",
+    "approve",
+    "sandbox",
+    "sandbox_config",
+    "memory_limit",
+    "image",
+    "network",
+    "env",
 }
 
 
 def run(given: Mapping[str, Any]) -> NoReturn:
-    """Serves from a container in place of this process; on an error, reports it to the user and the client, and exits.
-
-    Args:
-        given: The options that were given, by their names.
-    """
+    """Serves from a container in place of this process; on an error, tells the user and the client, and exits."""
     try:
         launch(container(given))
     except DockerError as exc:
@@ -59,15 +47,16 @@ def read_options(arguments: Sequence[str]) -> dict[str, Any]:
     Raises:
         DockerError: If a value is wrong.
     """
+    kinds = {option.flag: option.type for option in options_of("docker")}
     given: dict[str, Any] = {}
     for argument in arguments:
         flag, equals, text = argument.partition("=")
-        name = flag.removeprefix("--").replace("-", "_")
-        kind = HANDLED.get(name)
+        kind = kinds.get(flag)
         try:
-            given[name] = kind.value(text) if kind else text if equals else True
+            value = kind.value(text) if isinstance(kind, Kind) else text if equals else True
         except ValueError as exc:
             raise DockerError(f"{flag}: {exc}") from exc
+        given[flag.removeprefix("--").replace("-", "_")] = value
     return given
 
 

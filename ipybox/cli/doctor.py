@@ -5,10 +5,13 @@ A mode works if code has just run in it; only for Docker, an answering daemon an
 
 import asyncio
 from dataclasses import asdict
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+
+import click
 
 from ipybox import CodeExecutor
+from ipybox.cli.command import as_json, command
 from ipybox.cli.diagnosis import Mode, examine_modes
 from ipybox.cli.output import say, say_json, say_table
 from ipybox.sandbox.findings import Finding
@@ -23,27 +26,25 @@ _WORKS = {
     "sandbox": "works (a kernel ran a cell, confined by the sandbox)",
     "docker": "the daemon responds, and the image exists",
 }
+_STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
-def doctor(*, sandbox: bool, docker: bool, as_json: bool) -> int:
-    """Prints what works and what is missing, and returns the exit status: 0 if the asked-for modes work.
-
-    Args:
-        sandbox: Whether the sandbox is asked for.
-        docker: Whether Docker mode is asked for. The plain mode, which needs only Python, always is.
-        as_json: Whether to print JSON.
-    """
+@command("doctor")
+@as_json
+@click.option("--sandbox", is_flag=True, help="fail if the sandbox doesn't work")
+@click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
+def doctor(_: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
+    """Prints what works and what is missing; returns the exit status, 0 if Python and the asked-for modes work."""
     found = examine_modes()
     asyncio.run(_try_kernels(found))
     asked = {"plain": True, "sandbox": sandbox, "docker": docker, "other": False}
     works = {mode: _works(findings) for mode, findings in found.items()}
     if as_json:
-        say_json(
-            {
-                mode: {"works": works[mode], "findings": [_data(finding) for finding in findings]}
-                for mode, findings in found.items()
-            }
-        )
+        data = {
+            mode: [{**asdict(each), "remedy": each.remedy and str(each.remedy)} for each in findings]
+            for mode, findings in found.items()
+        }
+        say_json({mode: {"works": works[mode], "findings": findings} for mode, findings in data.items()})
     else:
         _show(found, asked)
     return 0 if all(works[mode] for mode in works if asked[mode]) else 1
@@ -77,14 +78,8 @@ def _works(findings: list[Finding]) -> bool:
 
 
 def _show(found: dict[Mode, list[Finding]], asked: dict[str, bool]) -> None:
-    rows: list[tuple[str, str, str, str]] = []
-    styles: list[str] = []
-    for mode, findings in found.items():
-        for finding in findings:
-            mark, style = _mark(finding)
-            rows.append((mark, mode, finding.what, finding.found or ""))
-            styles.append(style)
-    say_table(["State", "Mode", "What", "Found"], rows, styles)
+    rows = [(_state(each), mode, each.what, each.found or "") for mode, findings in found.items() for each in findings]
+    say_table(["State", "Mode", "What", "Found"], rows, [_STYLES[row[0]] for row in rows])
     say("")
     for mode, findings in found.items():
         problems = [str(finding) for finding in findings if finding.problem is not None]
@@ -96,12 +91,7 @@ def _show(found: dict[Mode, list[Finding]], asked: dict[str, bool]) -> None:
             say(line, style="red" if problems and asked[mode] else "")
 
 
-def _mark(finding: Finding) -> tuple[str, str]:
+def _state(finding: Finding) -> str:
     if finding.problem is None:
-        return "ok", "green"
-    return ("missing", "yellow") if finding.found is None else ("broken", "red")
-
-
-def _data(finding: Finding) -> dict[str, Any]:
-    remedy = None if finding.remedy is None else str(finding.remedy)
-    return {**asdict(finding), "remedy": remedy}
+        return "ok"
+    return "missing" if finding.found is None else "broken"

@@ -4,24 +4,21 @@ import re
 import sys
 from pathlib import Path
 
+import click
+
 from ipybox.audit.log import open_logs
 from ipybox.audit.notebook.logged import LoggedSession, LoggedSessions
+from ipybox.cli.command import command
 from ipybox.cli.output import say, say_table
 from ipybox.cli.parsing import Failure
 from ipybox.support.safe_directory import open_directory
 
 
+@command("notebook", "SESSION is the name or id of a session in the audit log.")
+@click.argument("session", required=False)
+@click.option("--output", metavar="FILE", help="file to create, or - for stdout (default: SESSION.ipynb)")
 def notebook(workspace: Path, session: str | None, output: str | None) -> int:
-    """Writes the notebook of a session, or lists the sessions; returns the exit status.
-
-    Args:
-        workspace: The workspace, whose audit log is read.
-        session: The name or the id of the session; None to list the sessions.
-        output: The file, which must not exist; `-` is stdout, and None a file named after the session.
-
-    Raises:
-        Failure: If the session can't be read, or the file can't be written.
-    """
+    """Writes the notebook of a session into a new file, or lists the sessions; returns the exit status."""
     import nbformat
 
     try:

@@ -4,12 +4,9 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipybox.support.printable import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def say(text: object, *, style: str = "") -> None:
@@ -20,7 +17,7 @@ def say(text: object, *, style: str = "") -> None:
         return
     from rich.text import Text
 
-    _terminal().print(Text(shown, style), soft_wrap=True)
+    _render(Text(shown, style), soft_wrap=True)
 
 
 def say_code(code: str) -> None:
@@ -30,13 +27,7 @@ def say_code(code: str) -> None:
         return
     from rich.syntax import Syntax
 
-    _terminal().print(Syntax(printable(code, lines=True), "python", background_color="default", word_wrap=True))
-
-
-def _terminal() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False, color_system=None if "NO_COLOR" in os.environ else "auto")
+    _render(Syntax(printable(code, lines=True), "python", background_color="default", word_wrap=True))
 
 
 def say_json(data: Any) -> None:
@@ -44,13 +35,10 @@ def say_json(data: Any) -> None:
     print(json.dumps(data, indent=2), flush=True)
 
 
-def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]], styles: Iterable[str] = ()) -> None:
-    """Prints a table; in a pipe, without headings, in columns that are two spaces apart.
+def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> None:
+    """Prints a table of texts, which may be hostile; in a pipe, without headings, in columns two spaces apart.
 
-    Args:
-        headings: The headings of the columns.
-        rows: The texts of each row, which may be hostile.
-        styles: The style of the first column of each row on a terminal.
+    On a terminal, the first column of each row can have a style.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
@@ -64,26 +52,28 @@ def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]], styles: It
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    shades = [*styles] or [""] * len(cells)
-    for row, style in zip(cells, shades, strict=True):
-        table.add_row(Text(row[0], style), *map(Text, row[1:]))
-    _terminal().print(table)
+    for (first, *others), style in zip(cells, styles or [""] * len(cells), strict=True):
+        table.add_row(Text(first, style), *map(Text, others))
+    _render(table)
+
+
+def _render(renderable: Any, *, soft_wrap: bool = False) -> None:
+    from rich.console import Console
+
+    color = None if "NO_COLOR" in os.environ else "auto"
+    Console(highlight=False, color_system=color).print(renderable, soft_wrap=soft_wrap)
 
 
 def agreed(question: str, otherwise: str) -> bool:
-    """Asks a person who sits at a terminal, and returns whether the answer is yes.
-
-    Args:
-        question: What to ask.
-        otherwise: What is said if there is nobody to ask.
-    """
+    """Asks a person at a terminal, and returns whether the answer is yes; if not, prints what that means."""
+    hint = ""
     if not sys.stdin.isatty():
-        say(f"{otherwise}: run this in a terminal to be asked, or add --yes")
-        return False
-    try:
-        yes = input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        yes = False
-    if not yes:
-        say(otherwise)
-    return yes
+        hint = ": run this in a terminal to be asked, or add --yes"
+    else:
+        try:
+            if input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes"):
+                return True
+        except EOFError:
+            pass
+    say(f"{otherwise}{hint}")
+    return False

@@ -5,31 +5,24 @@ import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import click
+from click.core import augment_usage_errors
 
-from ipybox.cli.option import Option
+from ipybox.cli.option import NAME, Option
 from ipybox.cli.option_table import OPTIONS, options_of
-from ipybox.cli.option_values import NAME
 from ipybox.support.printable import printable
-
-#: Options of `ipybox` itself.
-_OWN = ("--help", "-h", "--version", "-V")
 
 #: How commands look.
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Mistake(click.UsageError):
-    """Something was typed that can't be right.
-
-    Args:
-        message: What is wrong.
-        hint: What to do; by default, where the help is.
-    """
+    """Something was typed that can't be right; the hint says what to do, by default where the help is."""
 
     def __init__(self, message: str, hint: str = ""):
         super().__init__(message)
@@ -47,12 +40,12 @@ def explain(error: click.UsageError) -> str:
     match error:
         case Mistake():
             message, hint = error.message, error.hint or hint
-        case click.NoSuchCommand():
-            message = f"unknown command {error.command_name!r}{_did_you_mean(error.possibilities)}"
-        case click.NoSuchOption() if any(option.flag == error.option_name for option in OPTIONS):
-            message = f"{error.option_name} is not an option of `{path}`"
-        case click.NoSuchOption():
-            message = f"unknown option {error.option_name!r}{_did_you_mean(error.possibilities)}"
+        case click.NoSuchOption(option_name=name) if any(option.flag == name for option in OPTIONS):
+            message = f"{name} is not an option of `{path}`"
+        case click.NoSuchCommand(command_name=name, possibilities=near):
+            message = f"unknown command {name!r}{_did_you_mean(near)}"
+        case click.NoSuchOption(option_name=name, possibilities=near):
+            message = f"unknown option {name!r}{_did_you_mean(near)}"
         case click.BadParameter(param=click.Parameter() as param):
             message = f"{param.opts[-1]}: {error.message.rstrip('.')}"
             if isinstance(param, TableOption):
@@ -92,29 +85,13 @@ class TableOption(click.Option):
         return super().get_help_record(ctx)
 
 
-class _Help(click.HelpFormatter):
-    """Help with bold headings."""
-
-    def write_heading(self, heading: str) -> None:
-        """Writes a heading."""
-        self.write(f"{click.style(heading, bold=True)}\n")
-
-
-class HelpContext(click.Context):
-    """A context with such help."""
-
-    formatter_class = _Help
-
-
 class GroupedCommand(click.Command):
-    """A command with options of the table, in their groups.
+    """A command with options of the table, in their groups; its function gets those that are given as `given`.
 
     Args:
-        table: The command in the table; none for one that only has --workspace of it.
+        table: The command in the table; if empty, it only has --workspace of it.
         more: Arguments of `click.Command`.
     """
-
-    context_class = HelpContext
 
     def __init__(self, *, table: str = "", **more: Any):
         super().__init__(context_settings=SETTINGS, **more)
@@ -129,11 +106,8 @@ class GroupedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the command line of this command, by whose name errors call it."""
-        try:
+        with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
-        except click.UsageError as exc:
-            exc.ctx = exc.ctx or ctx
-            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Returns the parameters, `--help` last."""
@@ -141,40 +115,44 @@ class GroupedCommand(click.Command):
         return [*own, *self._of_table, asking]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command, which gets the options of the table that were given as `given`, if it has any."""
+        """Runs the command."""
         if self._of_table:
             ctx.params["given"] = given_options({option.name: ctx.params.pop(option.name) for option in self._of_table})
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options by groups."""
-        groups: dict[str, list[tuple[str, str]]] = {}
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
+            group = param.option.group if isinstance(param, TableOption) and self._table else "Options"
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
-                group = param.option.group if isinstance(param, TableOption) and self._table else "Options"
                 groups.setdefault(group, []).append(record)
-        for title, rows in sorted(groups.items(), key=lambda group: group[0] != "Options"):
-            with formatter.section(title):
-                formatter.write_dl(rows)
+        _write(formatter, groups)
 
 
 class Commands(click.Group):
-    """The commands of `ipybox`, in sections.
+    """The commands of `ipybox`, in sections. Each is a function in the module of its name, which is imported late.
 
     Args:
-        sections: The names of the commands below each heading.
+        sections: What the commands below each heading do, by their names.
         more: Arguments of `click.Group`.
     """
 
-    context_class = HelpContext
-
-    def __init__(self, *, sections: Mapping[str, Sequence[str]], **more: Any):
+    def __init__(self, *, sections: Mapping[str, Mapping[str, str]], **more: Any):
         super().__init__(context_settings=SETTINGS, **more)
         self._sections = sections
+        for name, summary in chain.from_iterable(commands.items() for commands in sections.values()):
+            self.add_command(click.Command(name, help=summary))  # until it is imported
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the options of `ipybox` itself, and finds the command."""
         return super().parse_args(ctx, with_command(args, self.commands))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports a command."""
+        if cmd_name in self.commands and type(self.commands[cmd_name]) is click.Command:
+            import_module(f"ipybox.cli.{cmd_name}")
+        return super().get_command(ctx, cmd_name)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands by sections, and then the options."""
@@ -183,9 +161,14 @@ class Commands(click.Group):
             for title, names in self._sections.items()
         }
         sections["Options"] = [row for param in self.get_params(ctx) if (row := param.get_help_record(ctx))]
-        for title, rows in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(rows)
+        _write(formatter, sections)
+
+
+def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    for title, rows in sections.items():
+        formatter.write(f"\n{click.style(title, bold=True)}\n")
+        with formatter.indentation():
+            formatter.write_dl(rows)
 
 
 def with_command(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
@@ -196,18 +179,13 @@ def with_command(arguments: Sequence[str], commands: Collection[str]) -> list[st
     """
     if not arguments:
         return ["--help"] if sys.stdin.isatty() else ["serve"]
-    if arguments[0] in _OWN:
+    if not arguments[0].startswith("-") or arguments[0] in ("--help", "-h", "--version", "-V"):
         return [*arguments]
-    options = {option.flag: option for option in OPTIONS}
-    index, unknown = 0, False
-    while index < len(arguments) and arguments[index].startswith("-"):
-        flag, equals, _ = arguments[index].partition("=")
-        option = options.get(flag)
-        unknown = unknown or option is None
-        index += 2 if option is not None and not equals and option.type is not bool else 1
-    if index >= len(arguments) or (unknown and arguments[index] not in commands):
-        return ["serve", *arguments]
-    return [arguments[index], *arguments[:index], *arguments[index + 1 :]]
+    takes_value = {option.flag for option in OPTIONS if option.type is not bool}
+    for index, argument in enumerate(arguments):
+        if argument in commands and arguments[index - 1] not in takes_value:
+            return [argument, *arguments[:index], *arguments[index + 1 :]]
+    return ["serve", *arguments]
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,11 +206,10 @@ def directory(path: Path | None) -> Path:
     hint = "choose another directory with --workspace"
     try:
         workspace = (path or Path()).resolve()
-        is_directory = workspace.is_dir()
+        if not workspace.is_dir():
+            raise Mistake(f"the workspace {workspace} is not a directory", hint)
     except (OSError, RuntimeError, ValueError) as exc:
         raise Mistake(f"can't use the workspace {path or '.'}: {exc}", hint) from exc
-    if not is_directory:
-        raise Mistake(f"the workspace {workspace} is not a directory", hint)
     if not os.access(workspace, os.R_OK | os.X_OK):
         raise Mistake(f"no permission to read the workspace {workspace}", hint)
     return workspace

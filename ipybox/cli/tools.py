@@ -1,10 +1,14 @@
 """`ipybox tools`: the tools and saved code actions of a workspace, for a person. Nothing of it is imported or run."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
+
+from ipybox.cli.command import as_json, command
 from ipybox.cli.output import say, say_code, say_json, say_table
 from ipybox.cli.parsing import Failure
 from ipybox.codeact.interface import interface
@@ -17,29 +21,27 @@ from ipybox.support.printable import printable
 _KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
 
 
-def show_tools(workspace: Path, query: str, *, as_json: bool) -> int:
-    """Prints the tools that are asked for, or how to call the only one. Returns the exit status.
-
-    Args:
-        workspace: The workspace.
-        query: The name of a tool or a category, or words to search for; empty for all tools.
-        as_json: Whether to print JSON.
-
-    Raises:
-        Failure: If no tool is like that.
-    """
+@command(
+    "tools",
+    "QUERY is a server or category (github), a tool (github.list_commits), or search terms.",
+)
+@as_json
+@click.argument("query", nargs=-1)
+def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
+    """Prints the tools that are asked for, or how to call the only one; returns the exit status."""
+    asked = " ".join(query)
     library = Library(workspace)
     every = [*gentool_cards(library), *mcp_cards(library)]
-    cards = (_named(every, query) or search(every, query)) if query else every
+    cards = (_named(every, asked) or search(every, asked)) if asked else every
     for error in library.unreadable:
         print(printable(f"ipybox: {error}"), file=sys.stderr)
     if as_json:
         say_json([_data(card) for card in cards])
     elif every and not cards:
-        raise Failure(f"no tool matches {query!r}\n`ipybox tools` lists all {len(every)}")
+        raise Failure(f"no tool matches {asked!r}\n`ipybox tools` lists all {len(every)}")
     elif not every:
         say(f"No tools in {workspace} yet: agents add them by registering MCP servers and saving code actions.")
-    elif len(cards) == 1 and query:
+    elif len(cards) == 1 and asked:
         say_code(interface(cards[0]))
     else:
         _show(cards)
@@ -54,10 +56,8 @@ def _named(cards: list[ToolInfo], query: str) -> list[ToolInfo]:
 
 
 def _show(cards: list[ToolInfo]) -> None:
-    say_table(
-        [f"Tool ({len(cards)})", "Kind", "What it does"],
-        [(str(card.name), _KINDS[card.root], card.summary) for card in cards],
-    )
+    rows = [(str(card.name), _KINDS[card.root], card.summary) for card in cards]
+    say_table([f"Tool ({len(cards)})", "Kind", "What it does"], rows)
     if sys.stdout.isatty():
         say("\n`ipybox tools NAME` shows how to call one.", style="dim")
 

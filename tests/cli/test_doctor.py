@@ -35,7 +35,7 @@ def sandbox(directory: Path) -> Path:
 
 
 def asked(*, sandbox: bool = False, docker: bool = False) -> int:
-    return doctor(sandbox=sandbox, docker=docker, as_json=False)
+    return doctor(Path(), sandbox=sandbox, docker=docker, as_json=False)
 
 
 def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest.CaptureFixture[str]):
@@ -92,7 +92,7 @@ def test_docker_works_if_its_daemon_answers(directory: Path, capsys: pytest.Capt
 
 
 def test_programs_read_json(directory: Path, capsys: pytest.CaptureFixture[str]):
-    assert doctor(sandbox=False, docker=False, as_json=True) == 0
+    assert doctor(Path(), sandbox=False, docker=False, as_json=True) == 0
     found = json.loads(capsys.readouterr().out)
     assert {mode: each["works"] for mode, each in found.items()} == {
         "plain": True,

@@ -152,4 +152,33 @@ def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):
 
 
 def test_the_container_gets_each_option_that_is_not_handled_on_the_host():
-    assert {option.name for option in options_of("docker")} > HANDLED.keys()
+    assert {option.name for option in options_of("docker")} > HANDLED
+
+
+def test_options_of_the_contract_exist():
+    options = {option.flag for option in OPTIONS}
+    assert options >= {
+        "--workspace",
+        "--tool-server-host",
+        "--tool-server-port",
+        "--kernel-gateway-host",
+        "--kernel-gateway-port",
+        "--sandbox",
+        "--sandbox-config",
+        "--allow-domain",
+        "--allowed-dir",
+        "--log-level",
+    }
+
+
+def test_domains_are_a_list_however_they_are_given():
+    given = ["--allow-domain", "a.org, b.org,", "--allow-domain=", "--allow-domain=c.org"]
+
+    assert parsed(given)["allow_domain"] == ["a.org", "b.org", "c.org"]
+
+
+def test_a_settings_file_is_relative_to_the_directory_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for given, file in (("a.json", "a.json"), ("~/b.json", "home/b.json"), (str(tmp_path / "c.json"), "c.json")):
+        assert parsed(["--sandbox-config", given])["sandbox_config"] == tmp_path / file

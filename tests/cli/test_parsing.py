@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -84,7 +85,7 @@ def test_of_an_option_that_is_given_twice_the_last_one_counts():
     }
 
 
-@pytest.mark.parametrize("arguments", [[], ["--workspace", "."], ["serve"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [[], ["--workspace", "."]], ids=" ".join)
 def test_what_clients_have_in_their_configurations_serves(arguments: list[str], tmp_path: Path):
     done = run(*arguments, sent=INITIALIZE, cwd=tmp_path)
 
@@ -151,6 +152,8 @@ def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hi
         ("clean .git", "clean can't remove '.git'", "It removes only mcptools, "),
         ("trust --json", "--json needs --list", "Add --list"),
         ("--engine none", "no engines are defined because ", "See `ipybox serve --help`"),
+        ("--require-shell-escape", "--require-shell-escape requires --approve-shell-cmds", "Add --approve-shell-cmds"),
+        ("--allowed-dir . --allowed-dir ../missing", "the allowed directory ", "See `ipybox serve --help`"),
     ],
 )
 def test_after_a_mistake_the_exit_status_is_2(arguments: str, message: str, hint: str, tmp_path: Path):
@@ -193,6 +196,11 @@ def test_control_characters_of_arguments_do_not_reach_the_terminal(tmp_path: Pat
     assert b"\\u001b[31m is not a directory\n" in done.stderr
 
 
+def test_the_version_is_that_of_the_package():
+    assert run("-V").stdout.decode() == version("ipybox") + "\n"
+    assert b"  -V, --version " in run("--help").stdout
+
+
 def test_people_who_just_type_ipybox_get_the_help():
     assert on_terminal().startswith("Usage: ipybox [OPTIONS] COMMAND")
 
@@ -217,7 +225,8 @@ def test_colors_are_for_terminals_that_want_them(env: dict[str, str], colored: b
     save_tool(tmp_path)
     assert ("\x1b[1m" in on_terminal("--help", environment=env)) == colored
     assert ("\x1b[" in on_terminal("tools", "--workspace", str(tmp_path), environment=env)) == colored
-    assert b"\x1b" not in run("--help").stdout + run("tools", "--workspace", str(tmp_path)).stdout
+    if colored:
+        assert b"\x1b" not in run("--help").stdout + run("tools", "--workspace", str(tmp_path)).stdout
 
 
 def save_tool(workspace: Path) -> None:
@@ -253,9 +262,7 @@ def test_a_pipe_that_nobody_reads_ends_a_command_quietly(tmp_path: Path):
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "closed"), [("", "<&-"), ("", "<&- >&- 2>&-"), ("tools", ">&-"), ("--help", ">&- 2>&-")]
-)
+@pytest.mark.parametrize(("arguments", "closed"), [("", "<&- >&- 2>&-"), ("tools", ">&-"), ("--help", ">&- 2>&-")])
 def test_streams_may_be_closed(arguments: str, closed: str, tmp_path: Path):
     done = subprocess.run(
         ["sh", "-c", f'"$0" -m ipybox {arguments} {closed}', sys.executable],

@@ -9,7 +9,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
-from ipybox.cli.serve import harmless
+from ipybox.cli.serve import kernel_env
 
 pytestmark = pytest.mark.kernel
 
@@ -19,7 +19,10 @@ pytestmark = pytest.mark.kernel
     ["LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "HOME", "IPYTHONDIR", "JUPYTER_PATH", "OPENSSL_CONF"],
 )
 def test_a_variable_that_has_code_loaded_is_left_out_and_named(name: str, caplog: pytest.LogCaptureFixture):
-    assert harmless({name: "evil", "GREETING": "hello"}) == {"GREETING": "hello"}
+    others = {name: "1", "KERNEL_ENV_": "2", "XKERNEL_ENV_A": "3"}
+    variables = {f"KERNEL_ENV_{name}": "evil", "KERNEL_ENV_GREETING": "hello", **others}
+    assert kernel_env(variables, trusted=False) == {"GREETING": "hello"}
+    assert kernel_env(variables) == {name: "evil", "GREETING": "hello"}
     assert f"ignoring KERNEL_ENV_{name} from the workspace's .env" in caplog.text
 
 

@@ -41,7 +41,7 @@ def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatc
     given += ["--instructions=brief", "--audit=hash", "--connect-timeout=5.0", "--register-timeout=9.0"]
     of_a_program = container(read_options([*given[:2], "--allow-domain=a.org, b.org", "--sandbox"]))
     assert of_a_program.memory_limit == 2 << 30
-    assert of_a_program.passed_on == ["--allowed-dir=.", "--allow-domain=a.org, b.org"]
+    assert of_a_program.passed_on == ["--allowed-dir=.", "--allow-domain=a.org,b.org"]
     assert container(parsed(["docker", *given, "--allowed-dir", ".", "--allowed-dir=data"])) == Options(
         workspace=tmp_path,
         image="ipybox",

@@ -66,7 +66,7 @@ TARGETS: dict[str, list[str]] = {
         "generating_follows_no_link",
     ),
     "workspace/trust": ["tests/workspace/trust"],
-    "cli/trust_command": ["tests/workspace/trust"],
+    "cli/trust": ["tests/workspace/trust"],
     "workspace/writable": ["tests/workspace/test_writable.py", "tests/workspace/test_imports.py"],
 }
 

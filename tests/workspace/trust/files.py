@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ipybox.cli import trust_command
+from ipybox.cli.trust import trust as trust_command
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.sandbox.workspace_settings import sandbox_settings
 from ipybox.workspace.trust import TrustStore
@@ -31,8 +31,15 @@ def found(workspace: Path, **options: Any) -> SandboxSettings:
     return sandbox_settings(TrustStore(workspace), discover=True, **options)
 
 
-def trust(workspace: Path, *files: Path, profile: str = "default", yes: bool = True) -> int:
-    return trust_command.trust(workspace, files, profile=profile, yes=yes)
+def trust(
+    workspace: Path,
+    *files: Path,
+    profile: str = "default",
+    yes: bool = True,
+    listed: bool = False,
+    revoked: bool = False,
+) -> int:
+    return trust_command(workspace, files, profile=profile, yes=yes, listed=listed, revoked=revoked, as_json=False)
 
 
 def command(workspace: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

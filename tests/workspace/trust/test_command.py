@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ipybox.cli import trust_command
 from ipybox.workspace.trust import TrustStore
 from tests.workspace.trust.files import HOSTILE, RULES, trust
 
@@ -152,22 +151,22 @@ def test_what_is_trusted_is_listed_with_its_hash_until_it_is_revoked(
     capsys.readouterr()
 
     changed = f"trusted with the SHA-256 hash {settings}; the file has changed since and is no longer trusted"
-    assert trust_command.show(workspace) == 0
+    assert trust(workspace, listed=True) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"ipybox.yaml: trusted with the SHA-256 hash {policy}",
         f"sandbox-config.json with the profile 'default': {changed}",
         f"sandbox-config.json with the profile 'workspace': {changed}",
     ]
     file.unlink()
-    assert trust_command.revoke(workspace, [workspace / "other"]) == 0
+    assert trust(workspace, workspace / "other", revoked=True) == 0
     assert capsys.readouterr().out == "nothing to revoke: none of these files is trusted\n"
-    assert trust_command.show(workspace) == 0
+    assert trust(workspace, listed=True) == 0
     assert capsys.readouterr().out.count("; the file has changed since and is no longer trusted\n") == 2
-    assert trust_command.revoke(workspace, [file]) == 0
+    assert trust(workspace, file, revoked=True) == 0
     revoked = "is no longer trusted; restart ipybox to apply this, in Claude Code with /mcp\n"
     assert capsys.readouterr().out == f"sandbox-config.json {revoked}"
-    assert trust_command.revoke(workspace, []) == 0
+    assert trust(workspace, revoked=True) == 0
     assert capsys.readouterr().out == f"ipybox.yaml {revoked}"
-    assert trust_command.revoke(workspace, []) == 0
-    assert trust_command.show(workspace) == 0
+    assert trust(workspace, revoked=True) == 0
+    assert trust(workspace, listed=True) == 0
     assert capsys.readouterr().out == f"nothing is trusted in {workspace}\n" * 2
