@@ -344,7 +344,7 @@ async def test_packages_are_installed_or_refused_with_the_reason(served: Served)
 
     unknown = await call(client, "install_package", package_name="ipybox-no-such-package")
     assert unknown.is_error
-    assert "No matching distribution found for ipybox-no-such-package" in text_of(unknown)
+    assert "ipybox-no-such-package was not found in the package registry" in text_of(unknown)
 
 
 @on_shared_server
