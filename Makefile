@@ -181,9 +181,11 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/uv
 	$(call install,$(VENV))
 	@touch $@
 
+# Where tests run sandboxes only, nobody else compiles ipybox: each of their gateways would do so for itself.
 $(VENV)/dev.stamp: PACKAGES = --constraint constraints.txt --editable '.[dev]'
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/uv
 	$(call install,$(VENV))
+	$(BIN)/python -m compileall -q ipybox
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/docs.stamp: PACKAGES = --constraint constraints.txt --editable '.[docs]'

@@ -5,10 +5,10 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ipybox.workspace.registrations import locked_registration
 from ipybox.workspace.seal import mac_of, seal
@@ -20,6 +20,11 @@ SCRIPTED_SERVER = str(ROOT / "tests" / "scripted_server.py")
 
 #: Seconds that a test waits for what must happen.
 WAIT = 20.0
+
+_Found = TypeVar("_Found")
+
+#: Seconds between two looks at what gives no signal.
+LOOK_PAUSE = 0.02
 
 
 def everything() -> dict[str, Any]:
@@ -166,6 +171,15 @@ def outside(pid: int, namespace: str) -> int:
 def parent(pid: int) -> int:
     """Return the id of a process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def until(look: Callable[[], _Found], timeout: float = WAIT) -> _Found:
+    """Return what a function finds, as soon as it finds something of which no event tells."""
+    async with asyncio.timeout(timeout):
+        while not (found := await asyncio.to_thread(look)):  # noqa: ASYNC110 - no event tells
+            # A loop that only looks takes a core from what it waits for.
+            await asyncio.sleep(LOOK_PAUSE)
+    return found
 
 
 async def until_dead(pids: set[int], timeout: float) -> set[int]:

@@ -151,6 +151,8 @@ class GatewayConfig:
             command.append("--landlock")
         command += ["--directory", str(sandbox.workspace)]
         env["PATH"] = sandbox.path
+        # srt runs bash with a socket as stdin, which bash otherwise takes for a remote login: it would run ~/.bashrc.
+        env["SHLVL"] = "1"
         env["TMPDIR"] = str(srt_temporary(scratch.path))
         env["CLAUDE_CODE_TMPDIR"] = str(guest_dir / SANDBOX_DIRECTORIES["TMPDIR"])  # becomes TMPDIR inside srt
         # In a thread, because searching a large workspace takes a while.

@@ -21,7 +21,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from ipybox.docker.container import LABEL
 from tests.mcp_server.test_server import EXECUTE, INITIALIZE
-from tests.servers import ROOT, WAIT, descendants, until_dead
+from tests.servers import ROOT, WAIT, descendants, until, until_dead
 
 ENSURE_DOCKER = ROOT / "tests" / "docker" / "ensure-docker.sh"
 BUILD_IMAGE = ROOT / "tests" / "docker" / "build-image.sh"
@@ -90,9 +90,7 @@ async def until_removed(workspace: Path) -> None:
     Raises:
         TimeoutError: It takes longer than `GRACE`.
     """
-    async with asyncio.timeout(GRACE):
-        while await asyncio.to_thread(containers, workspace):
-            pass
+    await until(lambda: not containers(workspace), GRACE)
 
 
 def command(workspace: Path, image: str, *options: str) -> list[str]:

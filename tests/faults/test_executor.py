@@ -50,9 +50,7 @@ def _command(pid: int) -> str:
 
 async def until_two_kernels(gateway: int) -> None:
     """Waits until a gateway has the kernels of a family and no other ones."""
-    async with asyncio.timeout(WAIT):
-        while len(await asyncio.to_thread(kernels, gateway)) != 2:
-            pass
+    await servers.until(lambda: len(kernels(gateway)) == 2)
 
 
 def block_the_loop(seconds: float) -> None:

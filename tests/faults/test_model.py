@@ -241,10 +241,8 @@ class Run:
             assert model.up, "an executor does not start"
             for _ in range(2):
                 await self._bounded(self._clean_cell(executor, model), "a cell")
-        async with asyncio.timeout(WAIT):
-            kernels = range(len(self._executors), len(self._executors) + 2)  # perhaps with the spare one
-            while (found := await asyncio.to_thread(processes, KERNEL)) and len(found) not in kernels:
-                pass
+        kernels = range(len(self._executors), len(self._executors) + 2)  # perhaps with the spare one
+        await servers.until(lambda: not (found := processes(KERNEL)) or len(found) in kernels)
 
     async def _clean_cell(self, executor: CodeExecutor, model: ExecutorModel) -> None:
         self._count += 1

@@ -1,6 +1,5 @@
 """Processes that have left their kernel's group and session, or its tree: none outlives the kernel."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -43,10 +42,7 @@ def strays(n: int) -> set[int]:
 async def spawned(executor: CodeExecutor, how: str, n: int) -> set[int]:
     """Starts a process in a kernel and returns its id when it is there."""
     await text(executor, SPAWNS[how].format(n=n))
-    async with asyncio.timeout(WAIT):
-        while not (found := await asyncio.to_thread(strays, n)):
-            pass
-    return found
+    return await servers.until(lambda: strays(n))
 
 
 @pytest.mark.parametrize("how", SPAWNS)

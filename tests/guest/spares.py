@@ -1,12 +1,10 @@
 """The spare kernel of a gateway, as the host sees it."""
 
-import asyncio
 import re
 
 from ipybox import CodeExecutor
 from tests import servers
 from tests.code_exec.test_lifecycle import command_of
-from tests.servers import WAIT
 
 KERNEL = re.compile(r"ipybox\.guest\.kernel .*/kernel-([\w-]+)\.json")
 
@@ -27,8 +25,5 @@ async def until_spare(executor: CodeExecutor, *others: CodeExecutor) -> str:
         executor: An executor of the gateway.
         others: All its other executors.
     """
-    async with asyncio.timeout(WAIT):
-        while not (found := await asyncio.to_thread(kernels_beside, executor, *others)):
-            pass
-    (spare,) = found
+    (spare,) = await servers.until(lambda: kernels_beside(executor, *others))
     return spare

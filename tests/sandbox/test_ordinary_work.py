@@ -89,6 +89,17 @@ async def test_ordinary_work(name: str, executor: CodeExecutor, mode: Mode):
     assert result.text == EXPECTED[name], mode
 
 
+@pytest.mark.asyncio
+async def test_a_start_does_not_run_the_users_bashrc(tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch):
+    home, workspace = tmp_path / "home", tmp_path / "workspace"
+    home.mkdir()
+    workspace.mkdir()
+    (home / ".bashrc").write_text("exit 3\n")
+    monkeypatch.setenv("HOME", str(home))
+    async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox) as executor:
+        assert (await executor.execute("1 + 1")).text == "2"
+
+
 if os.geteuid() == 0:  # nobody else needs Landlock for a /proc of their own
 
     @pytest.mark.kernel
