@@ -216,20 +216,13 @@ def hidden_result(result: JSON) -> JSON:
 def tool_result(accepted: CallToolResult) -> ToolResult:
     """Returns the result that `hidden_result` hid."""
     result = cast(JSON, (accepted.meta or {})[_HIDDEN])
-    flag = result.get("isError")
+    content, structured, flag = result.get("content"), result.get("structuredContent"), result.get("isError")
+    if content is None and structured is None:
+        # Some servers return their data as the result itself.
+        content = {name: value for name, value in result.items() if name not in _KNOWN} or None
+    blocks = cast("list[Any]", content if isinstance(content, list) else [] if content is None else [content])
     failed = bool(flag) and str(flag).strip().lower() != "false"
-    return ToolResult([*map(_block, _blocks(result))], result.get("structuredContent"), failed)
-
-
-def _blocks(result: JSON) -> list[Any]:
-    content = result.get("content")
-    if isinstance(content, list):
-        return cast("list[Any]", content)
-    if content is not None:
-        return [content]
-    # Some servers return their data as the result itself.
-    rest = {name: value for name, value in result.items() if name not in _KNOWN}
-    return [rest] if rest and result.get("structuredContent") is None else []
+    return ToolResult([*map(_block, blocks)], structured, failed)
 
 
 def _block(block: Any) -> JSON:
