@@ -143,8 +143,11 @@ class CodeExecutor:
 
     def __del__(self) -> None:
         kernel = getattr(self, "_kernel", None)  # missing if the constructor failed
-        if kernel is not None and kernel.running and not kernel.forked:
-            kernel.abandon()
+        if kernel is None or kernel.forked:
+            return
+        was_running = kernel.running
+        kernel.abandon()
+        if was_running:
             warnings.warn(
                 f"{self!r} was never stopped: use `async with`, or call stop()",
                 ResourceWarning,

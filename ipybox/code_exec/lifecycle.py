@@ -102,9 +102,11 @@ class KernelLifecycle:
         Raises:
             OSError, SandboxError: If the process can't be started.
         """
-        running_loop()
+        self._runtime.check_loop()
         async with self._lock:
             if self._state is _State.NEW:
+                self._runtime.hold_loop()
+                self._resources.callback(self._runtime.release_loop)
                 self._resources.push_async_callback(self._gateways.discard)
                 await self._gateways.prepare()
 
@@ -131,8 +133,8 @@ class KernelLifecycle:
 
     def abandon(self) -> None:
         """Ends the gateway with all its kernels if the event loop is closed. The executor can't be started again."""
-        if self.running and self._runtime.stranded and not self._runtime.forked:
-            self._state = _State.STOPPED
+        if self._runtime.stranded and not self._runtime.forked:
+            self._state = _State.STOPPED if self.running else self._state
             self.gateway.abandon()
 
     def withdraw(self) -> None:

@@ -87,14 +87,15 @@ class SharedRuntime:
                     await _settled(self._components)
                     raise
             self._users += 1
-            self._loop, self._process = running_loop(), os.getpid()
+            self.hold_loop()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         async with self._entrance:
             self._users -= 1
             if self._users == 0:
-                self._tool_server = self._loop = None
+                self._tool_server = None
+                self.release_loop()
                 assert self._components is not None
                 await _settled(self._components)
                 await self._resources.aclose()
@@ -120,6 +121,15 @@ class SharedRuntime:
         loop = running_loop()
         if self._loop is not None and loop is not self._loop:
             raise RuntimeError(_CLOSED_LOOP if self.stranded else _OTHER_LOOP)
+
+    def hold_loop(self) -> None:
+        """Has all executors use the event loop that runs here."""
+        self._loop, self._process = running_loop(), os.getpid()
+
+    def release_loop(self) -> None:
+        """Lets executors use another event loop, if none runs."""
+        if self._users == 0:
+            self._loop = None
 
     def gateways(self, caller: ToolCaller) -> GatewayOwner:
         """Returns the owner of the gateway for an executor's kernel."""

@@ -113,6 +113,8 @@ class KernelGateway(Gateway):
         self._cells: dict[str, Callable[[str], object] | None] = {}
         self._policy: SandboxPolicy | None = None
         self._process: GatewayProcess | None = None
+        #: Held while the gateway stops: a start that is cancelled more than once leaves that to a task of its own.
+        self._stopping = asyncio.Lock()
         self._started = False
         self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
@@ -221,15 +223,16 @@ class KernelGateway(Gateway):
         Args:
             timeout: Seconds to wait for the process to end by itself before it is terminated.
         """
-        if self._token_file is not None:
-            self._token_file.unlink(missing_ok=True)
-            self._token_file = None
-        if self._acceptor is not None:
-            self._acceptor.stop()
-            self._acceptor.join(ACCEPTOR_GRACE)
-            self._acceptor = None
-        await self._end_process(timeout)
-        self._started = False
+        async with self._stopping:
+            if self._token_file is not None:
+                self._token_file.unlink(missing_ok=True)
+                self._token_file = None
+            if self._acceptor is not None:
+                self._acceptor.stop()
+                self._acceptor.join(ACCEPTOR_GRACE)
+                self._acceptor = None
+            await self._end_process(timeout)
+            self._started = False
 
     def abandon(self) -> None:
         """Ends the gateway without its event loop, which is closed."""

@@ -161,21 +161,13 @@ class ToolServer:
             root = logging.getLogger("ipybox")
             root.addHandler(self._log_handler)
             root.setLevel(self._log_level)
-        self._kernel_api = await start_api(
-            self._callers.keys(),
-            self._kernel_requests.handlers,
-        )
-        self._application_api = await start_api(
-            {self._token},
-            {
-                ("POST", RUN_PATH): self._own_requests.handlers["POST", RUN_PATH],
-                ("PUT", RESET_PATH): self._reset,
-                ("GET", STATUS_PATH): self._status,
-                ("GET", APPROVAL_PATH): self._approval,
-            },
-        )
-        if listener is not None:
-            await web.SockSite(self._application_api, listener).start()
+        try:
+            await self._serve(listener)
+        except BaseException:
+            if listener is not None:
+                listener.close()
+            await asyncio.shield(self.stop())
+            raise
 
     async def stop(self) -> None:
         """Stops serving and ends all MCP servers."""
@@ -197,6 +189,20 @@ class ToolServer:
         if self._log_handler is not None:
             logging.getLogger("ipybox").removeHandler(self._log_handler)
         self._stopped.set()
+
+    async def _serve(self, listener: socket.socket | None) -> None:
+        self._kernel_api = await start_api(self._callers.keys(), self._kernel_requests.handlers)
+        self._application_api = await start_api(
+            {self._token},
+            {
+                ("POST", RUN_PATH): self._own_requests.handlers["POST", RUN_PATH],
+                ("PUT", RESET_PATH): self._reset,
+                ("GET", STATUS_PATH): self._status,
+                ("GET", APPROVAL_PATH): self._approval,
+            },
+        )
+        if listener is not None:
+            await web.SockSite(self._application_api, listener).start()
 
     async def join(self) -> None:
         """Waits until the server is stopped."""

@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import aiohttp
@@ -334,6 +336,29 @@ async def test_a_process_that_was_started_ahead_ends_also_if_nobody_comes(tmp_pa
     assert spawned
     await executor.stop()
     assert await servers.until_dead(spawned, GRACE if mode.sandbox else 0) == set()
+
+
+def links() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "ipybox-link"}
+
+
+@pytest.mark.parametrize("moment", [servers.descendants, links], ids=["process", "link"])
+async def test_a_start_that_is_cancelled_twice_leaves_nothing_and_can_be_stopped(
+    tmp_path: Path, mode: Mode, moment: Callable[[], set[Any]]
+):
+    before, existed = servers.descendants(), moment()
+    gateway = KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox)
+    starting = asyncio.create_task(gateway.start())
+    while moment() <= existed:  # noqa: ASYNC110 - no event tells of it
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await gateway.stop()
+    assert await servers.until_dead(servers.descendants() - before, GRACE) == set()
+    assert not token_file("kernel-gateway", port(gateway)).exists()
 
 
 async def test_the_first_client_without_variables_gets_the_kernel_that_was_there_before(tmp_path: Path, mode: Mode):

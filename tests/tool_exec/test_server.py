@@ -514,3 +514,19 @@ async def test_a_log_goes_to_stderr_if_asked_for(capsys: pytest.CaptureFixture[s
         await ask(guest_face(server), "POST", "/run", call(text="x"))
 
     assert capsys.readouterr().err.count("refused a call to 'scripted'") == 1
+
+
+@pytest.mark.parametrize("turns", range(1, 5))
+async def test_a_start_that_is_cancelled_leaves_no_port(turns: int):
+    server = ToolServer(port=0)
+    starting = asyncio.create_task(server.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait([starting])
+    if not starting.cancelled():  # it was at its end
+        await server.stop()
+    assert server.port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port)).close()
+    assert not token_file("tool-server", server.port).exists()

@@ -4,6 +4,7 @@ It imports neither the MCP SDK nor an HTTP framework.
 """
 
 import asyncio
+import errno
 import json
 import os
 import weakref
@@ -216,6 +217,8 @@ def _address(host: str, port: int, token: str | None) -> ServerAddress:
 def _unreachable(address: ServerAddress, exc: OSError) -> ToolRunnerError:
     # A kernel always has a tool server.
     hint = "" if TOKEN_VARIABLE in os.environ else "; outside a kernel, start a ToolServer first"
+    if exc.errno == errno.ENETUNREACH:
+        hint = "; the loopback interface is down here: run `ip link set lo up` in this network namespace"
     return ToolRunnerError(f"no response from the tool server at {address}: {exc}{hint}")
 
 
