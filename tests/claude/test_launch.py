@@ -104,9 +104,8 @@ def test_the_first_start_makes_an_environment_and_later_ones_use_it(built: First
 
 def test_an_environment_has_only_what_ipybox_uses(ready: Plugin):
     (environment,) = ready.environments
-    for unused in ("debugpy", "jedi", "parso", "uv"):
+    for unused in ("debugpy", "jedi", "parso"):
         assert not [*environment.glob(f"lib/python*/site-packages/{unused}")]
-    assert not (environment / "bin" / "uv").exists()
     with served(ready) as client:
         # As a notebook completes: IPython goes without jedi.
         assert client.execute("print(get_ipython().Completer.complete('print.__na')[1])") == "['.__name__']"
