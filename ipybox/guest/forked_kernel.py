@@ -42,6 +42,7 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     close_input()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the gateway does, which has forked the template before
     seed_random_numbers()
+    replace_keys()
     importlib.invalidate_caches()
     sys.orig_argv[:] = command
     sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
@@ -74,3 +75,10 @@ def seed_random_numbers() -> None:
     """Gives a preloaded numpy another seed. The generators of Python and OpenSSL notice a fork by themselves."""
     if (random := sys.modules.get("numpy.random")) is not None:
         random.seed()
+
+
+def replace_keys() -> None:
+    """Gives a preloaded multiprocessing another key: who has it can run code in programs that listen for processes."""
+    for package in ("multiprocessing", "multiprocess"):  # of the standard library, and of pathos
+        if (process := sys.modules.get(f"{package}.process")) is not None:
+            process.current_process().authkey = os.urandom(32)

@@ -1,7 +1,9 @@
 """Modules that the template imports, which its kernels then have from their start."""
 
 import asyncio
+import multiprocessing.process
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +86,36 @@ async def test_an_import_that_takes_long_delays_forks_and_does_not_end_them(
         assert (await executor.execute("1")).notices == []
 
 
-async def test_kernels_draw_other_numbers_from_a_preloaded_numpy(tmp_path: Path, mode: Mode):
-    draw = "import sys; print('numpy.random' in sys.modules); import numpy.random; print(numpy.random.random(4))"
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        pytest.param("numpy.random", "import numpy.random; print(numpy.random.random(4))", id="numbers_of_numpy"),
+        pytest.param(
+            "multiprocessing.process",
+            "from multiprocessing.process import current_process; print(bytes(current_process().authkey))",
+            id="key_of_multiprocessing",
+        ),
+        pytest.param(
+            "multiprocess.process",
+            "from multiprocess.process import current_process; print(bytes(current_process().authkey))",
+            id="key_of_multiprocess",
+        ),
+    ],
+)
+async def test_what_is_random_differs_between_kernels_that_have_it_preloaded(
+    module: str, code: str, tmp_path: Path, mode: Mode
+):
+    """With the key of another session, code could run in a program there that listens for processes."""
+    (tmp_path / "multiprocess").mkdir()
+    shutil.copy(multiprocessing.process.__file__, tmp_path / "multiprocess")  # as in the package of that name
+    draw = f"import sys; print({module!r} in sys.modules)\n{code}"
+    options: dict[str, Any] = {"working_dir": tmp_path, "kernel_env": {"PYTHONPATH": str(tmp_path)}}
     async with (
-        CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, preload=["numpy.random"]) as executor,
+        CodeExecutor(**options, sandbox=mode.sandbox, preload=[module]) as executor,
         executor.sibling() as sibling,
     ):
         drawn = [(await each.execute(draw)).text for each in (executor, sibling)]
-        await until_spare(executor)
+        await until_spare(executor, sibling)
         await executor.reset()
         drawn.append((await executor.execute(draw)).text)
     assert len(set(drawn)) == 3
