@@ -7,7 +7,7 @@
     running           what commands that run kernels share
     output            tables, colors and JSON
     doctor            `ipybox doctor`; `diagnosis` has the checks that it and the plugins' notice need
-    tools, check, notebook, attach, clean    the command of that name
+    tools, check, notebook, attach, trust, clean    the command of that name
 
 The table, `docker` and `diagnosis` need the standard library only: plugins use them before anything is installed.
 """

@@ -92,14 +92,12 @@ def ipybox() -> None:
 
 
 def command(name: str, more: str = "", *, table: str = "") -> Callable[[Work], Work]:
-    """Returns a decorator that makes a function a command.
-
-    The function gets the workspace first, and with a table, the options that were given.
+    """Returns a decorator that makes a function a command, which gets the workspace first.
 
     Args:
         name: The name of the command.
         more: What its help says in addition to its summary.
-        table: The command of the table whose options it has; without, it only has --workspace.
+        table: The command whose options it has in the table, and gets if given. By default, it has only --workspace.
     """
 
     def add(function: Work) -> Work:

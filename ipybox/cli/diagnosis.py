@@ -9,7 +9,7 @@ Standard library only, with all that it imports: a plugin's hook runs it before 
 import platform
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from shutil import which
 from typing import Literal
@@ -22,47 +22,28 @@ from ipybox.sandbox.preflight import diagnose, try_sandbox
 #: The modes that can be checked; "other" has programs that people often use in addition.
 Mode = Literal["plain", "sandbox", "docker", "other"]
 
-MINIMUM_PYTHON = (3, 11)
-
 #: Modules of Python with which an environment can be made, and a plugin be started without uv.
 ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
 INSTALL_UV = Install("uv", ("pip install",), "install it with {}; it starts the Claude Code plugins")
 UV = Program("uv", "uv", None, remedy=INSTALL_UV)
-CLAUDE = Program(
-    "claude",
-    "claude",
-    None,
-    remedy=Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins"),
-)
+INSTALL_CLAUDE = Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins")
+CLAUDE = Program("claude", "claude", None, remedy=INSTALL_CLAUDE)
 
 
 def examine_modes() -> dict[Mode, list[Finding]]:
     """Returns what the checks of each mode find, in the order of the checks."""
-    checks: list[tuple[Mode, Callable[[], list[Finding]]]] = [
-        ("plain", python_findings),
-        ("sandbox", diagnose),
-        ("sandbox", try_sandbox),
-        ("docker", _docker),
-        ("other", lambda: [examine(UV)]),
-        ("other", environment_findings),
-        ("other", lambda: [examine(CLAUDE)]),
-    ]
-    found: dict[Mode, list[Finding]] = {}
-    with ThreadPoolExecutor(len(checks)) as pool:
-        running = [pool.submit(run) for _, run in checks]
-        for (mode, _), findings in zip(checks, running, strict=True):
-            found.setdefault(mode, []).extend(findings.result())
-    return found
-
-
-def python_findings() -> list[Finding]:
-    """Returns whether this Python is new enough."""
-    found = f"{platform.python_version()} ({sys.executable})"
-    if sys.version_info >= MINIMUM_PYTHON:
-        return [Finding("python", found)]
-    minimum = ".".join(str(number) for number in MINIMUM_PYTHON)
-    return [Finding("python", found, f"Python is older than {minimum}", f"install Python {minimum} or later")]
+    checks: dict[Mode, list[Callable[[], list[Finding]]]] = {
+        "plain": [lambda: [Finding("python", f"{platform.python_version()} ({sys.executable})")]],
+        "sandbox": [diagnose, try_sandbox],
+        "docker": [_docker],
+        "other": [lambda: [examine(UV)], environment_findings, lambda: [examine(CLAUDE)]],
+    }
+    running: dict[Mode, list[Future[list[Finding]]]] = {}
+    with ThreadPoolExecutor(sum(map(len, checks.values()))) as pool:
+        for mode, each in checks.items():
+            running[mode] = [pool.submit(check) for check in each]
+    return {mode: [finding for check in each for finding in check.result()] for mode, each in running.items()}
 
 
 def environment_findings() -> list[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 from ipybox.cli.option import Kind
-from ipybox.cli.option_table import options_of, sandbox_mistake
+from ipybox.cli.option_table import OPTIONS, options_of, sandbox_mistake
 from ipybox.docker.errors import DockerError
 from ipybox.docker.launcher import launch
 from ipybox.docker.options import Options
@@ -17,16 +17,8 @@ from ipybox.docker.request import container_options
 from ipybox.support.printable import printable
 
 #: Options of which `container_options` makes something. The ipybox in the container gets all others as they are.
-HANDLED = {
-    "workspace",
-    "allowed_dir",
-    "approve",
-    "sandbox",
-    "sandbox_config",
-    "memory_limit",
-    "image",
-    "network",
-    "env",
+HANDLED = {"workspace", "allowed_dir", "approve", "sandbox", "sandbox_config", "memory_limit"} | {
+    option.name for option in OPTIONS if option.group == "Container"
 }
 
 

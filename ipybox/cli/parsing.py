@@ -86,12 +86,7 @@ class TableOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command with options of the table, in their groups; its function gets those that are given as `given`.
-
-    Args:
-        table: The command in the table; if empty, it only has --workspace of it.
-        more: Arguments of `click.Command`.
-    """
+    """A command with the options that the table has for it, or with --workspace."""
 
     def __init__(self, *, table: str = "", **more: Any):
         super().__init__(context_settings=SETTINGS, **more)

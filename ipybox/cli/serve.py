@@ -103,7 +103,10 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
         )
     except (OSError, ValueError) as exc:
         raise Mistake(str(exc)) from exc
-    return asyncio.run(_serve(server, given))
+    try:
+        return asyncio.run(_serve_http(server, given) if given.get("transport") == "http" else _serve_stdio(server))
+    finally:
+        skip_collection_at_exit()
 
 
 def _policy(file: Path, store: TrustStore) -> "ApprovalPolicy":
@@ -113,15 +116,6 @@ def _policy(file: Path, store: TrustStore) -> "ApprovalPolicy":
     if policy.untrusted is not None:
         logger.warning("%s", policy.untrusted)
     return policy
-
-
-async def _serve(server: MCPServer, given: Mapping[str, Any]) -> int:
-    try:
-        if given.get("transport") == "http":
-            return await _serve_http(server, given)
-        return await _serve_stdio(server)
-    finally:
-        skip_collection_at_exit()
 
 
 async def _serve_stdio(server: MCPServer) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ipybox.cli.diagnosis import environment_findings, python_findings
+from ipybox.cli.diagnosis import environment_findings
 from ipybox.docker.engine import engine_findings
 from ipybox.docker.options import default_image
 from ipybox.errors import SandboxError
@@ -126,7 +126,7 @@ def _needed(mode: Literal["plain", "sandbox", "docker"], weaker_nested: bool) ->
     if mode == "docker":
         # What the client is does not matter if the daemon answers, and asking it takes as long again.
         return engine_findings(default_image())
-    findings = [*python_findings(), *environment_findings()]
+    findings = environment_findings()
     if mode == "plain":
         return findings
     quick = requirements()
