@@ -67,28 +67,28 @@ set_up() {
         tar -c .npm | as_user tar -x -m -C "$copy"
         as_user touch "$copy/.npm/dev.stamp"
     fi
-    if compiled_here; then
-        make_there COMPILE= .venv/dev.stamp .npm/dev.stamp
-        share_compiled
-    else
-        make_there .venv/dev.stamp .npm/dev.stamp
+    if same_python; then
+        as_user "$python" -m venv --without-pip "$copy/.venv"
+        share_packages
     fi
+    make_there .venv/dev.stamp .npm/dev.stamp
 }
 
 packages=lib/python3.11/site-packages
 
-# Whether both environments have the same packages, compiled for the same Python: to compile them takes twenty seconds
-# of processor time.
-compiled_here() {
-    [ -e .venv/dev.stamp ] && [ -n "$(find ".venv/$packages/pydantic/__pycache__" -name 'main.*.pyc' 2>/dev/null)" ] &&
-        [ "$(as_user "$python" -c "$bytecode")" = "$(.venv/bin/python -c "$bytecode")" ]
+# Whether packages of .venv, which are compiled, run with the user's Python as well.
+same_python() {
+    [ -e .venv/dev.stamp ] && [ "$(as_user "$python" -c "$version")" = "$(.venv/bin/python -c "$version")" ]
 }
-bytecode='import importlib.util, sys; print(sys.version_info[:2] == (3, 11), importlib.util.MAGIC_NUMBER.hex())'
+version='import sys; print(sys.version_info[:2] == (3, 11), sys.version)'
 
-# Copies modules together with what they were compiled to, as that is valid only for the time of the module.
-share_compiled() {
-    (cd ".venv/$packages" && find . -path ./bin -prune -o \( -name '*.py' -o -name '*.pyc' \) ! -path '*ipybox*' -print0) |
-        tar -c -C ".venv/$packages" --null --files-from=- | as_user tar -x -C "$copy/.venv/$packages"
+# Copies packages and programs, with the times of modules, for which alone their bytecode is valid. What leads to this
+# checkout then leads to the copy. To install them again takes three times as much processor time.
+share_packages() {
+    tar -c -C .venv --exclude='bin/python*' bin "$packages" | as_user tar -x -C "$copy/.venv"
+    as_user grep -rlIF "$PWD" "$copy/.venv/bin" "$copy/.venv/$packages"/*ipybox* | as_user xargs sed -i "s|$PWD|$copy|g"
+    as_user "$copy/.venv/bin/python" -m compileall -q "$copy/ipybox"
+    as_user touch "$copy/.venv/dev.stamp"
 }
 
 make_there() {
