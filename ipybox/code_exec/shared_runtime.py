@@ -116,10 +116,11 @@ class SharedRuntime:
         Raises:
             RuntimeError: If they run in another one or in the parent process, so that calls would wait for ever.
         """
-        if self.forked:
+        if self._loop is None:
+            running_loop()
+        elif self._process != os.getpid():
             raise RuntimeError(FORKED)
-        loop = running_loop()
-        if self._loop is not None and loop is not self._loop:
+        elif running_loop() is not self._loop:
             raise RuntimeError(_CLOSED_LOOP if self.stranded else _OTHER_LOOP)
 
     def hold_loop(self) -> None:
