@@ -213,7 +213,13 @@ class ToolHandlers:
 
     def _knows_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
         """Returns whether the server announces resources to the client that makes a request."""
-        return self._resources or _client_name(ctx) != "claude-code"
+        match ctx.params:
+            case {"clientInfo": {"name": str(name)}}:  # `initialize` itself: the session has no client yet
+                pass
+            case _:
+                client = ctx.session.client_params
+                name = client and client.client_info.name
+        return self._resources or name != "claude-code"
 
     async def _generate(
         self, server_name: str, server_params: dict[str, Any], sign_in: SignIn, on_progress: Callable[[str], None]
@@ -232,15 +238,6 @@ class ToolHandlers:
             connect_timeout=self._services.register_timeout,
             on_progress=on_progress,
         )
-
-
-def _client_name(ctx: ServerRequestContext[Any, Any]) -> str | None:
-    match ctx.params:
-        case {"clientInfo": {"name": str(name)}}:  # `initialize` itself: the session has no client yet
-            return name
-        case _:
-            client = ctx.session.client_params
-            return client and client.client_info.name
 
 
 def _trimmed(answer: Any, *, resources: bool) -> Any:
