@@ -85,6 +85,7 @@ class Sandbox:
             readable=[*python_directories(), *_srt_programs(), str(guest_dir)],
             writable=[str(guest_dir)],
             read_only=self._read_only(),
+            above=map(escape, found.above),
             secret=map(escape, found.replaced & found.hidden),
             closed=map(escape, found.replaced & found.read_only),
         )
