@@ -355,7 +355,10 @@ def test_a_state_directory_that_can_not_be_written_is_said_with_the_remedy(ready
 def test_options_that_are_wrong_are_said_by_each_call(ready: Plugin):
     with served(ready, "serve", "plain", "--memory-limit=lots") as client:
         for _ in range(2):
-            assert "--memory-limit: 'lots' is not an amount of memory: write it like 4G" in client.failure()
+            assert (
+                "the plugin's option memory_limit: 'lots' is not an amount of memory: write it like 4G"
+                in client.failure()
+            )
 
 
 def test_docker_that_is_missing_is_said_by_each_call(tmp_path: Path):

@@ -31,8 +31,8 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy)
     ]
     assert explain_denials("/etc/q: Read-only file system", policy) == [
         f"The sandbox refused to write /etc/q: code can write only what filesystem.allowWrite of {SOURCE} "
-        f"lists (now: the workspace {policy.workspace}). To allow it, add an existing directory that contains it to the "
-        f"current entries in filesystem.allowWrite of {A_FILE}."
+        f"lists (now: the workspace {policy.workspace}). To allow it, add an existing directory that contains it to "
+        f"the current entries in filesystem.allowWrite of {A_FILE}."
     ]
     (existing,) = explain_denials("/etc/hosts: Read-only file system", policy)
     assert existing.endswith(f"To allow it, add it to the current entries in filesystem.allowWrite of {A_FILE}.")
