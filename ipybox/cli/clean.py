@@ -53,6 +53,7 @@ def clean(workspace: Path, saved: Sequence[str], yes: bool, as_json: bool) -> in
         for place, state in kept.items():
             if state in _REASONS:
                 say(_REASONS[state].format(place.path), style="yellow")
+        say(f"removed {format_bytes(sum(sizes[place] for place in removable if place not in kept))}")
     return 1 if kept else 0
 
 

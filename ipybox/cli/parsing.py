@@ -16,6 +16,7 @@ from click.core import augment_usage_errors
 from ipybox.cli.option import NAME, Option
 from ipybox.cli.option_table import OPTIONS, options_of
 from ipybox.support.printable import printable
+from ipybox.support.way_in import option_name
 
 #: How commands look.
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -47,9 +48,10 @@ def explain(error: click.UsageError) -> str:
         case click.NoSuchOption(option_name=name, possibilities=near):
             message = f"unknown option {name!r}{_did_you_mean(near)}"
         case click.BadParameter(param=click.Parameter() as param):
-            message = f"{param.opts[-1]}: {error.message.rstrip('.')}"
+            name = option_name(param.opts[-1])
+            message = f"{name}: {error.message.rstrip('.')}"
             if isinstance(param, TableOption):
-                hint = f"{param.opts[-1]}: {param.option.text}"
+                hint = f"{name}: {param.option.text}"
         case click.BadOptionUsage():
             message = f"{error.option_name} {'needs a' if 'requires' in error.message else 'takes no'} value"
         case _:

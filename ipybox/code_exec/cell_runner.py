@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.approval.approvals import Approvals
     from ipybox.tool_exec.approval.request import ApprovalCallback
 
-STATE_LOST = "The kernel died or was restarted: variables, imports and definitions from earlier cells are lost."
+STATE_LOST = (
+    "The kernel died or was restarted before this cell: variables, imports and definitions from earlier cells are lost."
+)
 
 #: Why the state was lost, after `STATE_LOST`.
 NOT_USED = "The kernel was stopped because the session was idle for {seconds:g} s (session_idle_timeout)."

@@ -49,13 +49,9 @@ def _decoded(result: Any) -> tuple[Any, str, str | None]:
         return result, "json.loads(result)", "json"  # it was decoded by the caller
     match list(type(result).model_fields):
         case [only] if isinstance(text := getattr(result, only), str):
-            try:
-                return _decoded_text(text, f"result.{only}")
-            except ValueError:
-                pass  # the text is all there is
+            return _decoded_text(text, f"result.{only}")
         case _:
-            pass
-    return result.model_dump(mode="json", by_alias=True), 'result.model_dump(mode="json", by_alias=True)', None
+            return result.model_dump(mode="json", by_alias=True), 'result.model_dump(mode="json", by_alias=True)', None
 
 
 def _decoded_text(text: str, expression: str) -> tuple[Any, str, str]:

@@ -63,6 +63,9 @@ logger = logging.getLogger(__name__)
 _STDERR_TIMEOUT = 0.5
 _WRITE_TIMEOUT = 30.0
 
+#: What people install to get a program that starts servers.
+_PACKAGES = {"uvx": "uv", "npx": "Node.js", "docker": "Docker"}
+
 
 class ClientConnection:
     """One connection to a server, from the first attempt to the reason why it ended.
@@ -367,8 +370,7 @@ class ClientConnection:
         except MCPServerError as exc:
             raise MCPServerError(self.redact(f"can't start {self.label}: {exc}")) from None
         if not os.access(hardened.command, os.X_OK):
-            hint = "; put the program's arguments in `args`" if " " in server.command else ""
-            raise MCPServerError(self.redact(f"can't start {self.label}: command not found: {server.command}{hint}"))
+            raise MCPServerError(self.redact(f"can't start {self.label}: {_not_found(server.command)}"))
         return hardened
 
     def _reason(self) -> str:
@@ -386,3 +388,13 @@ class ClientConnection:
             self._on_progress(printable(self.redact(readable_line(line))))
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s", printable(self.error_text(line)))
+
+
+def _not_found(command: str) -> str:
+    """Returns what to do about a command that is on no directory of PATH."""
+    said = f"command not found: {command}"
+    if " " in command:
+        return f"{said}; put the program's arguments in `args`"
+    if "/" in command:
+        return said
+    return f"{said}; install {_PACKAGES.get(command, 'it')}, or give its absolute path"

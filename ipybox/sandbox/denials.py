@@ -58,6 +58,10 @@ def _read_errors(policy: SandboxPolicy, path: str) -> Denial | None:
     return None if exists_unreadable else rule
 
 
+def _write_errors(policy: SandboxPolicy, path: str) -> Denial | None:
+    return policy.write_denial(path) or policy.absent_entry(path)
+
+
 def _missing(policy: SandboxPolicy, path: str) -> Denial | None:
     rule = policy.read_denial(path)  # but a directory that does not exist hides nothing
     return rule if rule is not None and rule.below and os.path.isdir(rule.place) else None
@@ -70,8 +74,8 @@ def _any(policy: SandboxPolicy, path: str) -> Denial | None:
 #: Texts of errors in lower case, the denial of a path that explains them, the operation, the order of several paths in
 #: a line, and whether only macOS means files.
 _FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | None], str, int, bool]]] = (
-    ("read-only file system", SandboxPolicy.write_denial, "write", -1, False),
-    ("cross-device link", SandboxPolicy.write_denial, "write", -1, False),
+    ("read-only file system", _write_errors, "write", -1, False),
+    ("cross-device link", _write_errors, "write", -1, False),
     ("permission denied", _read_errors, "open", 1, False),
     ("couldn't open file", _read_errors, "open", 1, False),
     ("no such file or directory", _missing, "open", 1, False),
@@ -92,7 +96,11 @@ _FILE_REASONS: Final = {
     ),
     Reason.NOT_IN_ALLOW_WRITE: (
         "code can write only what filesystem.allowWrite of {source} lists (now: {now})",
-        "add it to the current entries in {place}, and {apply}",
+        "add {addition} to the current entries in filesystem.allowWrite of {place}, and {apply}",
+    ),
+    Reason.ABSENT: (
+        "{entry} in filesystem.allowWrite of {source} did not exist when the sandbox started",
+        "create it, and {restart}",
     ),
     Reason.PROTECTED: (
         "{name} is not writable because programs outside the sandbox read or execute its contents",
@@ -182,6 +190,7 @@ def _candidates(line: str, at: int, order: int) -> list[str]:
 
 
 def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> str:
+    exists = os.path.lexists(os.path.join(policy.workspace, os.path.expanduser(path)))
     settings, path, entry = policy.settings, shortened(path), shortened(rule.entry)
     if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.INTERNAL):
         operation = "write"
@@ -189,6 +198,8 @@ def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
     it = f"it is below {entry}, which" if rule.below else "it"
     writable = (f"the workspace {policy.workspace}" if each == "." else each for each in settings.allow_write)
     values = {
+        "addition": "it" if exists else "an existing directory that contains it",  # srt skips what does not exist
+        "entry": entry,
         "it": it,
         "listed": f"{it} {key} lists" if rule.below else f"{key} lists it" + (f" ({entry})" if entry != path else ""),
         "name": "it" if entry == path else entry,

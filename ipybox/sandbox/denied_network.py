@@ -12,7 +12,7 @@ from typing import Final
 
 from ipybox.sandbox.policy import SandboxPolicy, is_loopback
 from ipybox.support.printable import printable
-from ipybox.support.way_in import for_person, restart, setting
+from ipybox.support.way_in import for_person, setting
 
 _HOST: Final = r"(\[[0-9A-Fa-f:.%]{2,60}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?)"
 #: Answers of resolvers; matched only in the forms of errors, because ordinary text may contain these words.
@@ -80,7 +80,7 @@ def denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: b
         macos: Whether it ran on macOS, where the sandbox has no localhost of its own.
     """
     settings = policy.settings
-    in_file = f", or in that file, and {restart()}" if settings.file and settings.untrusted is None else ""
+    in_file = f", or in that file, and {settings.to_apply_changes}" if settings.file and not settings.untrusted else ""
     listing = f"in {setting('allowed_domains')}{in_file}."
     if (denied := _denied_host(line, before, policy)) is not None:
         host, because, noun = denied

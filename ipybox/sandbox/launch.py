@@ -85,6 +85,7 @@ class Sandbox:
             readable=[*python_directories(), *_srt_programs(), str(guest_dir)],
             writable=[str(guest_dir)],
             read_only=self._read_only(),
+            above=map(escape, found.above),
             secret=map(escape, found.replaced & found.hidden),
             closed=map(escape, found.replaced & found.read_only),
         )
@@ -117,7 +118,9 @@ class Sandbox:
             make_ipybox_dir(self.workspace)
         except OSError as exc:
             directory = self.workspace / STATE_DIR
-            raise SandboxError(f"the sandbox needs a directory {directory}: {exc}") from exc
+            reason = exc.strerror or exc
+            remedy = "make it writable, or choose another workspace"
+            raise SandboxError(f"the sandbox can't create {directory} in the workspace ({reason}): {remedy}") from exc
         settings_file = private_dir / "srt.json"
         patterns = [entry for entry in self.settings.deny_read if is_name_pattern(entry)]
         absent = {

@@ -17,6 +17,8 @@ class Reason(Enum):
     DENY_WRITE = auto()
     #: No entry of `allowWrite` covers the path.
     NOT_IN_ALLOW_WRITE = auto()
+    #: Only entries of `allowWrite` that name nothing cover the path: srt skips them.
+    ABSENT = auto()
     #: The scan of the workspace found credentials that no entry names.
     SECRET = auto()
     #: Configuration that programs outside the sandbox trust or execute.

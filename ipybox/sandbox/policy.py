@@ -8,7 +8,7 @@ are not resolved.
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
@@ -55,6 +55,7 @@ class SandboxPolicy:
         readable: More paths that can be read.
         writable: More paths that can be written.
         read_only: More paths that can never be written, whatever the settings say.
+        above: More paths that `deny_read` means, above the workspace.
         secret: More paths that are hidden, from the scan of the workspace.
         closed: More paths that can't be written, from the scan of the workspace.
     """
@@ -68,6 +69,7 @@ class SandboxPolicy:
         readable: Iterable[str] = (),
         writable: Iterable[str] = (),
         read_only: Iterable[str] = (),
+        above: Iterable[str] = (),
         secret: Iterable[str] = (),
         closed: Iterable[str] = (),
     ):
@@ -77,6 +79,7 @@ class SandboxPolicy:
         self._readable = tuple(readable)
         self._writable = tuple(writable)
         self._read_only = tuple(read_only)
+        self._above = tuple(above)
         self._secret = tuple(secret)
         self._closed = tuple(closed)
 
@@ -108,6 +111,18 @@ class SandboxPolicy:
             return Denial(Reason.NOT_IN_ALLOW_WRITE)
         return None
 
+    def absent_entry(self, path: str) -> Denial | None:
+        """Returns the entry of `allowWrite` that should make a path writable, if nothing is there to be made so."""
+        rules = [
+            _rule(depth, pattern, form)
+            for form in self._forms(path)[-1:]
+            for pattern in self._allow_write
+            if (depth := pattern.depth(form)) >= 0
+        ]
+        if not rules or any(os.path.lexists(rule.place) for rule in rules):
+            return None
+        return replace(rules[0], reason=Reason.ABSENT)
+
     def move_denial(self, path: str) -> Denial | None:
         """Returns the denial that prevents moving or removing a path: a rule for the path, or for one below it."""
         rule = self.write_denial(path) or self.read_denial(path)
@@ -133,8 +148,9 @@ class SandboxPolicy:
     @cached_property
     def _deny_read(self) -> Sequence[PathPattern]:
         given = self._patterns(self.settings.deny_read, Reason.DENY_READ, variables=True)
+        above = self._patterns(self._above, Reason.DENY_READ)
         found = self._patterns(self._secret, Reason.SECRET)
-        return [*given, *found, *self._patterns(self._hidden, Reason.INTERNAL)]
+        return [*given, *above, *found, *self._patterns(self._hidden, Reason.INTERNAL)]
 
     @cached_property
     def _allow_read(self) -> Sequence[PathPattern]:

@@ -45,7 +45,8 @@ class SandboxSettings:
             sandbox always has its own loopback interface.
         weaker_nested_sandbox: Whether to omit features that an unprivileged container does not allow.
         file: The file that they were read from, which the guest must not change.
-        untrusted: The command with which a person trusts `file`, of which nothing applies until then.
+        untrusted: Whether nothing of `file` applies because no person trusts it.
+        trust: The command with which a person trusts the file, after each change of it, if ipybox asks for that.
     """
 
     source: str
@@ -58,12 +59,13 @@ class SandboxSettings:
     allow_local_binding: bool = True
     weaker_nested_sandbox: bool = False
     file: Path | None = None
-    untrusted: str | None = None
+    untrusted: bool = False
+    trust: str | None = None
 
     @property
     def notices(self) -> tuple[str, ...]:
         """Sentences for the user of a session."""
-        if self.untrusted is None or self.file is None:
+        if not self.untrusted or self.file is None:
             return ()
         return (
             f"The workspace's {self.file.name} is not trusted: ipybox ignores it. To see and apply it, "
@@ -78,7 +80,7 @@ class SandboxSettings:
     @property
     def to_apply_changes(self) -> str:
         """What the user does to have a changed file applied."""
-        return restart() if self.untrusted is None else f"run `{self.untrusted}` in a terminal, then {restart()}"
+        return restart() if self.trust is None else f"run `{self.trust}` in a terminal, then {restart()}"
 
     @property
     def has_network(self) -> bool:

@@ -44,16 +44,18 @@ def sandbox_settings(
     if discover:
         file = workspace / SANDBOX_CONFIG if os.path.lexists(workspace / SANDBOX_CONFIG) else None
     if file is None:
-        return own
+        return replace(own, trust=store.command(profile, None, program)) if discover else own
     place = untrusted_path(file, own, workspace)
     try:
         data = file.read_bytes() if place is None else read_untrusted(place, workspace)
     except OSError as exc:
         raise unreadable(place or file, exc) from exc
-    if place is None or store.trusts(place, data, profile):
-        return load_settings(parse_settings(data, place or file, base), allowed_domains)
+    if place is None:
+        return load_settings(parse_settings(data, file, base), allowed_domains)
     command = store.command(profile, None if place == workspace / SANDBOX_CONFIG else place, program)
-    return replace(own, file=place, untrusted=command)
+    if store.trusts(place, data, profile):
+        return replace(load_settings(parse_settings(data, place, base), allowed_domains), trust=command)
+    return replace(own, file=place, untrusted=True, trust=command)
 
 
 def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:

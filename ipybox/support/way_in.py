@@ -48,6 +48,14 @@ def name_of(parameter: str) -> str:
     return f"--{FLAGS.get(parameter, parameter).replace('_', '-')}" if _way is WayIn.COMMAND_LINE else parameter
 
 
+def option_name(flag: str) -> str:
+    """Returns the name under which the person sets an option of the command line."""
+    if _way is not WayIn.PLUGIN:
+        return flag
+    name = flag.removeprefix("--").replace("-", "_")
+    return f"the plugin's option {'allowed_domains' if name == FLAGS['allowed_domains'] else name}"
+
+
 def setting(parameter: str) -> str:
     """Returns the place where the person sets a parameter, which must be an option of the plugins."""
     if _way is WayIn.PLUGIN:

@@ -34,12 +34,14 @@ class ScanResult:
 
     Attributes:
         hidden: Paths that code must not read.
+        above: Those of them that match the patterns in directories above the workspace.
         read_only: Paths that it must not write.
         replaced: Paths of both that stand for others in them, and are neither in the settings nor protected names.
         notices: Sentences about what is hidden or protected in another way than people expect.
     """
 
     hidden: set[str] = field(default_factory=set[str])
+    above: set[str] = field(default_factory=set[str])
     read_only: set[str] = field(default_factory=set[str])
     replaced: set[str] = field(default_factory=set[str])
     notices: list[str] = field(default_factory=list[str])
@@ -64,7 +66,7 @@ def ends_with(parts: Sequence[str], matchers: Sequence[re.Pattern[str]]) -> bool
 
 
 def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], writable: Collection[str]) -> ScanResult:
-    """Searches a workspace, without following links.
+    """Searches a workspace, and the directories above it up to the top of its repository, without following links.
 
     Args:
         workspace: The directory to search.
@@ -77,10 +79,14 @@ def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], wr
     """
     root = str(workspace)
     opened = {*readable, *writable}
-    found = _search(root, list(patterns), writable)
+    patterns = list(patterns)
+    found = _search(root, patterns, writable)
     parent = next((place for place in workspace.parents if (place / ".git").exists()), None)
-    for config in configs_with_credentials(str(parent / ".git")) if parent is not None else ():
-        _hide_config(found, config)
+    if parent is not None:
+        found.above.update(_secrets_above(root, str(parent), patterns))
+        found.hidden |= found.above
+        for config in configs_with_credentials(str(parent / ".git")):
+            _hide_config(found, config)
     _replace_what_has_no_name(found, root, opened)
     _replace_what_is_too_much(found, root, opened)
     return found
@@ -128,6 +134,29 @@ def _search(root: str, patterns: list[str], writable: Collection[str]) -> ScanRe
             "link itself. Replace the links with files."
         )
     return found
+
+
+def _secrets_above(root: str, top: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Yields what matches patterns for any directory in those that contain the root, up to the top one."""
+    matchers = [name_matchers(pattern) for pattern in patterns if pattern.startswith("**/")]
+    place = root
+    while place != top:
+        place = os.path.dirname(place)
+        for each in matchers:
+            yield from (path for path in _matching(place, each, top) if not is_below(root, path))
+
+
+def _matching(directory: str, matchers: Sequence[re.Pattern[str]], top: str) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as found:
+            entries = [entry for entry in found if matchers[0].match(entry.name)]
+    except OSError:  # a file, or gone; if ipybox may not search it, neither may code
+        return
+    for entry in entries:
+        if matchers[1:]:
+            yield from _matching(entry.path, matchers[1:], top)
+        elif not _leads_out(entry, top):
+            yield entry.path
 
 
 def _leads_out(entry: os.DirEntry[str], root: str) -> bool:

@@ -20,6 +20,7 @@ The system takes a lock from a process that dies, so the next build continues th
 import fcntl
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -64,6 +65,9 @@ FOREIGN = {
     *("UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX", "UV_PROJECT", "UV_WORKING_DIR"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"),
 }
+
+#: Why pip could not reach an index, which its last line does not say.
+BROKEN_CONNECTION = re.compile(r"after connection broken by '(.*)': ")
 
 #: Without links, which may lead elsewhere later.
 PYTHON = os.path.realpath(sys.executable)
@@ -310,9 +314,20 @@ def _run(lock: int, *command: str) -> None:
     sys.stdout.buffer.write(done.stdout)
     sys.stdout.flush()
     if done.returncode:
-        said = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in said if "error" in line.lower()] or said[-1:]
-        raise LaunchError(f"`{name}` exited with status {done.returncode}: {' '.join(errors[-1:])}")
+        raise LaunchError(f"`{name}` {_reason(done)}")
+
+
+def _reason(done: "subprocess.CompletedProcess[bytes]") -> str:
+    """Returns why a program failed, from its output."""
+    said = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in said if "error" in line.lower()] or said[-1:]
+    broken = [found[1] for line in said if (found := BROKEN_CONNECTION.search(line))]
+    if broken and "No matching distribution" in errors[-1]:
+        return (
+            f"can't reach the package index ({re.sub('<[^<>]*>: ', '', broken[-1])}): check the network, and behind a "
+            "proxy, set HTTPS_PROXY before you start Claude Code"
+        )
+    return f"exited with status {done.returncode}: {' '.join(errors[-1:])}"
 
 
 def _install_version(environment: Environment) -> None:

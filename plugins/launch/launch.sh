@@ -57,6 +57,7 @@ find_python() {
 }
 
 # Adds the directory in which `pip install --user` of the old Python, or uv's installer, puts uv: PATH often lacks it.
+uv=uv # what people type
 find_uv() {
     command -v uv >/dev/null && return
     scripts=''
@@ -66,7 +67,7 @@ find_uv() {
         real=$(cd -P "$entry" 2>/dev/null && pwd -P) || continue
         case $entry/ in "$CLAUDE_PROJECT_DIR"/*) continue ;; esac
         case $real/ in "$workspace"/*) continue ;; esac
-        [ -x "$real/uv" ] && PATH=$PATH:$real && return
+        [ -x "$real/uv" ] && PATH=$PATH:$real && uv=$real/uv && return
     done
     return 1
 }
@@ -81,7 +82,7 @@ problem() {
 }
 remedy() {
     if command -v uv >/dev/null; then
-        echo "Run \`uv python install 3.13\`, which says what is wrong, or install Python 3.11 or later."
+        echo "Run \`$uv python install 3.13\`, which says what is wrong, or install Python 3.11 or later."
     elif [ -n "$old" ] && "$old" -I -m pip --version >/dev/null 2>&1; then
         echo "Run \`$old -m pip install --user uv\`, or install Python 3.11 or later."
     else
@@ -103,10 +104,10 @@ quoted() {
     printf '%s' "$*" | sed 's/\\/\\\\/g; s/"/\\"/g'
 }
 
-# Prints the output of the hook: a text for the person, and the same one for the model.
+# Prints the output of the hook: a text for the person, and one for the model.
 notice() {
     printf '{"systemMessage": "%s", "hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "%s"}}\n' \
-        "$(quoted "$1 Then ask again. $next")" "$(quoted "Tell the user: $1 Then call ipybox again. $next")"
+        "$(quoted "$1")" "$(quoted "Tell the user: $2")"
 }
 
 # Has uv download a Python, in a process that survives the client.
@@ -187,9 +188,11 @@ start)
 notice)
     [ -n "$new" ] && exec "$new" -I -S -B "$here/launch.py" notice "$@"
     if command -v uv >/dev/null; then
-        notice "ipybox has no Python 3.11 or later here yet: uv downloads one now, and calls wait for it. $(remedy)"
+        text='ipybox has no Python 3.11 or later here yet: uv downloads one now, and calls wait for it.'
+        notice "$text" "$text"
     else
-        notice "$(problem) $(remedy)"
+        text="$(problem) $(remedy)"
+        notice "$text Then ask again. $next" "$text Then call ipybox again. $next"
     fi
     ;;
 esac

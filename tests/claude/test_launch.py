@@ -14,7 +14,7 @@ from ipybox.cli.docker import container, read_options
 from plugins.launch.environment import requirements
 from plugins.launch.launch import Mode, server_options
 from plugins.launch.project_settings import LaunchError, refuse_project_options
-from tests.claude.cli import no_process_left
+from tests.claude.cli import NOWHERE, no_process_left
 from tests.claude.launcher import Client, FirstStart, Plugin, builds_ended, served
 from tests.cli.parsed import parsed
 from tests.servers import WAIT
@@ -143,6 +143,24 @@ def test_where_uv_fails_venv_and_pip_make_the_environment_and_where_both_fail_th
     assert installed_in(environment) >= {*NEEDS}
 
 
+def test_an_index_that_can_not_be_reached_is_said_with_the_remedy(tmp_path: Path):
+    plugin = Plugin(tmp_path, needs=NEEDS)
+    plugin.replace("uv", "exit 2")
+    nowhere = {
+        "PIP_INDEX_URL": f"{NOWHERE}/simple",
+        "PIP_EXTRA_INDEX_URL": "",
+        "PIP_FIND_LINKS": "",
+        "PIP_RETRIES": "1",
+    }
+
+    with served(plugin, PIP_CONFIG_FILE=os.devnull, **nowhere) as client:
+        said = client.failure()
+
+    assert "`python -m pip` can't reach the package index (" in said
+    assert "Connection refused" in said
+    assert "set HTTPS_PROXY before you start Claude Code. " in said
+
+
 def installed_in(environment: Path) -> set[str]:
     """Returns the packages of an environment, as requirements."""
     found = environment.glob("lib/python*/site-packages/*.dist-info")
@@ -267,7 +285,8 @@ def test_uv_is_found_where_the_command_of_the_notice_puts_it(tmp_path: Path):
             if base == plugin.workspace:
                 user_base.symlink_to(base)
             said = client.failure()
-            assert ("uv could not download one" in said) == found, said
+            command = f"`{os.path.realpath(scripts)}/uv python install 3.13`"
+            assert (f"uv could not download one. Run {command}, which says what is wrong" in said) == found, said
             (user_base if base == plugin.workspace else scripts / "uv").unlink()
 
 
@@ -303,10 +322,10 @@ def test_where_uv_can_not_download_a_python_it_says_so(tmp_path: Path):
     plugin = Plugin(tmp_path, hidden=PYTHONS)
     plugin.replace("uv", 'echo "uv: no network" >&2; exit 2')
 
-    notice = plugin.notice("plain")["systemMessage"]
-    assert notice.startswith(
-        "ipybox has no Python 3.11 or later here yet: uv downloads one now, and calls wait for it. "
-    )
+    text = "ipybox has no Python 3.11 or later here yet: uv downloads one now, and calls wait for it."
+    notice = plugin.notice("plain")
+    assert notice["systemMessage"] == text
+    assert notice["hookSpecificOutput"]["additionalContext"] == f"Tell the user: {text}"
     with served(plugin) as client:
         assert client.failure() == (
             "ipybox can't run code here: there is no Python 3.11 or later, and uv could not download one. Run "
@@ -336,7 +355,10 @@ def test_a_state_directory_that_can_not_be_written_is_said_with_the_remedy(ready
 def test_options_that_are_wrong_are_said_by_each_call(ready: Plugin):
     with served(ready, "serve", "plain", "--memory-limit=lots") as client:
         for _ in range(2):
-            assert "--memory-limit: 'lots' is not an amount of memory: write it like 4G" in client.failure()
+            assert (
+                "the plugin's option memory_limit: 'lots' is not an amount of memory: write it like 4G"
+                in client.failure()
+            )
 
 
 def test_docker_that_is_missing_is_said_by_each_call(tmp_path: Path):

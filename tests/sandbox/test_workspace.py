@@ -96,6 +96,8 @@ async def test_credentials_of_a_repository_are_hidden_and_the_session_is_told(wo
 
 async def test_the_policy_answers_as_srt_refuses(workspace: Path):
     hidden = [".ENV", ".npmrc", "sub/.mcp.json", "sub/.claude/settings.local.json", "node_modules/x/.env", "[id]/.env"]
+    hidden += ["../.env.local", "../.claude/settings.local.json"]  # of the repository around that of the workspace
+    make(workspace.parent, ".git/HEAD")
     read_only = ["CLAUDE.md", "sub/AGENTS.md", ".cursor/rules", ".github/copilot-instructions.md", ".git/config"]
     open_ = ["file", "sub/file", "node_modules/x/CLAUDE.md", "settings.local.json", "environment", "npmrc"]
     make(workspace, *hidden, *read_only, *open_)
@@ -105,7 +107,7 @@ async def test_the_policy_answers_as_srt_refuses(workspace: Path):
         result = await executor.execute(f"{ATTEMPT}\nfor path in {[*hidden, *read_only, *open_]}: print(attempt(path))")
 
     lines = (result.text or "").splitlines()
-    refused = [tuple("Error" in outcome for outcome in line.strip("[]").split(", ")) for line in lines[:17]]
+    refused = [tuple("Error" in outcome for outcome in line.strip("[]").split(", ")) for line in lines[:19]]
     expected = [(True, True)] * len(hidden) + [(False, True)] * len(read_only) + [(False, False)] * len(open_)
     assert refused == expected
     for path, (unreadable, _) in zip([*hidden, *read_only, *open_], refused, strict=True):

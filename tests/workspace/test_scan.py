@@ -390,3 +390,22 @@ def test_only_the_nearest_repository_around_the_workspace_counts(tmp_path: Path)
     (tmp_path / ".git/config").write_text("[credential]\n")
 
     assert found_in(tmp_path / "a/b/workspace").hidden == set()
+
+
+def test_secrets_above_the_workspace_are_hidden_up_to_the_top_of_its_repository(tmp_path: Path):
+    names = (".ENV.local", ".npmrc", ".claude/settings.local.json", "a/.env")
+    make(tmp_path / "repository", ".git/HEAD", *names, "x.pem", ".claude/x", "a/b/workspace/x", "a/c/.env")
+    make(tmp_path, ".env", "elsewhere/x")
+    (tmp_path / "repository/.env").symlink_to(tmp_path / "elsewhere")
+    workspace = tmp_path / "repository/a/b/workspace"
+
+    found = scan(workspace, [*SECRET_FILES, "*.pem"], [], [str(workspace)])
+
+    assert found.above == found.hidden == {str(tmp_path / "repository" / name) for name in names}
+    assert found.notices == []
+
+
+def test_a_directory_with_the_name_of_a_secret_is_not_hidden_if_the_workspace_is_in_it(tmp_path: Path):
+    make(tmp_path, ".git/HEAD", ".environments/workspace/x", ".env/x")
+
+    assert found_in(tmp_path / ".environments/workspace").hidden == {str(tmp_path / ".env")}

@@ -95,7 +95,10 @@ def refused(text: str, session: str | None) -> CellResult:
 
 def failure_text(failure: Exception) -> str:
     """Returns the message of an exception as printable text, or its type if it has no message."""
-    text = printable(str(failure), lines=True)
+    text = str(failure)
+    if isinstance(failure, OSError) and failure.strerror and failure.filename:
+        text = f"can't access {failure.filename}: {failure.strerror}"
+    text = printable(text, lines=True)
     return text if text.strip() else type(failure).__name__
 
 

@@ -109,9 +109,10 @@ class ApprovalPolicy:
             )
         if inside and place != workspace / POLICY_FILE:
             if not place.exists():
-                raise PolicyError(
-                    f"policy file {spelled} not found; to pass the rules as a string, use ApprovalPolicy(text)"
-                )
+                way_out = f": create {workspace / POLICY_FILE}, or use 'auto' or 'ask'"
+                if store is None:
+                    way_out = "; to pass the rules as a string, use ApprovalPolicy(text)"
+                raise PolicyError(f"policy file {spelled} not found{way_out}")
             elsewhere = f"rename it to {workspace / POLICY_FILE}, which the sandbox protects, or move it elsewhere"
             raise PolicyError(f"cells could change the policy {place}, because it is in the workspace: {elsewhere}")
         file = PolicyFile(place, MAX_SIZE, in_place=inside)

@@ -25,8 +25,11 @@ async def failure(params: dict[str, Any], connect_timeout: float = WAIT) -> str:
 
 async def test_a_command_that_does_not_exist_is_not_found():
     assert await failure({"command": "no-such-command", "args": ["x"]}) == (
-        "can't start `no-such-command x`: command not found: no-such-command"
+        "can't start `no-such-command x`: command not found: no-such-command; install it, or give its absolute path"
     )
+    nowhere = {"env": {"PATH": "/nonexistent"}}
+    assert "not found: uvx; install uv, or give its " in await failure({"command": "uvx", **nowhere})
+    assert (await failure({"command": "/no/such/command"})).endswith("command not found: /no/such/command")
     assert (await failure({"command": "no-such-command x"})).endswith(
         "command not found: no-such-command x; put the program's arguments in `args`"
     )

@@ -31,8 +31,11 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy)
     ]
     assert explain_denials("/etc/q: Read-only file system", policy) == [
         f"The sandbox refused to write /etc/q: code can write only what filesystem.allowWrite of {SOURCE} "
-        f"lists (now: the workspace {policy.workspace}). To allow it, add it to the current entries in {A_FILE}."
+        f"lists (now: the workspace {policy.workspace}). To allow it, add an existing directory that contains it to "
+        f"the current entries in filesystem.allowWrite of {A_FILE}."
     ]
+    (existing,) = explain_denials("/etc/hosts: Read-only file system", policy)
+    assert existing.endswith(f"To allow it, add it to the current entries in filesystem.allowWrite of {A_FILE}.")
     assert explain_denials("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy) == [
         "The sandbox refused to write .git/hooks/x: .git is not writable because programs outside "
         "the sandbox read or execute its contents. To allow it, add .git to the current entries in "
@@ -80,6 +83,17 @@ def test_a_hint_names_the_file_of_the_settings(settings: SandboxSettings, worksp
 
     assert about_file.endswith(f"in filesystem.allowRead of {workspace}/my.json, and start a new executor.")
     assert about_host.endswith("list it in allowed_domains, or in that file, and start a new executor.")
+
+
+def test_an_entry_that_opens_nothing_is_named(settings: SandboxSettings, workspace: Path):
+    missing, existing = workspace.parent / "missing", workspace.parent / "home"
+    policy = SandboxPolicy(replace(settings, allow_write=(".", str(missing), str(existing))), workspace)
+
+    assert explain_denials(f"OSError: [Errno 30] Read-only file system: '{missing}/x'", policy) == [
+        f"The sandbox refused to write {missing}/x: {missing} in filesystem.allowWrite of {SOURCE} did not exist when "
+        "the sandbox started. To allow it, create it, and start a new executor."
+    ]
+    assert explain_denials(f"OSError: [Errno 30] Read-only file system: '{existing}/x'", policy) == []
 
 
 def test_what_is_ipyboxs_own_has_no_remedy(settings: SandboxSettings, workspace: Path):

@@ -1,5 +1,6 @@
 """Errors of hosts and sockets that the sandbox has refused are explained."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,19 @@ from tests.sandbox.denials.texts import SOURCE, refused
 
 
 def test_a_file_that_is_not_trusted_does_not_open_a_host(workspace: Path):
-    settings = SandboxSettings(source=SOURCE, file=workspace / "sandbox-config.json", untrusted="ipybox trust")
+    settings = SandboxSettings(source=SOURCE, file=workspace / "sandbox-config.json", untrusted=True, trust="trust it")
     policy = SandboxPolicy(settings, workspace)
 
     (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
     (about_file,) = explain_denials("/etc/q: Read-only file system", policy)
 
     assert about_host.endswith("To allow it, list it in allowed_domains.")
-    assert about_file.endswith("in a terminal, then start a new executor.")
-    assert f"in {workspace}/sandbox-config.json, and run `ipybox trust` in a terminal" in about_file
+    applies = "run `trust it` in a terminal, then start a new executor."
+    assert about_file.endswith(f"filesystem.allowWrite of {workspace}/sandbox-config.json, and {applies}")
+
+    policy = SandboxPolicy(replace(settings, untrusted=False), workspace)
+    (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
+    assert about_host.endswith(f"list it in allowed_domains, or in that file, and {applies}")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from ipybox.errors import PolicyError
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
+from ipybox.workspace.trust import TrustStore
 from tests.support.test_untrusted_file import lowest_free
 from tests.tool_exec.policy.rules import POLICY, effect_of, rule
 
@@ -123,3 +124,5 @@ def test_file_that_can_not_be_read_is_an_error(tmp_path: Path, workspace: Path):
     ):
         with pytest.raises(PolicyError, match=reason):
             ApprovalPolicy.load(tmp_path / name, workspace)
+    with pytest.raises(PolicyError, match=r"maybe not found: create .*/workspace/ipybox\.yaml, or use 'auto' or 'ask'"):
+        ApprovalPolicy.load(workspace / "maybe", workspace, TrustStore(workspace))

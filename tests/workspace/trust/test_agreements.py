@@ -22,14 +22,15 @@ def test_settings_hold_from_the_moment_they_are_trusted_until_they_change(worksp
     before = found(workspace)
     assert (before.allow_read, before.allow_write, before.allowed_domains) == ((), (".",), ())
     assert set(before.deny_read) == set(PROFILES["default"].deny_read)
-    assert before.untrusted is not None
+    assert before.untrusted
     assert before.file == file
 
     assert trust(workspace) == 0
     after = found(workspace, allowed_domains=["example.org"])
     assert (after.deny_read, after.allow_read) == ((), ("~/.ssh",))
     assert after.allowed_domains == ("evil.test", "example.org")
-    assert (after.untrusted, after.notices) == (None, ())
+    assert (after.untrusted, after.notices) == (False, ())
+    assert after.trust == before.trust, "a changed file needs it again"
 
     file.write_text(file.read_text() + " ")
     assert found(workspace).allow_read == ()
@@ -61,11 +62,11 @@ def test_trust_is_for_one_workspace_and_one_file(workspace: Path, file: Path, tm
     other.write_text(file.read_text())
     trust(workspace)
 
-    assert sandbox_settings(TrustStore(workspace), file=other).untrusted is not None
+    assert sandbox_settings(TrustStore(workspace), file=other).untrusted
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / file.name).write_text(file.read_text())
-    assert found(elsewhere).untrusted is not None
+    assert found(elsewhere).untrusted
 
 
 @pytest.mark.parametrize("profile", list(PROFILES))
@@ -94,8 +95,8 @@ def test_nothing_of_a_file_counts_before_it_is_trusted(workspace: Path, file: Pa
     settings = found(workspace, profile=profile, allowed_domains=["example.org"])
 
     own = replace(PROFILES[profile], allowed_domains=("example.org",))
-    assert settings.untrusted is not None
-    assert replace(settings, untrusted=None, file=None) == own
+    assert settings.untrusted
+    assert replace(settings, untrusted=False, trust=None, file=None) == own
     assert settings.file == file
 
 
@@ -115,8 +116,8 @@ def test_a_file_that_only_restricts_needs_trust_too(workspace: Path, file: Path,
 
 def test_a_file_that_is_missing_changes_nothing(workspace: Path, file: Path):
     file.unlink()
-    assert found(workspace) is PROFILES["default"]
-    assert found(workspace, profile="workspace") is PROFILES["workspace"]
+    assert replace(found(workspace), trust=None) == PROFILES["default"]
+    assert replace(found(workspace, profile="workspace"), trust=None) == PROFILES["workspace"]
 
 
 def test_a_file_of_the_user_is_believed_and_one_that_the_workspace_may_redirect_is_not(
@@ -172,7 +173,7 @@ def test_a_trust_store_that_the_workspace_brings_is_not_believed(
     shutil.copytree(state_dir(), brought / "ipybox", ignore=shutil.ignore_patterns("*.sock"))
     monkeypatch.setenv("XDG_STATE_HOME", str(brought))
 
-    assert found(workspace).untrusted is not None
+    assert found(workspace).untrusted
     assert TrustStore(workspace).agreements() == []
     assert TrustStore(workspace).revoke() == []
     with pytest.raises(

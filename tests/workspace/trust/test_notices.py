@@ -80,12 +80,15 @@ def test_a_file_that_is_not_trusted_says_how_to_trust_it(workspace: Path, file: 
     found = sandbox_settings(store, file=file, program=["run"])
     named = sandbox_settings(store, file=other, profile="workspace", program=["run"])
 
-    assert found.untrusted == f"run trust --workspace={workspace}"
-    assert named.untrusted == f"run trust --workspace={workspace} --sandbox-profile=workspace {other}"
+    assert found.trust == f"run trust --workspace={workspace}"
+    assert named.trust == f"run trust --workspace={workspace} --sandbox-profile=workspace {other}"
     assert named.notices == (
-        f"The workspace's other.json is not trusted: ipybox ignores it. To see and apply it, run `{named.untrusted}` "
+        f"The workspace's other.json is not trusted: ipybox ignores it. To see and apply it, run `{named.trust}` "
         "in a terminal, then start a new executor.",
     )
+    file.unlink()
+    missing = sandbox_settings(store, discover=True, program=["run"])
+    assert (missing.trust, missing.notices) == (found.trust, ()), "a file that the user makes needs it"
 
 
 @pytest.mark.parametrize("place", ["workspace", "."], ids=["of_the_workspace", "of_the_user"])
