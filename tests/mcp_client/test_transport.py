@@ -34,7 +34,7 @@ def test_a_line_that_is_too_long_is_refused_before_its_end_is_there():
     buffer = LineBuffer(limit=7)
     buffer.feed(b"\n1234567")
 
-    with pytest.raises(ExcessError, match="more than 7 bytes"):
+    with pytest.raises(ExcessError, match="larger than the limit of 7 bytes"):
         buffer.feed(b"8")
 
 
