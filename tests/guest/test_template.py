@@ -48,7 +48,7 @@ def kind(fd):
     try: return os.readlink(f"/proc/self/fd/{fd}").partition(":")[0]
     except OSError: return "closed"
 own = [os.environ[name] for name in
-    ("IPYBOX_KERNEL_ID", "IPYBOX_GATEWAY_ID", "TOOL_SERVER_TOKEN", "TOOL_SERVER_PORT")]
+    ("IPYBOX_KERNEL_ID", "IPYBOX_GATEWAY_ID", "IPYBOX_STDOUT", "TOOL_SERVER_TOKEN", "TOOL_SERVER_PORT")]
 own.append(os.path.basename(os.path.dirname(os.environ["IPYTHONDIR"])))
 def shown(text):
     for value in own:
