@@ -90,7 +90,7 @@ class ExecutorConfig:
             nothing is preloaded.
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset (Linux), which then takes
             about a third of the time. It has no session's token or variables, counts for no limit, and takes about
-            20 MiB. The gateway makes it when all its kernels are idle.
+            20 MiB. The gateway makes it at its start, and when all its kernels are idle.
         notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`. Beyond that, the
             oldest outputs are dropped, which the notebook says. With 0, nothing is kept, and no notebook can be made.
 

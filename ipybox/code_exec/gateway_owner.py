@@ -14,7 +14,6 @@ from typing import Self
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIABLE
-from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
@@ -26,7 +25,7 @@ class GatewayOwner:
 
     Args:
         config: The configuration of the executors that use the gateway.
-        first: The kernel that the gateway starts before its executor asks.
+        first: The kernel of the executor whose recorder gets the events of jobs.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
 
     Raises:
@@ -123,10 +122,6 @@ class GatewayOwner:
         finally:
             self._withdrawals -= 1
 
-    def kernel_env(self, caller: ToolCaller) -> dict[str, str] | None:
-        """Returns the variables of an executor's kernel; None for the first one, whose variables the gateway has."""
-        return None if caller is self._first else {TOKEN_VARIABLE: caller.token}
-
     def _new_gateway(self) -> Gateway:
         config = self._config
         setup = GatewaySetup(
@@ -141,7 +136,7 @@ class GatewayOwner:
 
     def _kernels_env(self) -> dict[str, str]:
         config = self._config
-        env = {TOKEN_VARIABLE: self._first.token, **(config.kernel_env or {})}
+        env = dict(config.kernel_env or {})
         if config.approve_shell_cmds:
             env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
         return env

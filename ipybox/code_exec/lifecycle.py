@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.shared_runtime import SharedRuntime, running_loop
+from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.support.tasks import TaskSet
@@ -293,7 +294,7 @@ class KernelLifecycle:
             workspace=self._config.workspace,
             kernel_init_timeout=self._config.kernel_init_timeout,
             endpoint=gateway.endpoint,
-            env=self._gateways.kernel_env(self._caller),
+            env={TOKEN_VARIABLE: self._caller.token},
         )
         try:
             await client.connect(retries=0)

@@ -7,10 +7,8 @@
   Without a request it ends.
 - gateway → first template, over a stream of its own, because it is a fork of the gateway: a `TemplateRequest` as JSON.
 
-A spare kernel keeps the stream until a session uses it:
-
-- spare kernel → gateway: `READY`, when it is as far as it gets without its session.
-- gateway → spare kernel: a `Handover` as a line of JSON. Without a handover it ends.
+- gateway → spare kernel, over the same stream, when a session uses it: a `Handover` as a line of JSON. Without a
+  handover it ends.
 """
 
 import socket

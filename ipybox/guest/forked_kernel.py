@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from ipybox.guest import kernel
 from ipybox.guest.confine import unprotect_process
-from ipybox.guest.fork_protocol import READY, Handover, KernelRequest
+from ipybox.guest.fork_protocol import Handover, KernelRequest
 from ipybox.guest.last_output import KernelOutput
 from ipybox.guest.process import close_input
 from ipybox.guest.process_identity import change_environment, show_kernel_id
@@ -34,6 +34,7 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     """
     output = KernelOutput(channel)
     stream = channel.makefile("rb")
+    channel.close()  # as soon as the stream is closed
     request: KernelRequest = json.loads(read_line(stream))
     unprotect_process()
     show_kernel_id(request["environment"][KERNEL_ID])
@@ -47,17 +48,15 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     sys.orig_argv[:] = command
     sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
     if request["spare"]:
-        kernel.main(request["connection"], output, partial(until_handover, channel, stream))
+        kernel.main(request["connection"], output, partial(until_handover, stream))
     else:
         stream.close()
-        channel.close()
         kernel.main(request["connection"], output)
 
 
-def until_handover(channel: socket.socket, stream: BinaryIO) -> None:
+def until_handover(stream: BinaryIO) -> None:
     """Waits until a session uses this kernel, and sets its variables."""
-    channel.sendall(READY)
-    with channel, stream:
+    with stream:
         handover: Handover = json.loads(read_line(stream))
     os.environ.update(handover["environment"])
     importlib.invalidate_caches()

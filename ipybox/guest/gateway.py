@@ -58,7 +58,6 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ipybox.guest.gateway")
     parser.add_argument("--log-level", default="WARNING")
     parser.add_argument("--tools", action="store_true", help="give kernels a tool server port")
-    parser.add_argument("--prespawn", action="store_true", help="start a kernel for the first request")
     parser.add_argument("--spare", action="store_true", help="keep a kernel ready for the next request")
     parser.add_argument("--preload", nargs="*", default=[], help="modules to preload in every kernel")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
@@ -124,7 +123,7 @@ def main() -> None:
     GuestKernelManager.memory_limit = arguments.memory_limit
     if arguments.confine:  # without a sandbox it would count all processes of the user
         GuestKernelManager.process_limit = arguments.process_limit
-    run_gateway(link, runtime_dir, prespawn=arguments.prespawn, log_level=arguments.log_level)
+    run_gateway(link, runtime_dir, arguments.log_level)
 
 
 if __name__ == "__main__":

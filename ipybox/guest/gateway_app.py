@@ -14,13 +14,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from ipybox.guest.import_placeholders import OPTIONAL, missing, placeholders
+from ipybox.guest.import_placeholders import placeholders
 from ipybox.guest.protocol import MAX_FDS, READY
 from ipybox.guest.strays import adopt_orphans, kill_descendants
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.gc_pause import gc_paused
 
-with gc_paused(own=True), missing(*OPTIONAL):
+with gc_paused(own=True):
     with suppress(ImportError), placeholders():  # which another version of Jupyter may not get along with
         import_module("kernel_gateway.gatewayapp")
     from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
@@ -39,7 +39,6 @@ class GuestGatewayApp(KernelGatewayApp):
     """A kernel gateway whose connections come from the application over the link."""
 
     link: socket.socket
-    prespawn: bool
 
     def init_webapp(self) -> None:
         """Sets up the handlers; unlike the gateway's default, they check the Host header of each request."""
@@ -56,8 +55,8 @@ class GuestGatewayApp(KernelGatewayApp):
         loop: Any = IOLoop.current()
         loop.add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
         self.link.sendall(READY)
-        if self.prespawn:
-            loop.add_callback(cast(Any, self.kernel_manager).prespawn)
+        if (spare := cast(Any, self.kernel_manager).spare) is not None:
+            loop.add_callback(spare.start)  # the first request gets it
 
     def _take_connections(self, _fd: int, _events: int) -> None:
         try:
@@ -112,13 +111,12 @@ def unix_sockets_work(directory: str) -> bool:
     return True
 
 
-def run_gateway(link: socket.socket, runtime_dir: str, *, prespawn: bool, log_level: str) -> None:
+def run_gateway(link: socket.socket, runtime_dir: str, log_level: str) -> None:
     """Runs the gateway until the link is closed."""
     # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
     warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
     app = GuestGatewayApp()
-    app.link, app.prespawn = link, prespawn
-    app.runtime_dir = runtime_dir
+    app.link, app.runtime_dir = link, runtime_dir
     app.update_config(gateway_config(runtime_dir, log_level))
     run: Any = app  # its methods are not annotated
     run.initialize([])

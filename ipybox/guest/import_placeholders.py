@@ -13,11 +13,6 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Self
 
-#: Modules that are imported where they are installed, but are not needed. They make jsonschema's format checks, one
-#: takes 1.4 s to compile a grammar, the others 0.1 s together.
-OPTIONAL = ("fqdn", "isoduration", "rfc3986_validator", "rfc3987_syntax", "uri_template", "webcolors")
-
-
 class Metric:
     """A metric that is not recorded, in place of Prometheus' classes."""
 

@@ -4,7 +4,7 @@ Jupyter's own manager polls its kernels every three seconds, and restarts a dead
 a thread waits for each kernel process (`ipybox.guest.provisioner`). If it ends on its own, every WebSocket of the
 kernel gets `status: dead` immediately, and the kernel is not restarted: the client decides.
 
-A request for a kernel gets the one that was started with the gateway, or the spare one, or else a new one.
+A request for a kernel gets the spare one, or else a new one.
 """
 
 import asyncio
@@ -37,7 +37,6 @@ from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
 from ipybox.guest.provisioner import Death, ForkProvisioner, WatchedProvisioner
 from ipybox.guest.spare import Spare
 from ipybox.guest.template_client import KernelTemplate
-from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +96,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             environment: As of `start_kernel`.
         """
         assert isinstance(self.provisioner, ForkProvisioner)
-        token = {name: value for name, value in self.environment.items() if name == TOKEN_VARIABLE}
         self.spare = False
-        await self.provisioner.hand_over(Handover(environment=token | own_variables(environment)))
+        await self.provisioner.hand_over(Handover(environment=own_variables(environment)))
 
     def write_connection_file(self, **kwargs: Any) -> None:
         """Chooses the ports, and writes them to the file, without keys: code of other sessions can read it."""
@@ -139,11 +137,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
-        common = self.environment
-        if self.spare:
-            common = {name: value for name, value in common.items() if name != TOKEN_VARIABLE}
         own = {strays.KERNEL_ID: cast(Any, self).kernel_id, "IPYTHONDIR": str(self.directory / "ipython")}
-        kwargs["env"] = common | own_variables(kwargs["env"]) | own
+        kwargs["env"] = self.environment | own_variables(kwargs["env"]) | own
         assert self.provisioner is not None
         await self.provisioner.launch_kernel(kernel_cmd, **kwargs)  # Jupyter would compare the file with the keys
 
@@ -353,7 +348,6 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
 
     #: Whether to keep a spare kernel, where kernels are forked.
     keep_spare: ClassVar[bool] = False
-    _prespawned: asyncio.Task[str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         cast(Any, super()).__init__(*args, **kwargs)
@@ -364,10 +358,6 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         """Returns the kernels of sessions."""
         models: list[dict[str, Any]] = cast(Any, super()).list_kernels()
         return [model for model in models if not cast(GuestKernelManager, self.get_kernel(model["id"])).spare]
-
-    def prespawn(self) -> None:
-        """Starts a kernel, for the first request without its own variables or directory."""
-        self._prespawned = asyncio.create_task(cast(Any, super()).start_kernel())
 
     def kernel_model(self, kernel_id: str) -> dict[str, Any]:
         """Returns the description of a kernel, with the modules that are not preloaded."""
@@ -383,12 +373,6 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
 
     async def _started(self, **kwargs: Any) -> str:
         """Returns the id of a kernel for a request."""
-        if self._prespawned is not None and not kwargs.get("env") and not kwargs.get("path"):
-            prespawned, self._prespawned = self._prespawned, None
-            kernel_id = await prespawned
-            if not cast(GuestKernelManager, self.get_kernel(kernel_id)).died.is_set():
-                return kernel_id
-            await cast(Any, self).shutdown_kernel(kernel_id)
         try:
             os.getcwd()
         except FileNotFoundError:
@@ -402,13 +386,7 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
     async def _make_spare(self) -> GuestKernelManager:
         """Starts a kernel that waits for its session."""
         _as_spare.set(True)  # in the task that makes it
-        kernel = cast(GuestKernelManager, self.get_kernel(await cast(Any, super()).start_kernel()))
-        try:
-            await cast(ForkProvisioner, kernel.provisioner).until_ready()
-        except BaseException:
-            await self._discard(kernel)
-            raise
-        return kernel
+        return cast(GuestKernelManager, self.get_kernel(await cast(Any, super()).start_kernel()))
 
     async def _discard(self, kernel: GuestKernelManager) -> None:
         """Ends a kernel that no session uses."""

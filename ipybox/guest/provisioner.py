@@ -181,16 +181,6 @@ class ForkProvisioner(WatchedProvisioner):
         # The thread that waits for its end may not have noticed it yet.
         return isinstance(self.process, ForkedProcess) and self.process.runs and self._template.is_current(self.process)
 
-    async def until_ready(self) -> None:
-        """Waits until a spare kernel is as far as it gets without its session.
-
-        Raises:
-            EOFError: If it has ended.
-            TimeoutError: If that takes too long.
-        """
-        assert isinstance(self.process, ForkedProcess)
-        await self.process.until_ready()
-
     async def hand_over(self, handover: Handover) -> None:
         """Lets a spare kernel go on as that of a session."""
         assert isinstance(self.process, ForkedProcess)

@@ -1,4 +1,4 @@
-"""A spare kernel, which is forked while the gateway is idle, so that the next session or reset need not wait for one.
+"""A spare kernel, which is forked when the gateway starts, and while it is idle, so that no session or reset waits.
 
 It has an id and a process like each kernel, but gets its token and the key of its messages only when it is used
 (`ipybox.guest.fork_protocol`). Before, the gateway does not list it.
@@ -56,7 +56,7 @@ class Spare(Generic[K]):
         """Notes its end."""
         self._ongoing -= 1
         if self._ongoing == 0 and self._making is None:
-            self._timer = asyncio.get_running_loop().call_later(QUIET, self._start)
+            self._timer = asyncio.get_running_loop().call_later(QUIET, self.start)
 
     @contextmanager
     def paused(self) -> Generator[None]:
@@ -78,9 +78,11 @@ class Spare(Generic[K]):
         task.add_done_callback(self._discarding.discard)
         return None
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Starts to make a spare kernel, unless one is wanted already."""
         self._timer = None
-        self._making = asyncio.create_task(self._made())
+        if self._making is None:
+            self._making = asyncio.create_task(self._made())
 
     async def _made(self) -> K | None:
         try:

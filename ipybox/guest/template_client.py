@@ -32,7 +32,6 @@ from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import IMPORTING
 from ipybox.guest.strays import KERNEL_ID
 from ipybox.guest.template_fork import ForkedTemplate
-from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -73,17 +72,6 @@ class ForkedProcess:
         await self._send(request)
         if not request["spare"]:
             self._channel.close()
-
-    async def until_ready(self) -> None:
-        """Waits until a spare kernel is as far as it gets without its session.
-
-        Raises:
-            EOFError: If it has ended.
-            TimeoutError: If that takes too long.
-        """
-        async with asyncio.timeout(FORK_TIMEOUT):
-            if await asyncio.get_running_loop().sock_recv(self._channel, len(READY)) != READY:
-                raise EOFError("its process has exited")
 
     async def hand_over(self, handover: Handover) -> None:
         """Lets a spare kernel go on. If it has ended, the thread that waits for it notices."""
@@ -139,9 +127,7 @@ class KernelTemplate:
         preload: Sequence[str] = (),
         forked: ForkedTemplate | None = None,
     ):
-        # A token in the memory of the template would be in that of all kernels.
-        common = {name: value for name, value in environment.items() if name != TOKEN_VARIABLE}
-        self._environment = {**common, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
+        self._environment = {**environment, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
         self._space = len(sys.executable) + len(directory) + COMMAND_SPACE
         self._preload = preload
         self._packages = packages_dir(Path.cwd())

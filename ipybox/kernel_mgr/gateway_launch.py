@@ -87,7 +87,6 @@ class GatewayConfig:
         limits: The resource limits of the kernels.
         log_level: Logging level of the gateway.
         tools: Whether code in kernels can call tools.
-        prespawn: Whether the gateway starts a kernel before a client asks for one.
         preload: Modules that kernels have imported from their start, on Linux.
         spare_kernel: Whether to keep a kernel ready for the next request, on Linux.
     """
@@ -98,7 +97,6 @@ class GatewayConfig:
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     log_level: str = "INFO"
     tools: bool = False
-    prespawn: bool = False
     preload: Sequence[str] = ()
     spare_kernel: bool = False
 
@@ -188,8 +186,6 @@ class GatewayConfig:
         command = [str(interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self.log_level]
         if self.tools:
             command.append("--tools")
-        if self.prespawn:
-            command.append("--prespawn")
         if self.spare_kernel:
             command.append("--spare")
         if self.preload:

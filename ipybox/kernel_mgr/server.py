@@ -59,11 +59,9 @@ class KernelGateway(Gateway):
         limits: Resource limits of the kernels and all processes that they start, together. Kernels that exceed memory
             or processes are killed.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings.
-        prespawn: Whether the gateway starts a kernel before a client asks for one. The first client that sets no
-            variables gets it.
         preload: Modules that kernels have imported from their start, on Linux.
-        spare_kernel: Whether to keep a kernel ready for the next client, on Linux. It is made when all kernels are
-            idle.
+        spare_kernel: Whether to keep a kernel ready for the next client, on Linux. It is made at the start, and then
+            when all kernels are idle.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -84,7 +82,6 @@ class KernelGateway(Gateway):
         on_tool_connection: AcceptedSocket | None = None,
         limits: ResourceLimits | None = None,
         allowed_domains: Sequence[str] = (),
-        prespawn: bool = False,
         preload: Sequence[str] = (),
         spare_kernel: bool = False,
     ):
@@ -104,7 +101,6 @@ class KernelGateway(Gateway):
             limits=self._limits,
             log_level=log_level,
             tools=on_tool_connection is not None,
-            prespawn=prespawn,
             preload=preload,
             spare_kernel=spare_kernel,
         )
@@ -130,7 +126,7 @@ class KernelGateway(Gateway):
         host: str = "localhost",
         port: int | None = None,
     ) -> Self:
-        """Returns the gateway of executors, which starts a kernel before they ask for one."""
+        """Returns the gateway of executors."""
         return cls(
             host,
             port,
@@ -141,7 +137,6 @@ class KernelGateway(Gateway):
             env=setup.env,
             on_tool_connection=on_tool_connection,
             limits=setup.limits,
-            prespawn=True,
             preload=setup.preload,
             spare_kernel=setup.spare_kernel,
         )

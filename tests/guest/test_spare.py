@@ -221,4 +221,3 @@ async def test_the_option_switches_it_off(tmp_path: Path, mode: Mode):
         gateway = await process_of(executor, "gateway")
         command = Path(f"/proc/{gateway}/cmdline").read_bytes().split(b"\0")
     assert b"--spare" not in command
-    assert b"--prespawn" in command

@@ -8,7 +8,7 @@ import socket
 import stat
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -359,28 +359,6 @@ async def test_a_start_that_is_cancelled_twice_leaves_nothing_and_can_be_stopped
     await gateway.stop()
     assert await servers.until_dead(servers.descendants() - before, GRACE) == set()
     assert not token_file("kernel-gateway", port(gateway)).exists()
-
-
-async def test_the_first_client_without_variables_gets_the_kernel_that_was_there_before(tmp_path: Path, mode: Mode):
-    async with AsyncExitStack() as resources:
-        gateway = KernelGateway(port=None, working_dir=tmp_path, sandbox=mode.sandbox, prespawn=True)
-        endpoint = (await resources.enter_async_context(gateway)).endpoint
-        session = await resources.enter_async_context(endpoint.session())
-
-        async def kernel_ids() -> list[str]:
-            async with session.get("/api/kernels") as response:
-                # While a kernel starts, Jupyter's answer may be an error.
-                return [kernel["id"] for kernel in await response.json()] if response.ok else []
-
-        async with asyncio.timeout(WAIT):
-            while not (prespawned := await kernel_ids()):
-                pass
-        clients = [KernelClient(endpoint=endpoint, images_dir=tmp_path, env=env) for env in ({"KERNEL_X": "1"}, {}, {})]
-        other, first, second = [await resources.enter_async_context(client) for client in clients]
-
-        assert prespawned == [first.kernel_id]
-        assert sorted(await kernel_ids()) == sorted(client.kernel_id for client in (other, first, second))
-        assert (await first.execute("1 + 1")).text == "2"
 
 
 async def test_what_the_gateway_writes_reaches_a_terminal_as_text_only(

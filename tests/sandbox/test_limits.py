@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
@@ -17,7 +16,9 @@ from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimit
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.deadline import Deadline
 from ipybox.support.sizes import format_bytes
+from tests import servers
 from tests.conftest import Mode
+from tests.guest.spares import until_first
 from tests.servers import WAIT
 
 MIB = 1 << 20
@@ -76,27 +77,20 @@ for _ in range(3):
 
 
 @asynccontextmanager
-async def prespawned(directory: Path, mode: Mode, **limits: Any) -> AsyncGenerator[tuple[KernelGateway, KernelClient]]:
+async def waiting_kernel(directory: Path, mode: Mode, **limits: Any) -> AsyncGenerator[tuple[KernelGateway, KernelClient]]:
     """Yields a gateway whose first kernel ran long before a client came, and that client."""
     async with AsyncExitStack() as resources:
         gateway = KernelGateway(
-            port=None, working_dir=directory, sandbox=mode.sandbox, limits=ResourceLimits(**limits), prespawn=True
+            port=None, working_dir=directory, sandbox=mode.sandbox, limits=ResourceLimits(**limits), spare_kernel=True
         )
         resources.push_async_callback(gateway.stop)
+        before = servers.descendants()
         await gateway.spawn()
-        async with asyncio.timeout(WAIT), gateway.endpoint.session() as session:
-            while not (kernels := await kernel_ids(session)):
-                pass
+        spare = await until_first(before)
         await gateway.start()
         client = await resources.enter_async_context(KernelClient(endpoint=gateway.endpoint, images_dir=directory))
-        assert [client.kernel_id] == kernels
+        assert client.kernel_id == spare
         yield gateway, client
-
-
-async def kernel_ids(session: aiohttp.ClientSession) -> list[str]:
-    async with session.get("/api/kernels") as response:
-        # While a kernel starts, Jupyter's answer may be an error.
-        return [kernel["id"] for kernel in await response.json()] if response.ok else []
 
 
 @asynccontextmanager
@@ -184,7 +178,7 @@ async def test_the_sandbox_has_a_memory_limit_by_default_and_none_if_asked_for(t
 
 
 async def test_cpu_time_of_a_kernel_that_ran_before_its_client_came_is_limited(tmp_path: Path, mode: Mode):
-    async with prespawned(tmp_path, mode, cpu_seconds=0.5) as (gateway, client):
+    async with waiting_kernel(tmp_path, mode, cpu_seconds=0.5) as (gateway, client):
         deadline = Deadline(None)
         exceeded = pytest.raises(ExecutionTimeoutError, match=r"more than cpu_seconds=0\.5 allows")
         with gateway.measure_cell(client.kernel_id, deadline.expire), exceeded:
@@ -193,7 +187,7 @@ async def test_cpu_time_of_a_kernel_that_ran_before_its_client_came_is_limited(t
 
 async def test_no_session_dies_for_what_a_kernel_uses_that_ran_before_its_client_came(tmp_path: Path, mode: Mode):
     async with (
-        prespawned(tmp_path, mode, memory=600 * MIB) as (gateway, client),
+        waiting_kernel(tmp_path, mode, memory=600 * MIB) as (gateway, client),
         KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as innocent,
     ):
         await innocent.execute("kept = 1")
@@ -208,7 +202,7 @@ async def test_no_session_dies_for_what_has_left_another_whatever_it_calls_itsel
     tmp_path: Path, mode: Mode, name: str
 ):
     async with (
-        prespawned(tmp_path, mode, memory=700 * MIB) as (gateway, client),
+        waiting_kernel(tmp_path, mode, memory=700 * MIB) as (gateway, client),
         KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as innocent,
     ):
         await innocent.execute("kept = b'x' * (150 << 20)")  # more than the kernel of the other one

@@ -380,7 +380,7 @@ async def test_no_kernel_has_the_token_of_another_in_its_memory(siblings: tuple[
 async def test_no_kernel_has_the_token_of_its_gateway(tmp_path: Path, mode: Mode):
     """The first kernel, whose template was forked off the gateway."""
     async with (
-        KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox, prespawn=True) as gateway,
+        KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox, spare_kernel=True) as gateway,
         KernelClient(port=gateway.port or 0) as client,
     ):
         token = (gateway.token or "").encode()
