@@ -1,18 +1,18 @@
 """The messages between the gateway and the template process, over a socket pair (`SOCK_SEQPACKET`).
 
 - template → gateway: `READY`, when it has imported its modules.
-- gateway → template: a `ForkRequest` as JSON, with one end of a stream socket pair.
-- template → gateway, for each: a `ForkAnswer` as JSON, when the forked process is a child of the gateway.
+- gateway → template: a `ForkRequest` as JSON, with one end of a stream socket pair if it is one for a kernel.
+- template → gateway, for each kernel: a `ForkAnswer` as JSON, when the forked process is a child of the gateway.
 - gateway → forked process, over the stream: the descriptors of `LastOutput`, then a `KernelRequest` as a line of JSON.
   Without a request it ends.
-- gateway → first template, over a stream of its own, because it is a fork of the gateway: a `TemplateRequest` as JSON.
+- gateway → template, first of all, over a stream of its own: a `TemplateRequest` as JSON.
 
 - gateway → spare kernel, over the same stream, when a session uses it: a `Handover` as a line of JSON. Without a
   handover it ends.
 """
 
 import socket
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 SOCKET_TYPE = socket.SOCK_SEQPACKET
 READY = b"r"
@@ -20,13 +20,17 @@ MAX_BYTES = 1 << 16
 
 
 class ForkRequest(TypedDict):
-    """What to fork: the operating system shows this command line of it when the gateway adopts it.
+    """What to fork, or what to import anew.
 
     Attributes:
-        command: The command line that would start the kernel as a program.
+        command: The command line that would start the kernel as a program. The operating system shows it of the forked
+            process when the gateway adopts that.
+        modules: Instead of a fork, the modules to preload in a new template, which then answers by `READY`: their
+            packages have changed.
     """
 
     command: list[str]
+    modules: NotRequired[list[str]]
 
 
 class ForkAnswer(TypedDict, total=False):

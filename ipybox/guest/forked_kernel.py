@@ -18,8 +18,7 @@ from ipybox.guest import kernel
 from ipybox.guest.confine import unprotect_process
 from ipybox.guest.fork_protocol import Handover, KernelRequest
 from ipybox.guest.last_output import KernelOutput
-from ipybox.guest.process import close_input
-from ipybox.guest.process_identity import change_environment, show_kernel_id
+from ipybox.guest.process import change_environment, close_input, show_kernel_id
 from ipybox.guest.strays import KERNEL_ID
 
 

@@ -4,7 +4,7 @@ Its standard input is the link to the application (`ipybox.guest.protocol`): eac
 there as a descriptor, and end of file tells it to end, with all its kernels. Code in the kernels reaches the
 application's tool server through a loopback port; this process gives the listening socket to the application.
 
-In sandbox mode, it first gives up what it does not need. Then it forks the template process (`template_fork`), and
+In sandbox mode, it first gives up what it does not need. Then it forks the template process (`template`), and
 imports the gateway while the template imports what kernels need.
 """
 
@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, Environments
+from ipybox.guest.template import fork_template
 from ipybox.guest.template_client import KernelTemplate
-from ipybox.guest.template_fork import ForkedTemplate, fork_template
 from ipybox.support.signals import reset_signals
 
 #: Names the program that the host runs for each crash; for root, bubblewrap leaves it writable.
@@ -75,18 +75,6 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def start_template(
-    environment: dict[str, str], runtime_dir: str, preload: list[str], forked: ForkedTemplate | None
-) -> KernelTemplate | None:
-    """Starts the process that kernels are forked off; None on systems without a template."""
-    if sys.platform != "linux":
-        return None
-    template = KernelTemplate(environment, runtime_dir, preload, forked)
-    with suppress(OSError):  # the first kernel reports it
-        template.start()
-    return template
-
-
 def main() -> None:
     """Runs the gateway until the link is closed."""
     arguments = _arguments()
@@ -112,7 +100,7 @@ def main() -> None:
     if arguments.tools:
         environment["TOOL_SERVER_HOST"] = "127.0.0.1"
         environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
-    template = start_template(environment, runtime_dir, arguments.preload, forked)
+    template = None if forked is None else KernelTemplate(forked, environment, runtime_dir, arguments.preload)
 
     from ipybox.guest.gateway_app import run_gateway  # while the template does its own imports
     from ipybox.guest.kernel_manager import GuestKernelManager, GuestMultiKernelManager

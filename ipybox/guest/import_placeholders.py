@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Self
 
+
 class Metric:
     """A metric that is not recorded, in place of Prometheus' classes."""
 

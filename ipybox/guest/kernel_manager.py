@@ -34,7 +34,7 @@ from ipybox.guest import strays
 from ipybox.guest.fork_protocol import Handover
 from ipybox.guest.last_output import Remains
 from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
-from ipybox.guest.provisioner import Death, ForkProvisioner, WatchedProvisioner
+from ipybox.guest.provisioner import Death, KernelProvisioner
 from ipybox.guest.spare import Spare
 from ipybox.guest.template_client import KernelTemplate
 
@@ -87,7 +87,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     @property
     def is_current(self) -> bool:
         """Whether the kernel runs, and is as one that would be started now."""
-        return isinstance(self.provisioner, ForkProvisioner) and self.provisioner.is_current
+        return isinstance(self.provisioner, KernelProvisioner) and self.provisioner.is_current
 
     async def hand_over(self, environment: dict[str, str] | None) -> None:
         """Lets a spare kernel go on as that of a session.
@@ -95,7 +95,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         Args:
             environment: As of `start_kernel`.
         """
-        assert isinstance(self.provisioner, ForkProvisioner)
+        assert isinstance(self.provisioner, KernelProvisioner)
         self.spare = False
         await self.provisioner.hand_over(Handover(environment=own_variables(environment)))
 
@@ -130,10 +130,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             # The kernel spec is an empty one: a file could name variables, and code of another session could write it.
             traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": KernelSpec()}
             traits |= {"on_exit": self._kernel_ended, "directory": self.directory, "parent": self}
-            if self.template is None:
-                self.provisioner = WatchedProvisioner(**traits)
-            else:
-                self.provisioner = ForkProvisioner(self.template, spare=self.spare, **traits)
+            self.provisioner = KernelProvisioner(template=self.template, spare=self.spare, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
@@ -154,7 +151,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     async def _async_wait(self, pollinterval: float = 0.1) -> None:
         """Waits until the kernel process has ended; Jupyter looks every 0.1 s."""
         if self.has_kernel:
-            await cast(WatchedProvisioner, self.provisioner).ended()
+            await cast(KernelProvisioner, self.provisioner).ended()
 
     def start_restarter(self) -> None:
         """Does nothing: only the client restarts a kernel."""

@@ -52,27 +52,53 @@ def count_oom_kills() -> int:
     return 0
 
 
-class WatchedProvisioner(LocalProvisioner):
+class KernelProvisioner(LocalProvisioner):
     """Starts a kernel process in a process group of its own, and kills all its processes when the kernel ends.
 
     Args:
         on_exit: Called when the kernel has ended.
         directory: The kernel's own directory, which is removed then.
+        template: What it is forked off; None where no process can be.
+        spare: Whether the kernel is a spare one, which waits for its session; it is forked, or not started.
     """
 
     process: subprocess.Popen[bytes] | ForkedProcess | None
     pgid: int | None
 
-    def __init__(self, on_exit: Callable[["Death"], None], directory: Path, **kwargs: Any):
+    def __init__(
+        self,
+        on_exit: Callable[["Death"], None],
+        directory: Path,
+        template: KernelTemplate | None,
+        *,
+        spare: bool = False,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self._on_exit = on_exit
         self._directory = directory
+        self._template = template
+        self._spare = spare
         self._exited = asyncio.Event()
         self._kernel_id = ""
         self._output: LastOutput | None = None
         self._oom_kills = 0
         #: Processes below the kernel when it was asked to end.
         self._seen: set[int] = set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the kernel runs, with the modules that a new one would have."""
+        # The thread that waits for its end may not have noticed it yet.
+        process = self.process
+        if self._template is None or not isinstance(process, ForkedProcess):
+            return False
+        return process.runs and self._template.is_current(process)
+
+    async def hand_over(self, handover: Handover) -> None:
+        """Lets a spare kernel go on as that of a session."""
+        assert isinstance(self.process, ForkedProcess)
+        await self.process.hand_over(handover)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
@@ -121,6 +147,32 @@ class WatchedProvisioner(LocalProvisioner):
         return info | {"key": info["key"].decode()}
 
     async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
+        """Has the process forked off the template, or starts a new one if that fails."""
+        if (process := await self._forked(cmd)) is None:
+            if self._spare:
+                raise ChildProcessError("no process could be forked")
+            await self._start_program(cmd, output, **kwargs)
+            return
+        environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
+        directory = str(kwargs.get("cwd") or os.getcwd())
+        self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
+        request = KernelRequest(
+            connection=self._connection, environment=environment, directory=directory, spare=self._spare
+        )
+        await process.start(request, output)
+
+    async def _forked(self, cmd: list[str]) -> ForkedProcess | None:
+        """Returns a forked process, which nothing else reaps from here on."""
+        process = None if self._template is None else await self._template.fork(cmd)
+        if process is not None:
+            running.add(process.pid)
+            if not process.runs:
+                running.discard(process.pid)
+                process.discard()
+                return None
+        return process
+
+    async def _start_program(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             output.send(ours)
@@ -160,49 +212,3 @@ class WatchedProvisioner(LocalProvisioner):
             self._on_exit(Death(status, oom, self._output))
         finally:
             self._output.close()
-
-
-class ForkProvisioner(WatchedProvisioner):
-    """Has kernel processes forked off the template, and starts new ones only where that fails.
-
-    Args:
-        template: The template.
-        spare: Whether the kernel is a spare one, which waits for its session; it is forked, or not started.
-    """
-
-    def __init__(self, template: KernelTemplate, *, spare: bool = False, **kwargs: Any):
-        super().__init__(**kwargs)
-        self._template = template
-        self._spare = spare
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the kernel runs, with the modules that a new one would have."""
-        # The thread that waits for its end may not have noticed it yet.
-        return isinstance(self.process, ForkedProcess) and self.process.runs and self._template.is_current(self.process)
-
-    async def hand_over(self, handover: Handover) -> None:
-        """Lets a spare kernel go on as that of a session."""
-        assert isinstance(self.process, ForkedProcess)
-        await self.process.hand_over(handover)
-
-    async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
-        process = await self._template.fork(cmd)
-        if process is not None:
-            running.add(process.pid)  # from here on, nothing else reaps it
-            if not process.runs:
-                running.discard(process.pid)
-                process.discard()
-                process = None
-        if process is None:
-            if self._spare:
-                raise ChildProcessError("no process could be forked")
-            await super()._start(cmd, output, **kwargs)
-            return
-        environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
-        directory = str(kwargs.get("cwd") or os.getcwd())
-        self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
-        request = KernelRequest(
-            connection=self._connection, environment=environment, directory=directory, spare=self._spare
-        )
-        await process.start(request, output)

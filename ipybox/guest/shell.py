@@ -6,6 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from types import TracebackType
 from typing import Any, cast
 
@@ -18,9 +19,8 @@ from IPython.core.error import InputRejected, UsageError
 from IPython.core.events import EventManager, available_events
 from traitlets import Type
 
-from ipybox.guest.forks import end_child
-from ipybox.guest.gui import check_gui
 from ipybox.guest.pictures import GuestDisplayFormatter, ShownWidgets, with_picture
+from ipybox.guest.process import end_child
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
     bounded,
@@ -36,6 +36,10 @@ from ipybox.guest.tracebacks import (
 
 #: The number of the execution that a task is part of.
 _execution: ContextVar[int] = ContextVar("ipybox_execution", default=0)
+
+#: The toolkits with an event loop, and the modules that ipykernel's event loops import; it imports those of Qt earlier.
+GUI_TOOLKITS = ("tk", "wx", "gtk", "qt")
+GUI_MODULES = {"tk": "tkinter", "wx": "wx", "gtk": "gi", "gtk3": "gi"}
 
 SYSTEM_EXIT = "An exception has occurred, use %tb to see the full traceback.\n"
 
@@ -312,3 +316,25 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         text, stb = bounded(text_of(evalue)), list(map(bounded, stb))
         cast(Any, super())._showtraceback(etype, text, stb)
         self.shown = {"status": "error", "ename": etype.__name__, "evalue": text, "traceback": stb}
+
+
+def check_gui(gui: str) -> None:
+    """Returns if the toolkit is installed and has a display, or the name is not a toolkit.
+
+    ipykernel starts it after the cell that requests it, so the error would appear in the next cell's output.
+    https://github.com/ipython/ipykernel/blob/v7.4.0/ipykernel/eventloops.py#L636
+
+    Raises:
+        UsageError: If it can't be used.
+    """
+    if not gui.startswith(GUI_TOOLKITS):
+        return
+    if sys.platform == "linux" and not os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        raise UsageError(f"can't use the {gui} event loop: no display found")
+    try:
+        if gui in GUI_MODULES:
+            module = import_module(GUI_MODULES[gui])
+            if gui == "tk":
+                module.Tk().destroy()  # fails if the display can't be reached
+    except Exception as error:
+        raise UsageError(f"can't use the {gui} event loop: {error}") from error

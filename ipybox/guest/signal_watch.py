@@ -7,10 +7,15 @@ Python runs the handler of a signal between two of its own instructions. Two thi
 - In a finalizer or a callback of a weak reference, Python reports an exception and continues, a KeyboardInterrupt, too.
   The thread then sends the interrupt again.
 
+In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt where it
+is, as in a cell without `await`: ipykernel would cancel it at its next `await`, which may never come.
+https://github.com/ipython/ipykernel/issues/1239
+
 https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers
 """
 
 import asyncio
+import inspect
 import os
 import signal
 import socket
@@ -18,10 +23,10 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
-
-from ipybox.guest.interrupts import do_nothing
 
 #: A signal that programs ignore by default, so that nothing else sends it. Its handler does nothing, and Python
 #: continues the system calls that it interrupts.
@@ -33,9 +38,11 @@ POKES = (0.01, 0.03, 0.1, 0.3, 1.0)
 #: Asks the thread for another interrupt, next to the numbers of signals that Python writes to the same socket.
 AGAIN = 0
 
-
 #: Bytes of the thread's stack, which counts towards the memory limit; by default, 8 MiB.
 STACK_BYTES = 1 << 19
+
+#: Flags of the code of coroutines, also of those that are generators, such as `asyncio.sleep(0)`.
+COROUTINES = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class SignalWatch:
@@ -96,3 +103,38 @@ class SignalWatch:
             with suppress(RuntimeError):  # the loop is closed: the kernel is ending
                 self._loop.call_soon_threadsafe(do_nothing)
             self._pokes = deque(time.monotonic() + seconds for seconds in POKES)
+
+
+@contextmanager
+def interrupts_end(cell: asyncio.Future[Any]) -> Generator[None]:
+    """Lets an interrupt end a cell, and the task that keeps it waiting."""
+    loop, current_task = cell.get_loop(), asyncio.current_task  # code may replace it
+
+    def interrupt(_signal: int, frame: FrameType | None) -> None:
+        running = current_task(loop)
+        # asyncio itself must not be interrupted anywhere: a task would be neither done nor have a next step.
+        raises = running is not None and in_coroutine(frame)
+        if not raises or running is not cell:
+            cell.cancel()
+            loop.call_soon_threadsafe(do_nothing)  # wakes the loop, which runs in this thread
+        if raises:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def in_coroutine(frame: FrameType | None) -> bool:
+    """Returns whether a frame belongs to code of a task, and not to asyncio itself."""
+    while frame is not None:
+        if frame.f_code.co_flags & COROUTINES:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def do_nothing(*_: object) -> None:
+    """Does nothing; an event loop calls it when it is woken, and Python for a signal that only interrupts a call."""

@@ -1,19 +1,24 @@
 """The template process: it has imported what kernels import, and each kernel is a fork of it, which is ready sooner.
 
-Usage: python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES PROBLEMS ...
+The gateway forks it (`fork_template`) when both have imported what they have in common. These modules are then
+imported, and in memory, once. It happens before the gateway holds what kernels must not have: the link to the
+application, and its token. At that moment the process has one thread, no event loop and no ZeroMQ context, because a
+fork copies none of these in a usable state. The template keeps to that: it runs no code of users and imports nothing
+from the workspace.
 
-MODULES are more modules to import, separated by commas (`ipybox.guest.preload`). PROBLEMS are those that an earlier
-try found unfit, as JSON.
+The gateway sends it the command line of each kernel and one end of a socket pair (`ipybox.guest.template_client`). The
+template forks, does not read from that socket, and answers with the id of the new process. Only that process reads its
+environment from the socket (`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in the memory of the
+template and of later kernels. The end of the gateway ends the template.
 
-The gateway forks it (`ipybox.guest.template_fork`), or starts it as a program (`ipybox.guest.template_client`). It
-sends it the command line of each kernel and one end of a socket pair. The template forks, does not read from that
-socket, and answers with the id of the new process. Only that process reads its environment from the socket
-(`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in the memory of the template and of later
-kernels. The end of the gateway ends the template.
+What a fork can't change needs a new program: variables that are read when a process starts, and modules that were
+imported. Then the template executes itself, under the same id and with the same socket:
 
-It runs no code of users and imports nothing from the workspace. It has one thread, no event loop and no ZeroMQ context,
-because a fork copies none of these in a usable state. The arguments at its end are empty: they reserve space for the
-command lines of kernels (`ipybox.guest.process_identity`).
+    python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES PROBLEMS ...
+
+MODULES are more modules to import, separated by commas (`ipybox.guest.preload`). PROBLEMS are those that an earlier try
+found unfit, as JSON. The arguments at the end are empty: they reserve space for the command lines of kernels
+(`ipybox.guest.process`).
 """
 
 import atexit
@@ -25,18 +30,34 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 from ipybox.guest.confine import protect_process
-from ipybox.guest.fork_protocol import MAX_BYTES, READY, ForkAnswer, ForkRequest
+from ipybox.guest.fork_protocol import MAX_BYTES, READY, SOCKET_TYPE, ForkAnswer, ForkRequest, TemplateRequest
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.preload import preload
-from ipybox.guest.process import die_with_parent
-from ipybox.guest.process_identity import show_command
+from ipybox.guest.process import change_environment, close_input, die_with_parent, show_command
 from ipybox.support.gc_pause import gc_paused
+
+#: What gateway and template import. A kernel has imported all of it before its first cell.
+SHARED_MODULES = (
+    "encodings.idna",
+    "jupyter_client",
+    "packaging.version",
+    "tornado.gen",
+    "tornado.platform.asyncio",
+    "tornado.queues",
+    "zmq.eventloop.zmqstream",
+)
+
+#: The beginnings of variables that Python and the C library read when a process starts. Libraries read all others when
+#: they are imported or used.
+READ_AT_START = ("GLIBC_", "HOME", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 
 #: What a kernel imports until its first cell runs.
 KERNEL_MODULES = (
@@ -56,6 +77,96 @@ KERNEL_MODULES = (
     "tornado.queues",
     "traitlets.config.argcomplete_config",
 )
+
+
+@dataclass(frozen=True)
+class ForkedTemplate:
+    """The forked process, which waits for its request.
+
+    Attributes:
+        pid: Its process id.
+        control: The gateway's end of the socket over which kernels are requested.
+        control_number: The number of the template's end, there.
+        channel: Where its own request is sent.
+    """
+
+    pid: int
+    control: socket.socket
+    control_number: int
+    channel: socket.socket
+
+    def start(self, request: TemplateRequest) -> None:
+        """Lets the process become the template, and returns when it has its own command line.
+
+        Until then, the application could take it for a process that code has started.
+
+        Raises:
+            OSError: If it has ended.
+        """
+        with self.channel:
+            self.channel.sendall(json.dumps(request).encode())
+            self.channel.shutdown(socket.SHUT_WR)
+            self.channel.recv(1)  # end of file
+
+
+def fork_template() -> ForkedTemplate | None:
+    """Imports the shared modules and forks the template; returns in this process only.
+
+    Returns:
+        The new process; None if it can't be forked, and on systems whose libraries do not survive that.
+        https://github.com/python/cpython/issues/77906
+    """
+    with gc_paused(own=True):
+        for module in SHARED_MODULES:
+            import_module(module)
+    if sys.platform != "linux":
+        return None
+    gc.freeze()  # so that the collector writes to no page that both share
+    gateway = os.getpid()
+    control, control_end = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
+    channel, channel_end = socket.socketpair()
+    with control_end, channel_end:
+        try:
+            pid = os.fork()
+        except OSError:
+            control.close()
+            channel.close()
+            return None
+        if pid == 0:
+            control.close()
+            channel.close()
+            close_input()  # which is the link
+            os.setsid()
+            die_with_parent(gateway)
+            run_forked(control_end, channel_end)
+            sys.exit()
+        control.setblocking(False)
+        return ForkedTemplate(pid, control, control_end.fileno(), channel)
+
+
+def run_forked(control: socket.socket, channel: socket.socket) -> None:
+    """Makes this process the template, as if it had been started as a program, and runs it."""
+    with channel:
+        with channel.makefile("rb") as stream:
+            text = stream.read()
+        if not text:  # the gateway has ended
+            os._exit(0)
+        request: TemplateRequest = json.loads(text)
+        command, environment = request["command"], request["environment"]
+        if at_start(environment) != at_start(os.environ):
+            control.set_inheritable(True)
+            os.execve(command[0], command, environment)
+        show_command([argument for argument in command if argument])
+        change_environment(dict(os.environ), environment)
+        sys.orig_argv[:] = command
+
+    sys.argv[:] = [__file__, *command[4:]]  # without python -P -m MODULE
+    run_template(control)
+
+
+def at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that count when a process starts."""
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
 
 
 def main() -> None:
@@ -80,12 +191,12 @@ def run_template(control: socket.socket) -> None:
         modules = [module for module in sys.argv[3].split(",") if module]
         problems: dict[str, str] = json.loads(sys.argv[4])
         if not preload(modules, packages_dir(Path.cwd()), problems):
-            start_again(control, environment, [module for module in modules if module not in problems], problems)
+            execute(control, environment, [module for module in modules if module not in problems], problems)
     if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that the environment of kernels brings in
         sys.exit(f"can't fork kernels from a process with {threads} threads")
     gc.collect()
     gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
-    channel, command = serve(control, problems)
+    channel, command = serve(control, environment, problems)
 
     from ipybox.guest.forked_kernel import run_kernel
 
@@ -109,22 +220,25 @@ def end_kernel(template: int) -> None:
     os._exit(0)
 
 
-def start_again(
-    control: socket.socket, environment: dict[str, str], modules: list[str], problems: dict[str, str]
+def execute(
+    control: socket.socket, environment: dict[str, str], modules: Sequence[str], problems: dict[str, str]
 ) -> NoReturn:
-    """Replaces this process by a new template with other modules, under the same id and with the same socket."""
+    """Replaces this process by a new template with other modules."""
     control.set_inheritable(True)
     arguments = [*sys.orig_argv[:6], ",".join(modules), json.dumps(problems), *sys.argv[5:]]
     os.execve(sys.executable, arguments, environment)
 
 
-def serve(control: socket.socket, problems: dict[str, str]) -> tuple[socket.socket, list[str]]:
+def serve(
+    control: socket.socket, environment: dict[str, str], problems: dict[str, str]
+) -> tuple[socket.socket, list[str]]:
     """Says that it is ready, and forks a process for each request.
 
     Returns in forked processes only, with the socket and the command line.
 
     Args:
         control: The socket to the gateway.
+        environment: The environment of a new template.
         problems: The modules that are not preloaded, with the reason.
     """
     control.send(READY)
@@ -132,8 +246,10 @@ def serve(control: socket.socket, problems: dict[str, str]) -> tuple[socket.sock
         message, fds, _, _ = socket.recv_fds(control, MAX_BYTES, 1)
         if not message:
             sys.exit()
-        channel = socket.socket(fileno=fds[0])
         request: ForkRequest = json.loads(message)
+        if "modules" in request:
+            execute(control, environment, request["modules"], {})
+        channel = socket.socket(fileno=fds[0])
         try:
             pid = fork_orphan(request["command"])
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The gateway's side of the template process: starts it, and has kernels forked off it.
+"""The gateway's side of the template process: tells it what to become, and has kernels forked off it.
 
 The socket to the template is the only descriptor that both share. See `ipybox.guest.template`.
 """
@@ -9,17 +9,14 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 from ipybox.guest.fork_protocol import (
     MAX_BYTES,
     READY,
-    SOCKET_TYPE,
     ForkAnswer,
     ForkRequest,
     Handover,
@@ -28,10 +25,10 @@ from ipybox.guest.fork_protocol import (
 )
 from ipybox.guest.last_output import LastOutput
 from ipybox.guest.packages import packages_dir
-from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
+from ipybox.guest.process import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import IMPORTING
 from ipybox.guest.strays import KERNEL_ID
-from ipybox.guest.template_fork import ForkedTemplate
+from ipybox.guest.template import ForkedTemplate
 
 logger = logging.getLogger(__name__)
 
@@ -110,70 +107,38 @@ class ForkedProcess:
 
 
 class KernelTemplate:
-    """The template process, which is started again if it has ended; without it, the log has the reason, once.
+    """The template process. If it is lost, the log has the reason, and kernels start as programs from then on.
 
     Args:
+        forked: The process.
         environment: The environment of kernels, without what differs from kernel to kernel.
         directory: Where files of kernels are, whose paths are in their command lines.
         preload: More modules that the template imports (`ipybox.guest.preload`). If the packages of the workspace have
-            changed, the next kernel gets a new template.
-        forked: The first template; without it, it is started as a program, as all later ones.
+            changed, it imports them anew for the next kernel.
     """
 
     def __init__(
-        self,
-        environment: Mapping[str, str],
-        directory: str,
-        preload: Sequence[str] = (),
-        forked: ForkedTemplate | None = None,
+        self, forked: ForkedTemplate, environment: Mapping[str, str], directory: str, preload: Sequence[str] = ()
     ):
-        self._environment = {**environment, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
-        self._space = len(sys.executable) + len(directory) + COMMAND_SPACE
-        self._preload = preload
+        self._preload = list(preload)
         self._packages = packages_dir(Path.cwd())
-        #: What the operating system says about the packages that the current process may have imported.
-        self._imported: object = None
+        #: What the operating system says about the packages that the process may have imported.
+        self._imported = self._installed()
         self._lock = asyncio.Lock()
-        self._forked = forked
-        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
-        self._control: socket.socket | None = None
-        #: Whether the current process has imported its modules, and whether it has answered.
-        self._ready = self._works = False
+        self._process = ForkedProcess(forked.pid, forked.channel, None)
+        self._control: socket.socket | None = forked.control
+        #: Whether the process has imported its modules.
+        self._ready = False
         #: Seconds that a kernel waits for that: only the first one does.
         self._patience = IMPORT_TIMEOUT
-        self._given_up = False
         #: The modules that were to be preloaded and are not, with the reason (`ipybox.guest.protocol`).
         self.not_preloaded: dict[str, str] = {}
-
-    def start(self) -> None:
-        """Starts the process, which imports what kernels need.
-
-        Raises:
-            OSError: If it can't be started.
-        """
-        self._imported = self._installed()
-        if (forked := self._forked) is not None:
-            self._forked = None
-            self._control, self._process = forked.control, ForkedProcess(forked.pid, forked.channel, self._imported)
-            command = self._command(forked.control_number)
-            forked.start(TemplateRequest(command=command, environment=self._environment))
-            return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
-        ours.setblocking(False)
-        self._control = ours
-        with theirs:
-            self._process = subprocess.Popen(
-                self._command(theirs.fileno()),
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-
-    def _command(self, control: int) -> list[str]:
-        """Returns the command line of the template; each empty argument reserves a byte."""
-        arguments = [str(control), str(os.getpid()), ",".join(self._preload), "{}", *[""] * self._space]
-        return [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
+        space = len(sys.executable) + len(directory) + COMMAND_SPACE  # each empty argument reserves a byte
+        arguments = [str(forked.control_number), str(os.getpid()), ",".join(preload), "{}", *[""] * space]
+        command = [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
+        own = {KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
+        with suppress(OSError):  # it has ended, which the first kernel notices
+            forked.start(TemplateRequest(command=command, environment={**environment, **own}))
 
     async def fork(self, command: list[str]) -> ForkedProcess | None:
         """Returns a new process, which waits for its request; None if it can't be forked, or the template imports yet.
@@ -184,31 +149,29 @@ class KernelTemplate:
             command: The command line that would start the kernel as a program.
         """
         async with self._lock:
-            while not self._given_up:
-                try:
-                    if self._preload and self._imported != self._installed():
-                        self._end()
-                    if self._control is None:
-                        self.start()
-                    control = cast(socket.socket, self._control)
-                    if not self._ready and not await self._until_ready(control):
-                        return None
-                    return await self._fork(control, command)
-                except (OSError, EOFError, TimeoutError) as error:
-                    self._end()
-                    self._given_up, self._works = not self._works, False
-                    if self._given_up:
-                        logger.warning(
-                            "kernels start more slowly because the template process is not available: %s", error
-                        )
-            return None
+            try:
+                if self._control is None or not await self._until_ready(self._control):
+                    return None
+                return await self._fork(self._control, command)
+            except (OSError, EOFError, TimeoutError) as error:
+                self._end()
+                logger.warning("kernels start more slowly because the template process is not available: %s", error)
+                return None
+            except asyncio.CancelledError:
+                self._end()  # its answer is still on its way
+                raise
 
     async def _until_ready(self, control: socket.socket) -> bool:
         """Returns whether the process has imported its modules, and lets the first kernel wait for that.
 
         Raises:
-            EOFError: If it has ended.
+            EOFError, OSError: If it has ended.
         """
+        if self._ready and self._preload and self._imported != (installed := self._installed()):
+            self._ready, self._patience, self._imported = False, IMPORT_TIMEOUT, installed
+            control.send(json.dumps(ForkRequest(command=[], modules=self._preload)).encode())
+        if self._ready:
+            return True
         patience, self._patience = self._patience, 0
         try:
             async with asyncio.timeout(patience):
@@ -221,6 +184,8 @@ class KernelTemplate:
             )
             return False
         self._ready, self.not_preloaded = True, {}
+        if self._imported is not None and (installed := self._installed()) and installed[0] == self._imported[0]:
+            self._imported = installed  # Python has written bytecode there
         return True
 
     async def _fork(self, control: socket.socket, command: list[str]) -> ForkedProcess | None:
@@ -235,14 +200,9 @@ class KernelTemplate:
             if not message:
                 raise EOFError("its process has exited")
             answer: ForkAnswer = json.loads(message)
-        except asyncio.CancelledError:
-            ours.close()
-            self._end()  # its answer is still on its way
-            raise
         except BaseException:
             ours.close()
             raise
-        self._works = True
         if "pid" not in answer:
             ours.close()
             logger.debug("the template can't fork a kernel: %s", answer.get("error"))
@@ -254,7 +214,7 @@ class KernelTemplate:
         """Whether a process has the modules that a new one would have: packages may have been installed since."""
         return not self._preload or process.imported == self._installed()
 
-    def _installed(self) -> object:
+    def _installed(self) -> tuple[int, int] | None:
         """Returns what changes when a package is installed: the directory is replaced as a whole."""
         try:
             found = self._packages.stat()
@@ -265,9 +225,6 @@ class KernelTemplate:
     def _end(self) -> None:
         if self._control is not None:
             self._control.close()
-        if self._process is not None:
+            self._control = None
             self._process.kill()
             self._process.wait()
-        self._control = self._process = None
-        self._ready = False
-        self._patience = IMPORT_TIMEOUT

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ipybox.guest.landlock import is_available
 from ipybox.guest.packages import packages_dir
-from ipybox.guest.process_identity import COMMAND_SPACE, PLACEHOLDER
+from ipybox.guest.process import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import ENVIRONMENT_FILE, Environments
 from ipybox.guest.strays import GATEWAY_ID, KERNEL_ID
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits

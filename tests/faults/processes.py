@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-from ipybox.guest.process_identity import PLACEHOLDER
+from ipybox.guest.process import PLACEHOLDER
 from ipybox.guest.strays import KERNEL_ID
 from tests import servers
 from tests.code_exec.cells import process_of

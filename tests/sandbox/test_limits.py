@@ -77,7 +77,9 @@ for _ in range(3):
 
 
 @asynccontextmanager
-async def waiting_kernel(directory: Path, mode: Mode, **limits: Any) -> AsyncGenerator[tuple[KernelGateway, KernelClient]]:
+async def waiting_kernel(
+    directory: Path, mode: Mode, **limits: Any
+) -> AsyncGenerator[tuple[KernelGateway, KernelClient]]:
     """Yields a gateway whose first kernel ran long before a client came, and that client."""
     async with AsyncExitStack() as resources:
         gateway = KernelGateway(
