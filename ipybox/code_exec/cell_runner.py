@@ -195,8 +195,8 @@ class CellRunner:
         self._kernel.notices[:0] = dict.fromkeys(cell.reported)
 
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
-        if self._kernel.client_cells.pending:
-            await self._kernel.client_cells.until_none(cell.deadline)
+        if (cells := self._kernel.client_cells) is not None and cells.pending:
+            await cells.until_none(cell.deadline)
         client = await self._ready_kernel(cell.deadline)
         self._kernel_id = client.kernel_id
         async with self._approvals.cell(cell.approver):

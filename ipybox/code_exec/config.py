@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ipybox.code_exec.option_checks import check_types
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
-from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT, check_init_timeout
+from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, optional_settings
 from ipybox.support.deadline import check_seconds
 from ipybox.workspace.env_file import EnvFile, read_env_file
@@ -135,7 +135,7 @@ class ExecutorConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_init_timeout(self.kernel_init_timeout)
+        check_seconds("kernel_init_timeout", self.kernel_init_timeout)
         check_seconds("queue_timeout", self.queue_timeout)
         if self.approval_timeout is not None:
             check_seconds("approval_timeout", self.approval_timeout, ", or None for no limit")
@@ -149,7 +149,7 @@ class ExecutorConfig:
         """The working directory of the kernels, without links in its path."""
         return self._directory.resolve()
 
-    @property
+    @cached_property
     def untrusted_root(self) -> Path | None:
         """The workspace, if code is confined to it or runs on another machine; None otherwise.
 
@@ -242,13 +242,11 @@ class ExecutorConfig:
             ValueError: If a directory can't be allowed.
         """
         from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-
-        settings = self.require_settings if self.sandbox else None
-        if self.engine is None:
-            return FileTransfer(self.workspace, allowed, settings=settings)
         from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 
-        return FileTransfer(self.workspace, allowed, settings=settings, on_upload=UploadedPaths(self.workspace).add)
+        settings = self.require_settings if self.sandbox else None
+        on_upload: Callable[[Path], object] = UploadedPaths(self.workspace).add if self.remote else lambda _: None
+        return FileTransfer(self.workspace, allowed, settings=settings, on_upload=on_upload)
 
     def placeholder_values(self) -> dict[str, str]:
         """Returns the current values of `${VAR}` placeholders that this process's environment does not set."""

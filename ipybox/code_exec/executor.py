@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
@@ -110,7 +111,10 @@ class CodeExecutor:
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
         #: Executes a prepared cell, as `execute` and the MCP server do, and returns its result; raises as `execute`.
         self.run = self._runner.run
-        self._presence = Presence(self._kernel, recorder, confined=config.untrusted_root is not None)
+
+    @cached_property
+    def _presence(self) -> Presence:
+        return Presence(self._kernel, self._recorder, confined=self._config.untrusted_root is not None)
 
     @property
     def name(self) -> str | None:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.shared_runtime import SharedRuntime, running_loop
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
-from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
+    from ipybox.kernel_mgr.attach.client_cells import ClientCells
     from ipybox.kernel_mgr.client import KernelClient
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class KernelLifecycle:
         #: The gateway that runs, or last ran, this executor's kernel.
         self.gateway = self._gateways.gateway
         self.client: KernelClient | None = None
-        #: The cells of people who are connected to the kernel.
-        self.client_cells = ClientCells()
+        #: The cells of people who are connected to the kernel; None if nobody ever was.
+        self.client_cells: ClientCells | None = None
         #: The kernel whose state the consumer expects. If another one runs, state was lost, which is not reported yet.
         self.expected_kernel_id = ""
         #: How the process of the last kernel that died ended, as `KernelChannels.exit`.
@@ -215,8 +215,8 @@ class KernelLifecycle:
                 servers = await resources.enter_async_context(tool_server.serving(self._caller))
                 self._reset_mcp_servers = servers.reset
                 resources.push_async_callback(self._end)
-                await self._connect()
-                self._expect_current_kernel()
+                client = await self._connect()
+                self.expected_kernel_id = client.kernel_id
                 policy = self._config.policy
                 if policy is not None and policy.untrusted is not None:
                     self.notices.append(policy.untrusted)
@@ -247,17 +247,13 @@ class KernelLifecycle:
         async def renew() -> None:
             async with self._lock:
                 self.check_running()
-                await self._renew_kernel()
-                self._expect_current_kernel()
+                client = await self._renew_kernel()
+                self.expected_kernel_id = client.kernel_id
 
         assert self._reset_mcp_servers is not None
         await asyncio.gather(renew(), self._reset_mcp_servers())
 
-    def _expect_current_kernel(self) -> None:
-        assert self.client is not None
-        self.expected_kernel_id = self.client.kernel_id
-
-    async def _renew_kernel(self) -> None:
+    async def _renew_kernel(self) -> "KernelClient":
         """Replaces the kernel; replaces the gateway only if it is lost, because it runs other kernels, too."""
         client = self.client
         if client is not None and self.gateway.running and not client.gateway_lost:
@@ -268,25 +264,26 @@ class KernelLifecycle:
                     raise
                 logger.warning("the kernel gateway died as well: %s", exc)
             else:
-                return
+                return client
         await self._disconnect()
-        await self._connect()
+        return await self._connect()
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> "KernelClient":
         """Creates a kernel, in a new gateway if the current one was lost."""
-        if not await self._join_gateway():
+        if (client := await self._join_gateway()) is None:
             await self._gateways.replace(self.gateway)
-            if not await self._join_gateway():
+            if (client := await self._join_gateway()) is None:
                 raise GatewayError("the kernel gateway exited while the kernel was starting")
+        return client
 
-    async def _join_gateway(self) -> bool:
-        """Creates a kernel in the current gateway; returns False if that gateway is lost."""
+    async def _join_gateway(self) -> "KernelClient | None":
+        """Creates a kernel in the current gateway; returns None if that gateway is lost."""
         from ipybox.kernel_mgr.client import KernelClient
-        from ipybox.kernel_mgr.preloading import preload_notices
+        from ipybox.kernel_mgr.remote_kernel import preload_notices
 
         gateway = self._gateways.gateway
         if not gateway.running:  # it has ended, or another executor is starting it
-            return False
+            return None
         self.gateway = gateway
         client = KernelClient(
             images_dir=self._config.images,
@@ -303,11 +300,12 @@ class KernelLifecycle:
                 await self._gateways.kill(gateway)  # it would not end by itself
             if gateway.running:
                 raise
-            return False
+            return None
         self.client = client
         self.notices += gateway.notices
-        self.notices += preload_notices(self._config.preload, client.remote_kernel.description)
-        return True
+        if self._config.preload:
+            self.notices += preload_notices(self._config.preload, client.remote_kernel.description)
+        return client
 
     async def _disconnect(self) -> None:
         client, self.client = self.client, None

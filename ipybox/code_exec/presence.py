@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
+from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Presence:
 
     def __init__(self, kernel: KernelLifecycle, recorder: "SessionRecorder", *, confined: bool):
         self._kernel = kernel
+        self._cells = kernel.client_cells = ClientCells()
         self._notices = kernel.notices
         self._recorder = recorder
         self._confined = confined
@@ -41,7 +43,7 @@ class Presence:
         relay = KernelRelay(
             client.remote_kernel,
             name,
-            self._kernel.client_cells,
+            self._cells,
             confined=self._confined,
             on_presence=self._note,
         )

@@ -9,9 +9,8 @@ from typing import Any, NoReturn, cast
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
-from ipybox.guest.bytecode import keep_bytecode_out_of_git
 from ipybox.guest.marks import OutputMarks, set_marks
-from ipybox.guest.packages import STDOUT, import_from, let_children_import, packages_dir
+from ipybox.guest.packages import STDOUT, import_from, keep_bytecode_out_of_git, let_children_import, packages_dir
 from ipybox.guest.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
 from ipybox.guest.streams import keep_order
 

@@ -46,10 +46,9 @@ with gc_paused(own=True), missing("debugpy"):
     from traitlets import DottedObjectName, Type
     from traitlets.config import Config
 
-    from ipybox.guest import out_stream as _out_stream  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
+    from ipybox.guest.streams import do_nothing
 
-from ipybox.guest.streams import do_nothing
 from ipybox.guest.tracebacks import MAX_TEXT, error_content
 
 logger = logging.getLogger(__name__)
@@ -203,7 +202,7 @@ class GuestKernelApp(IPKernelApp):
 
     #: The ports, and the keys of messages, from the gateway.
     connection: dict[str, Any]
-    outstream_class = DottedObjectName("ipybox.guest.out_stream.GuestOutStream")
+    outstream_class = DottedObjectName("ipybox.guest.streams.GuestOutStream")
     output: KernelOutput
     #: Waits until a session uses this kernel; None if one does from the start.
     until_used: Callable[[], None] | None = None

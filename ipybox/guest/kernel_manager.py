@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -284,7 +283,7 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
                 iopub.stop_on_recv()
 
     async def _ask(self, channel: Any, iopub: Any) -> None:
-        """Asks the kernel until both arrive, or it was shut down, or Jupyter's time for that is over."""
+        """Asks the kernel until both arrive, or it was shut down."""
         connection: Any = self
         answered, published = asyncio.Event(), asyncio.Event()
 
@@ -300,27 +299,25 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         both = asyncio.gather(answered.wait(), published.wait())
         pause = FIRST_NUDGE
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(connection.kernel_info_timeout):
-                    while self.kernel_id in connection.multi_kernel_manager and not both.done():
-                        connection.session.send(channel, "kernel_info_request")
-                        await asyncio.wait([both], timeout=pause)
-                        pause = min(2 * pause, LAST_NUDGE)
+            while self.kernel_id in connection.multi_kernel_manager and not both.done():
+                connection.session.send(channel, "kernel_info_request")
+                await asyncio.wait([both], timeout=pause)
+                pause = min(2 * pause, LAST_NUDGE)
         finally:
             both.cancel()
 
     async def _unless_dead(self, work: Awaitable[object]) -> bool:
-        """Awaits work that needs the kernel; returns False as soon as that has died."""
-        died = asyncio.ensure_future(cast(GuestKernelManager, self.kernel_manager).died.wait())
-        working = asyncio.ensure_future(work)
+        """Awaits work that needs the kernel; returns False as soon as its process has ended."""
+        provisioner: KernelProvisioner = cast(Any, self.kernel_manager).provisioner
+        ended, working = asyncio.ensure_future(provisioner.ended()), asyncio.ensure_future(work)
         try:
-            await asyncio.wait([died, working], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([ended, working], return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 return False
             working.result()
             return True
         finally:
-            died.cancel()
+            ended.cancel()
             working.cancel()
 
 

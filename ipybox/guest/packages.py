@@ -1,21 +1,36 @@
-"""The directory of packages that were installed for a workspace's kernels, and how a kernel imports from it.
+"""How a kernel imports from the directory of packages that were installed for its workspace, and from the workspace.
 
 The application writes the directory and the kernel reads it. Both use this module for its path, so it imports little.
+
+Python writes `__pycache__` next to each module that it imports. People commit `mcptools/` and `gentools/`, often with
+`git add -A`: bytecode stays out of the repository, whatever that ignores.
 """
 
 import os
 import site
 import sys
-from importlib.machinery import FileFinder
+from contextlib import suppress
+from importlib.abc import Loader, PathEntryFinder
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from pathlib import Path
+from typing import Any
 
-from ipybox.guest.bytecode import loaders
 from ipybox.support.names import STATE_DIR
 
 #: The directory of a module that Python programs of kernels import when they start, and the variables that it reads:
 #: the environment and directory of packages, and the inode of the kernel's stdout.
 CHILD_SITE = str(Path(__file__).with_name("child_site"))
 PACKAGES, STDOUT = "IPYBOX_PACKAGES", "IPYBOX_STDOUT"
+
+_CACHE = "__pycache__"
 
 
 def packages_dir(workspace: Path) -> Path:
@@ -41,3 +56,40 @@ def import_from(directory: Path) -> None:
     sys.path.insert(position, entry)
     # Otherwise Python would find no directory, remember that, and never check again.
     sys.path_importer_cache[entry] = FileFinder(entry, *loaders())
+
+
+def loaders(source: type[SourceFileLoader] = SourceFileLoader) -> list[tuple[type[Loader], list[str]]]:
+    """Returns Python's own loaders and the suffixes of their files, for a `FileFinder`, with this one of source."""
+    return [
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (source, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    ]
+
+
+class _Loader(SourceFileLoader):
+    """Writes a `.gitignore` into each directory of bytecode."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        super().set_data(path, data, _mode=_mode)
+        directory = os.path.dirname(path)
+        if os.path.basename(directory) == _CACHE:
+            with suppress(OSError):  # it exists, or the directory is not writable
+                file = os.open(f"{directory}/.gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+                os.write(file, b"*\n")
+                os.close(file)
+
+
+def keep_bytecode_out_of_git(workspace: Path) -> None:
+    """Makes git ignore the bytecode of modules that this process imports from a workspace from now on."""
+    root = f"{workspace}/"
+    hook = FileFinder.path_hook(*loaders(_Loader))
+
+    def find(path: str) -> PathEntryFinder:
+        if not f"{path or os.getcwd()}/".startswith(root):
+            raise ImportError("not in the workspace", path=path)
+        return hook(path)
+
+    sys.path_hooks.insert(0, find)
+    for path in [path for path in sys.path_importer_cache if f"{path}/".startswith(root)]:
+        del sys.path_importer_cache[path]

@@ -22,7 +22,7 @@ from ipybox.kernel_mgr.late_output import LateOutput
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_queue import BoundedQueue
-from ipybox.support.deadline import Deadline, DeadlineLock
+from ipybox.support.deadline import Deadline, DeadlineLock, check_seconds
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
 from ipybox.support.outputs import Clear, Display, ExecutionResult, Stream
@@ -71,7 +71,7 @@ class KernelClient:
         workspace: Path | None = None,
         env: Mapping[str, str] | None = None,
     ):
-        timeouts.check_init_timeout(kernel_init_timeout)
+        check_seconds("kernel_init_timeout", kernel_init_timeout)
         endpoint = endpoint or Endpoint("kernel-gateway", host, port)
         heartbeat = None if endpoint.dial is not None else ping_interval
         self._kernel = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
@@ -138,7 +138,7 @@ class KernelClient:
             GatewayError: If the kernel does not start, the gateway returns an error, or its answer is not that of a
                 gateway.
         """
-        if self._gateway.opened:
+        if self._gateway.session is not None:
             raise RuntimeError("already connected to a kernel")
         for attempt in range(retries + 1):
             try:
@@ -356,14 +356,14 @@ class KernelClient:
     async def _disconnect(self) -> None:
         async with self._lifecycle:
             try:
-                if self._gateway.opened:
+                if self._gateway.session is not None:
                     await self._kernel.delete("the connection to the kernel was closed while the code ran")
             finally:
                 await self._gateway.close()
 
     async def _reset(self) -> None:
         async with self._lifecycle:
-            if not self._gateway.opened:
+            if self._gateway.session is None:
                 raise RuntimeError("not connected to a kernel: call connect() first")
             try:
                 await self._kernel.replace("the kernel was reset while the code ran")

@@ -32,27 +32,23 @@ class GatewayClient:
     def __init__(self, endpoint: Endpoint, on_lost: Callable[[], object]):
         self.endpoint = endpoint
         self._on_lost = on_lost
-        self._session: aiohttp.ClientSession | None = None
+        #: The HTTP session; None if there is none.
+        self.session: aiohttp.ClientSession | None = None
         #: Whether the gateway did not answer: no request can succeed anymore.
         self.lost = False
         #: Set while a gateway that did not answer is probed, and when it is lost.
         self.silent = asyncio.Event()
 
-    @property
-    def opened(self) -> bool:
-        """Whether there is an HTTP session."""
-        return self._session is not None
-
     def open(self) -> None:
         """Starts an HTTP session. The session looks up the token later, because the gateway may not exist yet."""
         self.lost = False
         self.silent.clear()
-        self._session = self.endpoint.session()
+        self.session = self.endpoint.session()
 
     async def close(self) -> None:
         """Closes the HTTP session, if there is one."""
-        if self._session is not None:
-            session, self._session = self._session, None
+        if self.session is not None:
+            session, self.session = self.session, None
             await session.close()
 
     async def call(
@@ -77,12 +73,12 @@ class GatewayClient:
             GatewayError: If the answer is an error, is not that of a gateway, or does not arrive.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
-        assert self._session is not None
+        assert self.session is not None
         timeout = timeouts.GATEWAY_TIMEOUT if timeout is None else timeout
         try:
             async with (
                 Deadline(timeout).limit(),
-                self._session.request(method, path, json=body, allow_redirects=False) as response,
+                self.session.request(method, path, json=body, allow_redirects=False) as response,
             ):
                 content = await read_answer(response)
         except TimeoutError as exc:
@@ -103,26 +99,13 @@ class GatewayClient:
             raise GatewayError(f"{method} {path}: the response is not a JSON object")
         return cast(dict[str, Any], answer)
 
-    async def websocket(
-        self, path: str, params: dict[str, str], *, protocol: str, heartbeat: float | None, max_message_bytes: int
-    ) -> aiohttp.ClientWebSocketResponse:
-        """Opens a WebSocket.
-
-        Raises:
-            GatewayError, aiohttp.ClientError, OSError: If it can't be opened.
-        """
-        assert self._session is not None
-        return await self._session.ws_connect(
-            path, params=params, protocols=(protocol,), heartbeat=heartbeat, max_msg_size=max_message_bytes
-        )
-
     async def probe(self) -> None:
         """Finds out whether a gateway that did not answer is lost, or only slow and still runs other kernels."""
-        if self.lost or self._session is None:
+        if self.lost or self.session is None:
             return
         self.silent.set()
         try:
-            async with Deadline(timeouts.PROBE_TIMEOUT).limit(), self._session.get("/api", allow_redirects=False):
+            async with Deadline(timeouts.PROBE_TIMEOUT).limit(), self.session.get("/api", allow_redirects=False):
                 pass
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
             if not is_shortage(exc):

@@ -46,11 +46,6 @@ class GatewayProcess:
         assert self._process is not None
         return self._process.pid
 
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended, or closed the link."""
-        return self.link.closed.is_set()
-
     async def spawn(self, on_tool_connection: AcceptedSocket | None) -> None:
         """Starts the process, but does not wait until it answers.
 
@@ -84,7 +79,7 @@ class GatewayProcess:
                 await self.link.settled()
         if self.link.failure is not None:
             raise GatewayError(f"the kernel gateway can't be used: {self.link.failure}")
-        if self.ended:
+        if self.link.closed.is_set():
             raise GatewayError(f"the kernel gateway exited during startup{await self._last_words()}")
         if not self.link.ready.is_set():
             raise GatewayError(

@@ -19,7 +19,6 @@ from ipybox.support.deadline import Deadline
 from ipybox.support.errors import KernelDiedError
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
-from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class KernelChannels:
         #: Whether a message could not be sent, or the gateway is lost.
         self._broken = False
         #: Called with each message about a request of this client, or about none, that has no listener.
-        self.on_unclaimed: Callable[[messages.Message], None] | None = None
+        self.on_unclaimed: Callable[[messages.Message], object] = lambda _: None
         #: The last mark that has arrived in the output.
         self._mark = 0
         self._marked = asyncio.Event()
@@ -169,15 +168,18 @@ class KernelChannels:
 
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         """Passes messages to their listeners, until the kernel or the connection ends."""
-        received, tasks = asyncio.Event(), TaskSet()
+        received, acknowledging = asyncio.Event(), None
         if self._relayed:
-            tasks.start(acknowledge(websocket, received, expecting=lambda: bool(self._listeners)))
+            work = acknowledge(websocket, received, expecting=lambda: bool(self._listeners))
+            acknowledging = asyncio.create_task(work)
         try:
             while self._take(await websocket.receive()):
                 received.set()
         finally:
             try:
-                await tasks.cancel()
+                if acknowledging is not None:
+                    acknowledging.cancel()
+                    await asyncio.wait([acknowledging])
             finally:  # last, as the channels must count as closed when their listeners look
                 for listener in tuple(self._listeners.values()):
                     listener.lose()
@@ -215,13 +217,9 @@ class KernelChannels:
             return True
         if (listener := self._listeners.get(message.parent_id or "")) is not None:
             listener.take(message)
-        elif self.on_unclaimed is not None and self._is_ours(message):
+        elif message.parent_header.get("session", self._jupyter_session) == self._jupyter_session:
             self.on_unclaimed(message)
         return True
-
-    def _is_ours(self, message: messages.Message) -> bool:
-        """Whether a message is about no request of another client."""
-        return message.parent_header.get("session", self._jupyter_session) == self._jupyter_session
 
 
 async def acknowledge(

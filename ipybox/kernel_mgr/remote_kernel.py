@@ -8,24 +8,40 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 
-from ipybox.guest.protocol import MAX_MESSAGE_BYTES
+from ipybox.guest.protocol import (
+    FAILS,
+    IMPORTING,
+    MAX_MESSAGE_BYTES,
+    NOT_PRELOADED,
+    OPENS_DESCRIPTORS,
+    STARTS_THREADS,
+)
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.gateway_client import GatewayClient, is_shortage
 from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint
-from ipybox.support.errors import GatewayError, KernelDiedError
+from ipybox.support.errors import GatewayError
 
 logger = logging.getLogger(__name__)
 
 KERNEL_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
+
+_LATER = "kernels import it on first use instead"
+
+_REASONS = {
+    FAILS: "importing it failed; kernels try again on first use",
+    STARTS_THREADS: f"importing it starts threads; {_LATER}",
+    OPENS_DESCRIPTORS: f"importing it opens descriptors; {_LATER}",
+    IMPORTING: "its import had not finished when this kernel started; this kernel imports it on first use",
+}
 
 
 class RemoteKernel:
@@ -71,13 +87,23 @@ class RemoteKernel:
             GatewayError: If the kernel does not start.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
-        self.id = await self._start()
+        # The gateway answers when it has started the process, not when the kernel is ready.
+        self.description = await self.gateway.call("POST", "/api/kernels", self._specification)
+        kernel_id = self.description.get("id")
+        if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
+            raise GatewayError("POST /api/kernels: the response contains no valid kernel id")
+        self.id, jupyter_session = kernel_id, uuid.uuid4().hex
         self.channels.death = "the kernel died"
         try:
             deadline = Deadline(self._init_timeout + (0 if self._ending is None else timeouts.GATEWAY_TIMEOUT))
             async with deadline.limit():
-                await self._join(uuid.uuid4().hex)
-        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError, KernelDiedError) as exc:
+                # The gateway accepts the connection when the kernel has answered it.
+                websocket = await self.connect(jupyter_session)
+                if self._ending is not None:
+                    await asyncio.shield(self._ending)
+                    self._check_gateway()
+                self.channels.open(websocket, jupyter_session)
+        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
             await self.gateway.probe()
             await self.delete("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
@@ -88,12 +114,13 @@ class RemoteKernel:
         Raises:
             GatewayError, aiohttp.ClientError, OSError: If it can't be opened.
         """
-        return await self.gateway.websocket(
+        assert self.gateway.session is not None
+        return await self.gateway.session.ws_connect(
             f"/api/kernels/{self.id}/channels",
-            {"session_id": jupyter_session},
-            protocol=messages.SUBPROTOCOL,
+            params={"session_id": jupyter_session},
+            protocols=(messages.SUBPROTOCOL,),
             heartbeat=self._heartbeat,
-            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_msg_size=MAX_MESSAGE_BYTES,
         )
 
     async def interrupt(self) -> None:
@@ -171,35 +198,6 @@ class RemoteKernel:
                     await self.gateway.call("DELETE", path, may_be_absent=True)
                 self._to_delete.pop(0)
 
-    async def _start(self) -> str:
-        """Starts a kernel and returns its id; raises what `create` raises."""
-        # The gateway answers when it has started the process, not when the kernel is ready.
-        self.description = await self.gateway.call("POST", "/api/kernels", self._specification)
-        kernel_id = self.description.get("id")
-        if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
-            raise GatewayError("POST /api/kernels: the response contains no valid kernel id")
-        return kernel_id
-
-    async def _join(self, jupyter_session: str) -> None:
-        """Connects to the kernel, and returns when it answers."""
-        websocket = await self.connect(jupyter_session)
-        if self._ending is not None:
-            await asyncio.shield(self._ending)
-            self._check_gateway()
-        self.channels.open(websocket, jupyter_session)
-        await self._until_ready()
-
-    async def _until_ready(self) -> None:
-        """Returns when the kernel has answered a request."""
-        reply = _InfoReply()
-        msg_id = await self.channels.request("kernel_info_request", {}, reply)
-        try:
-            await reply.settled.wait()
-        finally:
-            self.channels.forget(msg_id)
-        if not reply.arrived:
-            raise KernelDiedError(self.channels.death)
-
     def _start_problem(self, exc: Exception) -> str:
         if isinstance(exc, aiohttp.WSServerHandshakeError) and exc.status == HTTPStatus.GONE:
             return "its process exited"
@@ -208,17 +206,19 @@ class RemoteKernel:
         return str(exc) or type(exc).__name__
 
 
-class _InfoReply:
-    """Waits for the `kernel_info_reply`."""
+def preload_notices(preload: Sequence[str], kernel: Mapping[str, object]) -> list[str]:
+    """Returns a sentence for each module that is not preloaded. Of the gateway's answer, only known words are believed.
 
-    def __init__(self) -> None:
-        self.arrived = False
-        self.settled = asyncio.Event()
-
-    def take(self, message: messages.Message) -> None:
-        if message.type == "kernel_info_reply":
-            self.arrived = True
-            self.settled.set()
-
-    def lose(self) -> None:
-        self.settled.set()
+    Args:
+        preload: The modules that were to be preloaded.
+        kernel: The gateway's description of a kernel.
+    """
+    problems = kernel.get(NOT_PRELOADED)
+    if not isinstance(problems, dict):
+        return []
+    reasons = {module: cast(dict[object, object], problems).get(module) for module in preload}
+    return [
+        f"{module} is not preloaded, because {_REASONS[reason]}."
+        for module, reason in reasons.items()
+        if isinstance(reason, str) and reason in _REASONS
+    ]

@@ -151,7 +151,7 @@ class KernelGateway(Gateway):
     @property
     def running(self) -> bool:
         """Whether the gateway process exists and the link to it is open."""
-        return self._process is not None and not self._process.ended
+        return self._process is not None and not self._process.link.closed.is_set()
 
     @property
     def endpoint(self) -> "Endpoint":
@@ -309,7 +309,7 @@ class KernelGateway(Gateway):
             try:
                 return await self._process.until_ready()
             except GatewayError as exc:
-                if self.sandbox_settings is None or not self._process.ended:
+                if self.sandbox_settings is None or not self._process.link.closed.is_set():
                     raise
                 from ipybox.sandbox import preflight
 

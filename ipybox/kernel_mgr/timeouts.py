@@ -1,7 +1,5 @@
 """How long the application waits for a kernel and its gateway, in seconds."""
 
-from ipybox.support.deadline import check_seconds
-
 #: For the gateway to answer a request.
 GATEWAY_TIMEOUT = 20.0
 
@@ -22,12 +20,3 @@ INTERRUPT_GRACE = 3.0
 
 #: For output to arrive that a kernel printed before a tool call, if the call arrived first.
 MARK_TIMEOUT = 2.0
-
-
-def check_init_timeout(seconds: float) -> None:
-    """Checks the time in which a new kernel must answer.
-
-    Raises:
-        TypeError, ValueError: If it is not a positive number.
-    """
-    check_seconds("kernel_init_timeout", seconds)

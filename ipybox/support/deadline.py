@@ -109,11 +109,8 @@ class Deadline:
             self._limit.reschedule(asyncio.get_running_loop().time())
 
 
-class DeadlineLock:
+class DeadlineLock(asyncio.Lock):
     """Lets one execution run at a time; others wait for their turn in order."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
 
     @asynccontextmanager
     async def hold(self, deadline: Deadline) -> AsyncGenerator[None]:
@@ -124,7 +121,7 @@ class DeadlineLock:
         """
         try:
             async with deadline.limit():
-                await self._lock.acquire()
+                await self.acquire()
         except TimeoutError:
             raise deadline.not_begun(
                 "an earlier execution is still running (an abandoned stream runs until you close it)"
@@ -132,4 +129,4 @@ class DeadlineLock:
         try:
             yield
         finally:
-            self._lock.release()
+            self.release()

@@ -7,6 +7,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,7 @@ class SocketConnector(aiohttp.BaseConnector):
         self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> ResponseHandler:
         loop = self._loop
-        _, protocol = await loop.create_connection(lambda: ResponseHandler(loop), sock=self._dial())
+        _, protocol = await loop.create_connection(partial(ResponseHandler, loop), sock=self._dial())
         return protocol
 
     # What belongs to a closed event loop can't be closed. aiohttp would report it with tracebacks; the executor reports
@@ -90,7 +91,8 @@ class Endpoint:
         `read_answer`.
         """
         tracing = aiohttp.TraceConfig()
-        tracing.on_request_start.append(self._authorize)
+        if self.token or self.dial is None:
+            tracing.on_request_start.append(self._authorize)
         tracing.on_request_redirect.append(_refuse_redirection)  # `ws_connect` has no parameter for that
         return aiohttp.ClientSession(
             self.url,

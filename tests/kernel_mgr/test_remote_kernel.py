@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ipybox.kernel_mgr.preloading import preload_notices
+from ipybox.kernel_mgr.remote_kernel import preload_notices
 
 NOTICE = "pandas is not preloaded, because importing it starts threads; kernels import it on first use instead."
 
