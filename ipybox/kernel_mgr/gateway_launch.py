@@ -20,7 +20,7 @@ from ipybox.guest.packages import packages_dir
 from ipybox.guest.process import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import ENVIRONMENT_FILE, Environments
 from ipybox.guest.strays import GATEWAY_ID, KERNEL_ID
-from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
+from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
 from ipybox.support.private_file import create_private
 from ipybox.support.scratch import ScratchDirectory
@@ -30,7 +30,6 @@ from ipybox.workspace.writable import WritablePlaces
 if TYPE_CHECKING:
     from ipybox.sandbox.launch import Sandbox
     from ipybox.sandbox.policy import SandboxPolicy
-    from ipybox.sandbox.settings import SandboxSettings
 
 logger = logging.getLogger(__name__)
 
@@ -77,28 +76,16 @@ class GatewayLaunch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewayConfig:
-    """The configuration of a kernel gateway, which prepares each start of its process.
+class GatewayConfig(GatewaySetup):
+    """The configuration of a kernel gateway on this machine, which prepares each start of its process.
 
     Attributes:
-        sandbox_settings: The sandbox settings; None without a sandbox.
         working_dir: The working directory of the kernels; None for that of this process.
-        kernel_env: Environment variables for the kernels.
-        limits: The resource limits of the kernels.
-        log_level: Logging level of the gateway.
         tools: Whether code in kernels can call tools.
-        preload: Modules that kernels have imported from their start, on Linux.
-        spare_kernel: Whether to keep a kernel ready for the next request, on Linux.
     """
 
-    sandbox_settings: "SandboxSettings | None" = None
     working_dir: Path | None = None
-    kernel_env: Mapping[str, str] = field(default_factory=dict[str, str])
-    limits: ResourceLimits = field(default_factory=ResourceLimits)
-    log_level: str = "INFO"
     tools: bool = False
-    preload: Sequence[str] = ()
-    spare_kernel: bool = False
 
     @property
     def workspace(self) -> Path:
@@ -173,14 +160,14 @@ class GatewayConfig:
         )
 
     def _sandbox(self) -> "Sandbox | None":
-        if self.sandbox_settings is None:
+        if self.sandbox is None:
             return None
         from ipybox.workspace.imports import guard_imports
 
-        guard_imports(WritablePlaces(self.workspace, self.sandbox_settings))
+        guard_imports(WritablePlaces(self.workspace, self.sandbox))
         from ipybox.sandbox.launch import Sandbox
 
-        return Sandbox(self.sandbox_settings, self.workspace)
+        return Sandbox(self.sandbox, self.workspace)
 
     def _command(self) -> list[str]:
         command = [str(interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self.log_level]
@@ -210,18 +197,18 @@ class GatewayConfig:
     def _fill(self, guest_dir: Path, private_dir: Path, token: str | None) -> None:
         """Creates the guest's private directory, which contains the environment of the kernels."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
-        environment = DEFAULT_VARIABLES | inherited(SAFE_VARIABLES) | dict(self.kernel_env)
+        environment = DEFAULT_VARIABLES | inherited(SAFE_VARIABLES) | dict(self.env)
         bin_dir = str(interpreter().parent)
         path = environment.get("PATH", os.defpath)
         if bin_dir not in path.split(os.pathsep):
             environment["PATH"] = f"{bin_dir}{os.pathsep}{path}"  # so that `!python` runs the kernel's Python
-        if self.sandbox_settings is not None:
+        if self.sandbox is not None:
             environment["SANDBOX_RUNTIME"] = "1"  # srt sets it for programs that it runs
             for variable, name in SANDBOX_DIRECTORIES.items():
                 (guest_dir / name).mkdir()
                 environment[variable] = str(guest_dir / name)
-            if self.sandbox_settings.has_network:
-                environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox_settings.no_proxy
+            if self.sandbox.has_network:
+                environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox.no_proxy
         environment.setdefault("PIP_PYTHON", str(self._pip(private_dir)))
         environment[GATEWAY_ID] = str(private_dir)
         own = {} if token is None else {"KG_AUTH_TOKEN": token}
@@ -235,7 +222,7 @@ class GatewayConfig:
         """
         command = [str(interpreter()), "-P", "-m", "ipybox.guest.pip_command", str(packages_dir(self.workspace))]
         directory = private_dir
-        if self.sandbox_settings is not None:
+        if self.sandbox is not None:
             from ipybox.sandbox.launch import srt_temporary
 
             directory = srt_temporary(private_dir)

@@ -95,9 +95,9 @@ class KernelGateway(Gateway):
         self._on_tool_connection = on_tool_connection
         self._limits = (limits or ResourceLimits()).with_default()
         self._config = GatewayConfig(
-            sandbox_settings=self.sandbox_settings,
+            sandbox=self.sandbox_settings,
             working_dir=working_dir,
-            kernel_env=dict(env or {}),
+            env=dict(env or {}),
             limits=self._limits,
             log_level=log_level,
             tools=on_tool_connection is not None,

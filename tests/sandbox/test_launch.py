@@ -51,7 +51,7 @@ async def test_srt_omits_its_helper_for_root_only_and_only_where_landlock_replac
     monkeypatch.setattr(gateway_launch, "is_available", lambda: landlock)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     settings = replace(DEFAULT, weaker_nested_sandbox=weaker)
-    launch = await GatewayConfig(working_dir=workspace, sandbox_settings=settings).prepare(None)
+    launch = await GatewayConfig(working_dir=workspace, sandbox=settings).prepare(None)
     try:
         network = json.loads((launch.scratch.path / "srt.json").read_text())["network"]
     finally:
