@@ -55,15 +55,18 @@ def count_values(data: bytes, enough: int) -> int:
 
 
 def _separators(data: bytes) -> int:
-    # Each value except the first of an array or object follows a comma.
-    return _count(data, b",") + _count(data, b"[") + _count(data, b"{")
+    """Returns how many separators there are: each value except the first of an array or object follows a comma.
 
-
-def _count(data: bytes, character: bytes) -> int:
-    """Returns how often a character occurs. Where it is rare, as in a long text, `find` is much faster than `count`."""
-    position = -1
-    for found in range(_RARE):
-        position = data.find(character, position + 1)
-        if position < 0:
-            return found
-    return _RARE + data.count(character, position + 1)
+    Where a character is rare, as in a long text, `find` is much faster than `count`.
+    """
+    total = 0
+    for character in (b",", b"[", b"{"):
+        position = -1
+        for _ in range(_RARE):
+            position = data.find(character, position + 1)
+            if position < 0:
+                break
+            total += 1
+        else:
+            total += data.count(character, position + 1)
+    return total
