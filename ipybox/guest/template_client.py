@@ -190,7 +190,11 @@ class KernelTemplate:
 
     async def _fork(self, control: socket.socket, command: list[str]) -> ForkedProcess | None:
         request = json.dumps(ForkRequest(command=command)).encode()
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:  # too many open files, which says nothing of the template
+            logger.debug("can't fork a kernel: %s", error)
+            return None
         try:
             ours.setblocking(False)
             with theirs:
