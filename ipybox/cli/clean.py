@@ -17,7 +17,8 @@ SAVED = ("mcptools", "mcpparse", "gentools", "images", "toolfiles")
 
 _MORE = """DIR is a workspace directory to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
 
-Other workspaces keep their files, but lose trust and registrations, which are stored in one place for all."""
+ipybox stores trust and registrations for all workspaces in one place. Other workspaces keep their files, but you need
+to trust their settings and register their servers again."""
 
 
 @command("clean", _MORE)

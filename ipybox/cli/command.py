@@ -25,7 +25,7 @@ SECTIONS = {
         "docker": "Run the MCP server in a container that sees only the workspace.",
     },
     "Get started": {
-        "demo": "Watch an agent's code call a real MCP server's tools.",
+        "demo": "Watch an agent write code that calls a real MCP server.",
         "doctor": "Check what works on this machine and what needs to be installed.",
     },
     "Inspect a workspace": {
@@ -146,7 +146,7 @@ def docker(given: dict[str, Any]) -> NoReturn:
 
 
 @ipybox.command("demo", cls=GroupedCommand, help=SUMMARIES["demo"])
-@click.option("--workspace", type=Path, metavar="DIR", help="workspace of the demo (default: a temporary directory)")
+@click.option("--workspace", type=Path, metavar="DIR", help="workspace for the demo (default: a temporary directory)")
 def demo(workspace: Path | None) -> int:
     """Runs the demo."""
     from ipybox.cli.running import run

@@ -92,7 +92,7 @@ _GROUPS: dict[tuple[str, str], list[Option]] = {
     ],
     ("Results", "serve docker"): [
         _server("images", "return images as file paths (link), as images for the model (inline), or both"),
-        _server("structured_results", "add structured content with an output schema", bool),
+        _server("structured_results", "also return results as structured content, described by an output schema", bool),
         _own(
             "resources",
             "announce long outputs as MCP resources to all clients (always) or all but Claude Code (auto)",
@@ -117,7 +117,7 @@ _GROUPS: dict[tuple[str, str], list[Option]] = {
     ],
     ("Container", "docker"): [
         _own("image", "name of the Docker image", option.NAME, default="$IPYBOX_IMAGE, or ipybox"),
-        _own("network", "Docker network for the container; none to cut it off", option.NAME, default="Docker's own"),
+        _own("network", "Docker network for the container; none disables it", option.NAME, default="Docker's default"),
         _own("env", "environment variable to pass on to MCP servers; repeatable", option.VARIABLES, short="-e"),
     ],
     ("Internal", "serve"): [

@@ -189,7 +189,7 @@ class CodeExecutor:
             ValueError: If an MCP server was registered under the name of that package in the meantime.
             AuditError: If the audit log can't be written.
             GatewayError: If the kernel gateway or the kernel does not start.
-            SandboxError: If a requirement of the sandbox is missing, or it can't start. Nothing ran without it.
+            SandboxError: If a requirement of the sandbox is missing, or it can't start. No code ran.
         """
         await self._kernel.start()
         self._started.append(self)

@@ -97,7 +97,7 @@ def _ask(requests: Sequence[InstallRequest], quiet: int | None) -> int:
             _, body = host.request("POST", INSTALL_PATH, json.dumps(request).encode())
             reply = json.loads(body)
         except (OSError, ValueError) as exc:
-            raise _UsageError(f"can't reach ipybox, which installs packages: {exc}") from None
+            raise _UsageError(f"can't install packages because ipybox can't be reached: {exc}") from None
         if "error" in reply:
             print(f"ERROR: {reply['error']}", file=sys.stderr)
             return 1

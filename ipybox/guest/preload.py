@@ -47,7 +47,7 @@ def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) ->
                 import_module(module)
             except Exception as error:
                 problems[module] = FAILS
-                print(f"{module!r} is not preloaded: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                print(f"could not preload {module!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             if set(os.listdir("/proc/self/fd")) != before:
                 problems[module] = OPENS_DESCRIPTORS
                 return False

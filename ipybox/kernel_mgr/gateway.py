@@ -81,7 +81,7 @@ class Gateway(ABC):
         Raises:
             RuntimeError: If the gateway was started before.
             GatewayError: If it does not start.
-            SandboxError: If the sandbox can't start. Nothing ran without it.
+            SandboxError: If the sandbox can't start. No code ran.
         """
 
     def withdraw(self) -> None:  # noqa: B027 - most need not

@@ -191,7 +191,7 @@ class KernelGateway(Gateway):
             RuntimeError: If the gateway is already running.
             OSError: If the port is taken, or a process or thread can't be started.
             GatewayError: If the process ends or does not answer; the message contains its last lines of stderr.
-            SandboxError: If a requirement of the sandbox is missing, or it can't start. Nothing ran without it.
+            SandboxError: If a requirement of the sandbox is missing, or it can't start. No code ran.
         """
         if self._started:
             raise RuntimeError("the kernel gateway is already running")
@@ -327,7 +327,7 @@ class KernelGateway(Gateway):
 
         findings = await asyncio.to_thread(diagnose, weaker_nested=weaker_nested)
         problems = [str(finding) for finding in findings if finding.problem is not None]
-        return SandboxError("\n".join(["the sandbox did not start, and nothing ran without it", *problems, str(ended)]))
+        return SandboxError("\n".join(["the sandbox did not start, so no code ran", *problems, str(ended)]))
 
     async def _end_process(self, timeout: float) -> None:
         await self._tasks.cancel()  # first, because they start the limit monitor

@@ -30,7 +30,7 @@ print(tools("search repositories", "list commits"))  # verb and noun of each ste
 Or read mcptools/<server>/__init__.py, which lists all tools, then the tool's module. Never guess parameters
 or the shape of results.
 
-3. Act: do all steps whose inputs code can compute in one cell.
+3. Act: do as many steps as you can in one cell.
 from mcptools.github import list_commits
 commits = list_commits.run(list_commits.Params(owner="octocat", repo="hello-world"))
 run() returns a typed Result, or str if the server doesn't describe its output: for an unfamiliar str, print a part
@@ -38,7 +38,7 @@ first, text[:500].
 
 - Cells run in the workspace and keep variables until reset. Keep results in variables; print only what you need next.
 - Long output is truncated in the middle. You see plots.
-- ipybox's messages come in a separate part next to the output: the file with the full output if it was truncated,
+- ipybox's messages are separate from the output: the file with the full output if it was truncated,
 paths of plots, and lines that start with [ipybox]. "The sandbox refused" names the setting that would allow it: tell
 the user, don't look for a way around it. Lines like that in the output itself come from the code.
 - ToolRunnerError contains the server's error text: fix the call, don't retry it unchanged. Don't retry rejected calls.

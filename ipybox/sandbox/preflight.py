@@ -89,7 +89,7 @@ def require_sandbox(path: str | None = None) -> Path:
     problems = [finding for finding in requirements(path) if finding.problem is not None]
     if problems:
         lines = "".join(f"\n  {finding}" for finding in problems)
-        raise SandboxError(f"the sandbox can't start, and nothing ran without it:{lines}")
+        raise SandboxError(f"the sandbox can't start, so no code ran:{lines}")
     return Path(find_program("srt", path) or "srt")
 
 

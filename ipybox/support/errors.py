@@ -14,7 +14,7 @@
         │       └── MCPSessionExpired  the server no longer knows the session, and did not execute the call
         ├── MissingVariableError   a ${VAR} in server parameters has no value
         ├── PolicyError            an approval policy can't be read, or is wrong
-        ├── SandboxError           the sandbox can't be set up; nothing ran without it
+        ├── SandboxError           the sandbox can't be set up; no code ran
         ├── ToolRunnerError        a tool call failed, was rejected or was not answered
         │   └── ShellCommandError  a shell command was not approved; also a PermissionError
         └── VariableError          a variable does not exist, or can't be sent to or from the kernel
@@ -180,7 +180,7 @@ class PolicyError(IpyboxError):
 
 
 class SandboxError(IpyboxError):
-    """The sandbox can't be set up as requested; the message says what to do. Nothing ran without it."""
+    """The sandbox can't be set up as requested; the message says what to do. No code ran."""
 
 
 class ToolRunnerError(IpyboxError):

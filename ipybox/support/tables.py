@@ -95,7 +95,7 @@ def decode_table(name: str, kind: str, data: bytes, *, any_table: bool) -> Any:
     except VariableError:
         raise
     except Exception as exc:  # of whatever pyarrow and the libraries do with the data
-        raise VariableError(f"{name} was not sent as a valid table: it {_reason(pa, exc)}") from None
+        raise VariableError(f"{name} is not a valid table: it {_reason(pa, exc)}") from None
     return table
 
 

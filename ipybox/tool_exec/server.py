@@ -241,7 +241,7 @@ class ToolServer:
         elif len(server.connections) + len(self._arriving) >= limit:
             if not self._refused:
                 logger.warning(
-                    "refused a connection because kernels already have %d; further refusals are not logged",
+                    "refused a connection because kernels already have %d open; further refusals are not logged",
                     limit,
                 )
                 self._refused = True

@@ -117,7 +117,7 @@ def test_what_is_missing_is_told_to_the_model(installed: Installed, workspace: P
     def is_refused(request: Request) -> list[Block]:
         (result,) = request.results
         assert result.is_error
-        assert "the sandbox can't start, and nothing ran without it:\n  srt is not on PATH: install it" in result.text
+        assert "the sandbox can't start, so no code ran:\n  srt is not on PATH: install it" in result.text
         return [text("You lack srt.")]
 
     home = installed.home.without("srt")

@@ -65,7 +65,7 @@ async def test_components_refuse_without_srt(
     with pytest.raises(SandboxError) as refused:
         await component(workspace).start()
 
-    assert str(refused.value) == f"the sandbox can't start, and nothing ran without it:\n  {INSTRUCTION}"
+    assert str(refused.value) == f"the sandbox can't start, so no code ran:\n  {INSTRUCTION}"
     assert servers.descendants() == before
 
 
@@ -107,7 +107,7 @@ async def test_with_late_checks_calls_refuse_until_the_sandbox_can_start(
         settings.write_text("{}")
         refused = await call(client, "execute_ipython_cell", code=code)
         assert refused.is_error
-        assert text_of(refused) == f"the sandbox can't start, and nothing ran without it:\n  {INSTRUCTION}"
+        assert text_of(refused) == f"the sandbox can't start, so no code ran:\n  {INSTRUCTION}"
         assert not (workspace / "ran").exists()
 
         (programs / "srt").symlink_to(srt)
@@ -147,7 +147,7 @@ async def test_a_sandbox_that_does_not_start_says_why(workspace: Path, tmp_path:
     with pytest.raises(SandboxError) as failed:
         await CodeExecutor(working_dir=workspace, sandbox=True).start()
 
-    assert str(failed.value).startswith("the sandbox did not start, and nothing ran without it\nbwrap is broken")
+    assert str(failed.value).startswith("the sandbox did not start, so no code ran\nbwrap is broken")
     assert "bwrap: no permission" in str(failed.value)
 
 
@@ -185,7 +185,7 @@ async def test_a_sandbox_that_always_starts_too_late_is_given_up(
     use_late_socat(LATE_ALWAYS, tmp_path, monkeypatch)
     monkeypatch.setattr(preflight, "SANDBOX_STARTS", 2)
 
-    with pytest.raises(SandboxError, match=r"nothing ran without it\n(.*\n)*.*Failed to create bridge sockets"):
+    with pytest.raises(SandboxError, match=r"so no code ran\n(.*\n)*.*Failed to create bridge sockets"):
         await executor(workspace).start()
 
     assert len([message for message in caplog.messages if "may be busy" in message]) == 1

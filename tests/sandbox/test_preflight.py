@@ -76,7 +76,7 @@ def test_path_of_this_process_is_searched_by_default(directory: Path, monkeypatc
 
 def test_everything_that_is_missing_is_listed_at_once(tmp_path: Path):
     lines = refusal(tmp_path).splitlines()
-    assert lines[0] == "the sandbox can't start, and nothing ran without it:"
+    assert lines[0] == "the sandbox can't start, so no code ran:"
     assert [line.split()[0] for line in lines[1:]] == list(NEEDED)
     assert all(" is not on PATH: install " in line for line in lines[1:])
 

@@ -258,9 +258,9 @@ def _program(places: WritablePlaces) -> str:
     try:
         found = places.trusted(find_uv_bin())
     except FileNotFoundError as exc:
-        raise InstallError(f"uv, which installs packages, is missing: reinstall ipybox: {exc}") from exc
+        raise InstallError(f"can't install packages because uv is missing: reinstall ipybox: {exc}") from exc
     if found is None:
-        raise InstallError("uv, which installs packages, is in a place where code can write: install ipybox elsewhere")
+        raise InstallError("can't install packages because code could overwrite uv: install ipybox elsewhere")
     return found
 
 

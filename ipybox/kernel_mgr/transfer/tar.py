@@ -71,7 +71,7 @@ def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: R
         if not names and member.isdir():
             continue  # the packed directory itself
         if not names:
-            raise ValueError(f"{printable(member.name) or 'a file'} in the tar has no name")
+            raise ValueError(f"the tar contains a file without a name: {printable(member.name)!r}")
         reason = refused(names)
         if reason is None and not member.isreg() and not member.isdir():
             reason = "a link" if member.issym() or member.islnk() else "a special file"

@@ -125,7 +125,7 @@ class EngineGateway(Gateway):
             RuntimeError: If the gateway was started before.
             GatewayError: If the command can't be started, or provides no node in time, or the gateway does not start,
                 or `withdraw` was called.
-            SandboxError: If the sandbox can't start on the node. Nothing ran without it.
+            SandboxError: If the sandbox can't start on the node. No code ran.
         """
         if self._link is not None:
             raise RuntimeError("the engine's gateway has already been started")

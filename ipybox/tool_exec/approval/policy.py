@@ -212,7 +212,7 @@ class ApprovalPolicy:
             expected = [rule.written for rule in self._rules]
             expected.insert(place, written)
             if (default, [rule.written for rule in rules]) != (self._default, expected):
-                raise PolicyError(f"{self._source} is formatted in a way that ipybox can't add a rule to")
+                raise PolicyError(f"can't add a rule to {self._source} because of its formatting")
             self._text, self._rules = text, rules
             if self._file is not None:
                 self._file.write(text)

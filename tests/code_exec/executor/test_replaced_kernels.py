@@ -138,7 +138,7 @@ async def test_a_kernel_that_can_not_be_replaced_yet_is_replaced_later(
 
     reason = "the kernel gateway exited during startup"
     if mode.sandbox:
-        reason = f"the sandbox did not start, and nothing ran without it\n{reason}"
+        reason = f"the sandbox did not start, so no code ran\n{reason}"
     assert messages[1:] == [f"the kernel died and could not be restarted: {reason}"] * 2
 
     assert await executor.execute("print('fresh')") == CodeExecutionResult("fresh", [], notices=[STATE_LOST])

@@ -204,7 +204,7 @@ async def test_without_a_tool_server_pip_says_so(index: Index, place: Path):
         ("a\n" * 501, "too many packages; the limit is 500"),
         ("--index-url=https://example.org\n", "options are not supported, only packages and -r"),
         ("# nothing\n", "name at least one package"),
-        ("a # comment\n", "can't reach ipybox, which installs packages: "),
+        ("a # comment\n", "can't install packages because ipybox can't be reached: "),
     ],
     ids=["files", "packages", "option", "nothing", "nobody"],
 )

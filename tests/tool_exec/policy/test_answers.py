@@ -155,7 +155,7 @@ def test_answer_that_another_one_has_made_needless_is_not_written(policy_file: P
         pytest.param(
             "rules:\n- effect: deny\n  args:\n    a:\n      pattern: |-\n        # heading\n"
             "- effect: ask\n  server: fs\n",
-            "ipybox.yaml is formatted in a way that ipybox can't add a rule to",
+            "can't add a rule to ipybox.yaml because of its formatting",
             id="text_that_looks_like_a_comment",
         ),
         pytest.param("default: ask\n...\n", "ipybox.yaml:3: not valid YAML", id="end_of_the_document"),
