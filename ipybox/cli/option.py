@@ -58,7 +58,7 @@ def integer(name: str, limit: int) -> Kind:
         except ValueError:
             raise ValueError(f"{text!r} is not a valid integer") from None
         if not 0 <= value <= limit:
-            raise ValueError(f"{value} is not in the range 0<=x<={limit}")
+            raise ValueError(f"{value} is not between 0 and {limit}")
         return value
 
     return Kind(name, read)

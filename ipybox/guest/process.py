@@ -100,7 +100,7 @@ def show_command(command: list[str]) -> None:
     start, end = _place(ARGUMENTS)
     text = b"".join(os.fsencode(argument) + b"\0" for argument in command)
     if len(text) > end - start:
-        raise ValueError(f"a command line of {len(text)} bytes exceeds the {end - start} bytes of the template's")
+        raise ValueError(f"the command line has {len(text)} bytes; the template has room for {end - start}")
     ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
 
 

@@ -150,7 +150,7 @@ class KernelProvisioner(LocalProvisioner):
         """Has the process forked off the template, or starts a new one if that fails."""
         if (process := await self._forked(cmd)) is None:
             if self._spare:
-                raise ChildProcessError("no process could be forked")
+                raise ChildProcessError("can't fork a process from the template")
             await self._start_program(cmd, output, **kwargs)
             return
         environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}

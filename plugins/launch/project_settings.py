@@ -30,8 +30,8 @@ def refuse_project_options(workspace: Path) -> None:
     for name in FILES:
         if _sets_options(workspace / name):
             raise LaunchError(
-                f"{name} in the workspace sets this plugin's options, or can't be checked: a repository must not "
-                "set them, so move its pluginConfigs to ~/.claude/settings.json, then call ipybox again"
+                f"{name} in the workspace sets this plugin's options, or ipybox can't read it. Only you may set them: "
+                "move its pluginConfigs to ~/.claude/settings.json, then call ipybox again"
             )
 
 

@@ -177,7 +177,7 @@ def test_options_of_a_repository_do_not_apply(installed: Installed, workspace: P
     def is_refused(request: Request) -> list[Block]:
         (result,) = request.results
         assert result.is_error
-        assert ".claude/settings.json in the workspace sets options" in result.text
+        assert ".claude/settings.json in the workspace sets this plugin's options" in result.text
         return [text("So be it.")]
 
     (workspace / ".claude").mkdir()
