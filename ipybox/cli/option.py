@@ -69,7 +69,7 @@ def _approval(text: str) -> Approval:
         return text
     path = Path(text)
     if path.name == text and not path.suffix and not path.exists():
-        raise ValueError(f"{text!r} is not auto, ask, or the path of a file with rules")
+        raise ValueError(f"{text!r} is not auto, ask, or the path of a rules file")
     return path
 
 
@@ -84,7 +84,7 @@ def _seconds(text: str) -> float:
     with suppress(ValueError):
         if 0 < (value := float(text)) < math.inf:
             return value
-    raise ValueError(f"{text!r} is not a number of seconds above 0")
+    raise ValueError(f"{text!r} is not a positive number of seconds")
 
 
 def _variable_name(text: str) -> list[str]:

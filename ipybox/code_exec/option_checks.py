@@ -146,8 +146,8 @@ def _check_call(function: str, options: inspect.Signature, given: int, names: It
     by_position = [each.name for each in options.parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
     if given > len(by_position):
         raise TypeError(
-            f"{function} accepts {len(by_position)} positional arguments, up to {by_position[-1]}, but got {given}: "
-            "pass the rest by name, as in working_dir=..."
+            f"{function} accepts only {len(by_position)} positional arguments (the last is {by_position[-1]}), "
+            f"but got {given}: pass the rest by name, as in working_dir=..."
         )
     for name in names:
         if name in _RETIRED:

@@ -80,7 +80,7 @@ def import_module_at(root: Path, module: str, path: str) -> ModuleType:
     Raises:
         BrokenError: If that fails.
     """
-    return run_code(root, path, "import", lambda: import_module(module))
+    return run_code(root, path, "importing", lambda: import_module(module))
 
 
 def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
@@ -96,7 +96,7 @@ def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
     except BaseException as exc:  # also SystemExit, and what code derives from BaseException
         place, line = _place(root, exc) or (path, 1)
         reason = one_line(f"{type(exc).__name__}: {_text(exc)}")[:_LONGEST_REASON]
-        raise BrokenError(Problem(place, line, f"{what} of {path} fails: {reason}", "fix this line")) from exc
+        raise BrokenError(Problem(place, line, f"{what} {path} failed: {reason}", "fix this line")) from exc
 
 
 def forget(*names: str) -> None:

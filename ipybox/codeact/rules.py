@@ -53,7 +53,7 @@ def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
     if not isfunction(run):
         yield at(api, None, "function `run` not found", "define `def run(…) -> …:` at its top level")
         return
-    hints = run_code(root, api.path, "type hints", lambda: get_type_hints(run))
+    hints = run_code(root, api.path, "resolving the type hints of", lambda: get_type_hints(run))
     yield from _undescribed(api, run, hints)
     for improper in improper_types(hints.get("return")):
         message = f"the return type contains `{improper}`, which is neither a model nor a plain type"
@@ -65,7 +65,7 @@ def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
     if not isfunction(own):
         yield at(impl, None, "function `run` not found", "define it with the same parameters as in api.py")
         return
-    own_hints = run_code(root, impl.path, "type hints", lambda: get_type_hints(own))
+    own_hints = run_code(root, impl.path, "resolving the type hints of", lambda: get_type_hints(own))
     yield from _differences(impl, (own, own_hints), (run, hints))
 
 
@@ -142,7 +142,7 @@ def parser_problems(library: Library, name: Name) -> Iterator[Problem]:
         remedy = f"append it to {path}: `def run_parsed(params: Params) -> {_RESULT}:`"
         yield at(module, module.tree.body[-1], "function `run_parsed` not found", remedy)
     for function in found:
-        hints = run_code(root, path, "type hints", partial(get_type_hints, function))
+        hints = run_code(root, path, "resolving the type hints of", partial(get_type_hints, function))
         yield from _undescribed(module, function, hints)
         yield from _run_parsed_problems(module, function, hints, tool)
     parse = getattr(import_module_at(root, name.module(MCPPARSE), parser_path), "parse", None)
@@ -170,7 +170,7 @@ def _parse_problems(library: Library, parser: SourceModule, parse: object, tool:
     if not isfunction(parse):
         yield at(parser, None, "function `parse` not found", f"define `{head}`")
         return
-    hints = run_code(library.workspace.root, parser.path, "type hints", lambda: get_type_hints(parse))
+    hints = run_code(library.workspace.root, parser.path, "resolving the type hints of", lambda: get_type_hints(parse))
     if iscoroutinefunction(parse):
         yield at(parser, node, "`parse` is async", f"write `{head}`")
     parameters = _parameters(parse)

@@ -176,7 +176,7 @@ def confine() -> None:
     description = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
     arguments = (SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, ctypes.addressof(description))
     if thread := _system_call("install the system call filter", SECCOMP[column], *arguments):
-        raise OSError(errno.EBUSY, f"could not install the system call filter in thread {thread}, which has another")
+        raise OSError(errno.EBUSY, f"could not install the system call filter: thread {thread} has a different one")
     _verify()
 
 

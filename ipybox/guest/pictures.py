@@ -61,7 +61,7 @@ def _made(package: str, make: Callable[[], object]) -> bool:
     try:
         make()
     except Exception:  # of the package, which may need a browser: the display has its other forms
-        logger.debug("%s can't make a picture", package, exc_info=True)
+        logger.debug("%s can't render the display as an image", package, exc_info=True)
         return False
     return True
 

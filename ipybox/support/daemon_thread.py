@@ -20,7 +20,7 @@ def start_daemon_thread(function: Callable[[], object], name: str) -> threading.
     try:
         thread.start()
     except RuntimeError as exc:
-        raise OSError(f"{exc}: the system or a user limit allows no more threads") from exc
+        raise OSError(f"{exc}: a system or user limit on threads has been reached") from exc
     return thread
 
 

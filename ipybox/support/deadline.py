@@ -31,9 +31,9 @@ def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
             all timers of the event loop.
     """
     if not isinstance(seconds, Real):
-        raise TypeError(f"{name}={seconds!r} must be a number: give seconds{unlimited}")
+        raise TypeError(f"{name}={seconds!r} must be a number of seconds{unlimited}")
     if not float(seconds) > 0:
-        raise ValueError(f"{name}={seconds!r} must be positive: give seconds{unlimited}")
+        raise ValueError(f"{name}={seconds!r} must be a positive number of seconds{unlimited}")
 
 
 class Deadline:

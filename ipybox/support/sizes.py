@@ -21,7 +21,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text, re.ASCII | re.IGNORECASE)
     unit = None if match is None else UNITS.get(match[2].lower())
     if match is None or unit is None:
-        raise ValueError(f"{text!r} is not an amount of memory: write it like 4G, 512MiB or 1073741824")
+        raise ValueError(f"{text!r} is not an amount of memory: use a value such as 4G, 512MiB or 1073741824")
     return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 

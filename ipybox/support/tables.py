@@ -153,7 +153,7 @@ def _check_dicts(types: Any, frame: Any, table: Any) -> None:
 
     for label, dtype in frame.dtypes.items():
         if str(dtype) == "object" and has_struct(table.schema.field(str(label)).type):
-            raise ValueError(f"has dicts in the column {label!r}: send df.to_dict('records') instead")
+            raise ValueError(f"has dicts in column {label!r}: send df.to_dict('records') instead")
 
 
 def _check_columns(pa: Any, table: Any, kind: str) -> None:
@@ -172,12 +172,12 @@ def _check_type(types: Any, kind: Any, column: str, *, nested_metadata: bool) ->
         for index in range(kind.num_fields):
             field = kind.field(index)
             if field.metadata and not nested_metadata:
-                raise ValueError(f"has the column {column!r} with a nested polars type: {field.type}")
+                raise ValueError(f"has a column {column!r} with a nested polars type: {field.type}")
             _check_type(types, field.type, column, nested_metadata=nested_metadata)
         return
     flat = (types.is_primitive, types.is_decimal, types.is_string, types.is_large_string, types.is_binary)
     if not any(is_type(kind) for is_type in (*flat, types.is_large_binary, types.is_null)):
-        raise ValueError(f"has the column {column!r} of type {kind}, which can't be sent: convert it")
+        raise ValueError(f"has a column {column!r} of type {kind}, which can't be sent: convert it")
 
 
 def _check_counts(pa: Any, table: Any, size: int) -> None:

@@ -264,7 +264,7 @@ def _install_packages(directory: Path, lock: int) -> None:
         shutil.rmtree(directory / "uv", ignore_errors=True)
     except LaunchError as exc:
         # uv has its own index settings and certificates, which may not work in companies' networks.
-        print(f"ipybox continues with venv and pip: {exc}", flush=True)
+        print(f"ipybox is falling back to venv and pip: {exc}", flush=True)
         _make_venv(lock, directory)
         for wanted in _steps():
             _pip_install(lock, directory, *wanted)

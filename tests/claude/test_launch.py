@@ -135,7 +135,9 @@ def test_where_uv_fails_venv_and_pip_make_the_environment_and_where_both_fail_th
         said = client.failure()
         assert said.startswith("ipybox can't set up its environment: `python -m pip` exited with status 1: ERROR: ")
         assert said.endswith(".log for details. The next call will try again")
-        assert "ipybox continues with venv and pip: `uv venv` exited with status 2: error: no such index" in plugin.log
+        assert (
+            "ipybox is falling back to venv and pip: `uv venv` exited with status 2: error: no such index" in plugin.log
+        )
 
         config.write_text("")
         assert "No module named" in client.failure()
@@ -356,7 +358,7 @@ def test_options_that_are_wrong_are_said_by_each_call(ready: Plugin):
     with served(ready, "serve", "plain", "--memory-limit=lots") as client:
         for _ in range(2):
             assert (
-                "the plugin's option memory_limit: 'lots' is not an amount of memory: write it like 4G"
+                "the plugin's option memory_limit: 'lots' is not an amount of memory: use a value such as 4G"
                 in client.failure()
             )
 

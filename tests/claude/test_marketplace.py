@@ -150,7 +150,9 @@ def test_values_that_a_user_sets_reach_the_server(installed: Installed, workspac
     def is_told(request: Request) -> list[Block]:
         (result,) = request.results
         assert result.is_error
-        assert "the plugin's option memory_limit: 'lots' is not an amount of memory: write it like 4G" in result.text
+        assert (
+            "the plugin's option memory_limit: 'lots' is not an amount of memory: use a value such as 4G" in result.text
+        )
         return [text("You mean 4G")]
 
     with home.other_config(plugin, memory_limit="lots"):

@@ -49,7 +49,7 @@ def test_code_executor_accepts_the_fields_of_its_configuration():
 @pytest.mark.parametrize("of", [CodeExecutor, Executor])
 def test_a_working_directory_by_position_is_refused(of: type, tmp_path: Path):
     message = (
-        rf"^{of.__name__}\(\) accepts 5 positional arguments, up to kernel_env, but got 6: "
+        rf"^{of.__name__}\(\) accepts only 5 positional arguments \(the last is kernel_env\), but got 6: "
         r"pass the rest by name, as in working_dir=\.\.\.$"
     )
     with pytest.raises(TypeError, match=message):
@@ -77,8 +77,8 @@ def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
         ({"tools": "print"}, "tools must be a list of functions, not str"),
         ({"preload": "pandas"}, r"^preload must be a list of module names, not str: preload=\['pandas'\]$"),
         ({"notebook_bytes": 1.5}, r"^notebook_bytes must be an int in bytes, or 0 to keep nothing, not 1\.5$"),
-        ({"kernel_init_timeout": "5"}, r"^kernel_init_timeout='5' must be a number: give seconds$"),
-        ({"approval_timeout": "5"}, r"^approval_timeout='5' must be a number: give seconds, or None for no limit$"),
+        ({"kernel_init_timeout": "5"}, r"^kernel_init_timeout='5' must be a number of seconds$"),
+        ({"approval_timeout": "5"}, r"^approval_timeout='5' must be a number of seconds, or None for no limit$"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_an_error_that_says_what_is_expected(options: dict[str, Any], message: str):

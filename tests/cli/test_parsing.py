@@ -113,12 +113,16 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
         ("--images all", "--images: 'all' is not one of 'link', 'inline', 'both'", "--images: return images "),
         (
             "--approve allow",
-            "--approve: 'allow' is not auto, ask, or the path of a file",
+            "--approve: 'allow' is not auto, ask, or the path of a rules file",
             "--approve: who approves ",
         ),
         ("--port 99999", "--port: 99999 is not between 0 and 65535", "--port: port for --transport http"),
         ("--max-sessions 1e3", "--max-sessions: '1e3' is not a valid integer", "--max-sessions: maximum number"),
-        ("--connect-timeout nan", "--connect-timeout: 'nan' is not a number of seconds above 0", "--connect-timeout: "),
+        (
+            "--connect-timeout nan",
+            "--connect-timeout: 'nan' is not a positive number of seconds",
+            "--connect-timeout: ",
+        ),
         (
             "--memory-limit much",
             "--memory-limit: 'much' is not an amount of memory",

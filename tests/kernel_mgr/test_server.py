@@ -200,7 +200,7 @@ async def test_a_kernel_that_does_not_answer_in_time_is_an_error_and_does_not_st
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])
 async def test_a_time_in_which_no_kernel_can_answer_is_an_error(timeout: float):
     for make in (KernelClient, CodeExecutor):
-        with pytest.raises(ValueError, match=r"^kernel_init_timeout=(0|-1|nan) must be positive: give seconds$"):
+        with pytest.raises(ValueError, match=r"^kernel_init_timeout=(0|-1|nan) must be a positive number of seconds$"):
             make(kernel_init_timeout=timeout)
 
 

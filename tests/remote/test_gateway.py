@@ -21,8 +21,8 @@ def preamble(**versions: object) -> str:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("echo no such partition >&2; exit 3", "provided no node: .* exited with status 3:\nno such partition$"),
-        ("echo Welcome; exit 0", "provided no node: .* exited with status 0\nit printed: Welcome$"),
+        ("echo no such partition >&2; exit 3", "did not provide a node: .* exited with status 3:\nno such partition$"),
+        ("echo Welcome; exit 0", "did not provide a node: .* exited with status 0\nit printed: Welcome$"),
         (
             "echo No module named ipybox >&2; exit 1",
             "Install ipybox on the node, for the Python in the engine's command.$",

@@ -120,12 +120,14 @@ async def test_turns_are_taken_one_at_a_time_and_in_order():
 
 @pytest.mark.parametrize("seconds", [float("nan"), -1, 0])
 async def test_a_time_that_is_none_upsets_no_timer(seconds: float):
-    with pytest.raises(ValueError, match=r"^timeout=(nan|-1|0) must be positive: give seconds, or None for no limit$"):
+    with pytest.raises(
+        ValueError, match=r"^timeout=(nan|-1|0) must be a positive number of seconds, or None for no limit$"
+    ):
         Deadline(seconds)
 
 
 async def test_a_time_that_is_no_number_is_an_error_that_says_what_is_expected():
-    with pytest.raises(TypeError, match=r"^timeout='5' must be a number: give seconds, or None for no limit$"):
+    with pytest.raises(TypeError, match=r"^timeout='5' must be a number of seconds, or None for no limit$"):
         Deadline("5")  # pyright: ignore[reportArgumentType]
 
 

@@ -24,7 +24,7 @@ def test_amounts_of_memory_are_understood(text: str, expected: int):
 
 @pytest.mark.parametrize("text", ["", "G", "4X", "-1G", "1e9", "4 G B", "four", "1,5G", "٤G", "inf"])
 def test_other_texts_are_refused_with_examples(text: str):
-    with pytest.raises(ValueError, match="is not an amount of memory: write it like 4G, 512MiB or 1073741824"):
+    with pytest.raises(ValueError, match="is not an amount of memory: use a value such as 4G, 512MiB or 1073741824"):
         parse_bytes(text)
 
 

@@ -75,8 +75,8 @@ CYCLE.append(CYCLE)
         ),
         (pd.DataFrame({("a", "b"): [1]}), "it has multi-level column labels"),
         (pd.DataFrame({1: [1], "b": [2]}), "it has column labels that are not all str"),
-        (pd.DataFrame({"p": pd.period_range("2020", periods=2, freq="M")}), "it has the column 'p' of type extension"),
-        (pa.table({"v": pa.array(["b"], pa.string_view())}), "it has the column 'v' of type string_view"),
+        (pd.DataFrame({"p": pd.period_range("2020", periods=2, freq="M")}), "it has a column 'p' of type extension"),
+        (pa.table({"v": pa.array(["b"], pa.string_view())}), "it has a column 'v' of type string_view"),
     ],
     ids=range(15),
 )
@@ -118,7 +118,7 @@ def test_data_frames_arrive_with_their_index_and_dtypes(frame: Any):
 
 @pytest.mark.parametrize("values", [[{"a": 1}, {"b": 1}], [[{"a": 1}], []]], ids=["dicts", "lists"])
 def test_data_frames_with_dicts_are_refused(values: list[Any]):
-    with pytest.raises(VariableError, match=r"x can't be sent .* has dicts in the column 'o': send df.to_dict"):
+    with pytest.raises(VariableError, match=r"x can't be sent .* has dicts in column 'o': send df.to_dict"):
         encode("x", pd.DataFrame({"o": values}))
 
 

@@ -248,7 +248,7 @@ def wrongly_changed() -> Item:
         (an_object, "is not JSON: Unable to serialize unknown type: <class 'object'>"),
         (not_a_number, "is not JSON: Out of range float values"),
         (no_unicode, "is not JSON: 'utf-8' codec can't encode"),
-        (wrong_type, "does not fit its return type: result: Input should be a valid integer"),
+        (wrong_type, "does not match its return type: result: Input should be a valid integer"),
         (wrongly_changed, "is not JSON: "),
     ],
 )

@@ -81,7 +81,7 @@ class HTTPConnection:
         answer = bytearray()
         while (end := answer.find(HEAD_END)) < 0:
             if len(answer) > MAX_HEAD_BYTES:
-                raise ConnectionError("the tool server's response is not HTTP: its headers don't end")
+                raise ConnectionError("the tool server's response is not HTTP: its headers are too long")
             answer += yield from _received()
         status, length, stays = _parse_head(answer[:end].decode("latin-1"))
         end += len(HEAD_END)
@@ -114,7 +114,9 @@ def _parse_head(head: str) -> tuple[int, int, bool]:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     length = headers.get("content-length", "")
     if status is None or not (length.isascii() and length.isdecimal()):
-        raise ConnectionError(f"the tool server's response is not HTTP with a length: {status_line[:100]!r}")
+        raise ConnectionError(
+            f"the tool server's response is not HTTP with a valid Content-Length: {status_line[:100]!r}"
+        )
     return int(status[1]), int(length), headers.get("connection", "").lower() != "close"
 
 

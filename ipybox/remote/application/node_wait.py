@@ -61,9 +61,11 @@ class NodeWait:
         if link.problem is not None:
             raise GatewayError(f"{name} can't be used: {link.problem}{_printed(link)}{stderr_of(process)}")
         if link.closed.is_set():
-            raise GatewayError(f"{name} provided no node: {await process.last_words()}{_printed(link)}{_hint(process)}")
+            raise GatewayError(
+                f"{name} did not provide a node: {await process.last_words()}{_printed(link)}{_hint(process)}"
+            )
         raise GatewayError(
-            f"{name} provided no node within {self._timeout:g} s (queue_timeout){waited}"
+            f"{name} did not provide a node within {self._timeout:g} s (queue_timeout){waited}"
             f"{_printed(link)}{stderr_of(process)}"
         )
 

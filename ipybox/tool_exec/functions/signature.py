@@ -127,7 +127,7 @@ class ResultType:
         """Returns the reply for a result.
 
         Raises:
-            ValueError: If it does not fit the return type, or is not JSON. The message continues "the result of f() …".
+            ValueError: If it doesn't match the return type or isn't JSON. The message continues "the result of f() …".
         """
         try:
             checked = self._adapter.validate_python({"result": value} if self._wrapped else value)
@@ -135,7 +135,7 @@ class ResultType:
             # Neither infinite numbers nor lone surrogates, which no reply can carry.
             json.dumps(result, allow_nan=False, ensure_ascii=False).encode()
         except ValidationError as exc:
-            raise ValueError(f"does not fit its return type: {problems(exc)}") from exc
+            raise ValueError(f"does not match its return type: {problems(exc)}") from exc
         except (PydanticSerializationError, ValueError, RecursionError) as exc:
             raise ValueError(f"is not JSON: {exc}") from exc
         if self.schema is not None:

@@ -86,9 +86,9 @@ async def test_no_timeout_means_no_limit(executor: CodeExecutor):
 
 
 async def test_a_timeout_of_0_is_an_error_and_the_code_does_not_run(executor: CodeExecutor):
-    with pytest.raises(ValueError, match=r"^timeout=0 must be positive: give seconds, or None for no limit$"):
+    with pytest.raises(ValueError, match=r"^timeout=0 must be a positive number of seconds, or None for no limit$"):
         await executor.execute("ran = 1", timeout=0)
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must be a positive number of seconds"):
         _ = [item async for item in executor.stream("ran = 1", timeout=0)]
     assert await text(executor, "'ran' in globals()") == "False"
 
