@@ -1,5 +1,6 @@
 """What holds of the MCP server outside of a container holds in one: the same tests, as far as no path is in them."""
 
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.conftest import Mode
 from tests.docker.conftest import client_of
 from tests.mcp_server import test_server as server
 from tests.mcp_server.test_server import (
+    served,
     test_file_tools_are_offered_where_directories_are_allowed,
     test_long_output_is_cut_and_paged_through_by_resource,
     test_nothing_is_said_that_only_costs_context,
@@ -18,6 +20,7 @@ from tests.mcp_server.test_server import (
 )
 
 __all__ = [
+    "served",
     "test_file_tools_are_offered_where_directories_are_allowed",
     "test_long_output_is_cut_and_paged_through_by_resource",
     "test_nothing_is_said_that_only_costs_context",
@@ -32,11 +35,13 @@ def mode() -> Mode:
     return Mode.PLAIN
 
 
-@pytest.fixture(autouse=True)
-def in_a_container(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def in_a_container(image: str) -> Iterator[None]:
     """Has the tests' clients start the server by `ipybox docker`."""
 
     def client_in_container(workspace: Path, *options: str, **env: str) -> AbstractAsyncContextManager[Client]:
         return client_of(workspace, image, *options, **env)
 
-    monkeypatch.setattr(server, "client_of", client_in_container)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(server, "client_of", client_in_container)
+        yield

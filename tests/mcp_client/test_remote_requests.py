@@ -213,7 +213,7 @@ async def test_an_invalid_field_is_named(remote: RemoteServer):
 )
 async def test_an_endpoint_of_another_origin_is_refused_at_once(remote: RemoteServer, endpoint: str):
     remote.endpoint = f"event: endpoint\ndata: {endpoint}\n\n"
-    with pytest.raises(MCPServerError, match=r"messages sent to http\S+, a different origin") as caught:
+    with pytest.raises(MCPServerError, match=r"messages to be sent to http\S+, whose origin differs") as caught:
         async with asyncio.timeout(WAIT):
             await MCPClient({"url": f"{remote.url}/sse"}, WAIT).__aenter__()
     assert re.split("[/?]", endpoint)[2] in str(caught.value)

@@ -178,7 +178,7 @@ async def http(workspace: Path, log: Path, env: Mapping[str, str], *options: str
     assert process.stderr
     try:
         async with asyncio.timeout(WAIT):
-            serving = re.search(r"serving on (\S+),", (await process.stderr.readline()).decode())
+            serving = re.search(r"serving on (\S+);", (await process.stderr.readline()).decode())
         assert serving
         logging = asyncio.create_task(process.stderr.read())
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(None)) as session:

@@ -16,6 +16,7 @@ from ipybox.sandbox import placeholders
 #: Becomes a program that inherits blocked signals, all of them, and ignored ones.
 INHERIT = """
 import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run with nohup
 for number in map(int, sys.argv[1].split()):
     signal.signal(number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -106,7 +106,7 @@ async def test_names_of_files_that_are_not_text_are_valid_json(builder: ToolResu
 
     assert (content["images"][0]["path"], content["files"][0]["path"]) == ("/w/\\udc80.png", "/\\udc80/a.svg")
     assert content["notices"] == ["\\udc80"]
-    assert structure(await builder.failure(OSError(2, "no", "/\udc80"), 99))["error"]["value"].endswith("'/\\udc80'")
+    assert structure(await builder.failure(OSError(2, "no", "/\udc80"), 99))["error"]["value"].endswith("/\\udc80: no")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ async def over_http(repository: Repository) -> Evidence:
     assert process.stderr is not None
     try:
         async with asyncio.timeout(WAIT):
-            while (url := re.search(r"serving on (http\S+),", evidence.texts)) is None:
+            while (url := re.search(r"serving on (http\S+);", evidence.texts)) is None:
                 line = await process.stderr.readline()
                 assert line, evidence.texts
                 evidence.texts += line.decode()
