@@ -98,11 +98,11 @@ class RemoteKernel:
             deadline = Deadline(self._init_timeout + (0 if self._ending is None else timeouts.GATEWAY_TIMEOUT))
             async with deadline.limit():
                 # The gateway accepts the connection when the kernel has answered it.
-                websocket = await self.connect(jupyter_session)
+                self.channels.hold(await self.connect(jupyter_session), jupyter_session)
                 if self._ending is not None:
                     await asyncio.shield(self._ending)
                     self._check_gateway()
-                self.channels.open(websocket, jupyter_session)
+                self.channels.open()
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
             await self.gateway.probe()
             await self.delete("the kernel did not start")
