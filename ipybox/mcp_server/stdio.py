@@ -61,8 +61,11 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
             async with _stdio() as (messages, answers):
                 server = self._lowlevel_server
                 await server.run(messages, answers, server.create_initialization_options())
-        except* OSError as group:
-            raise OSError(f"can't answer the MCP client: {_leaf(group)}") from group
+        except BaseExceptionGroup as group:  # an error that `except*` raises is in a group before Python 3.11.4
+            failed, others = group.split(OSError)
+            if failed is None or others is not None:
+                raise
+            raise OSError(f"can't answer the MCP client: {_leaf(failed)}") from group
 
 
 class LineReader:
