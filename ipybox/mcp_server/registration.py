@@ -130,8 +130,8 @@ def _question(url: str) -> ElicitRequestURLParams:
 
 def _sign_in_message(url: str) -> str:
     return (
-        f"it requires a sign-in (OAuth). Sign in with a browser at {printable(url)}, then register the server again "
-        "with the same arguments. If the browser runs on another machine, the last page, "
+        f"it requires a sign-in (OAuth). Sign in with a browser at {printable(url)} and then register the server "
+        "again with the same arguments. If the browser runs on another machine, the last page, "
         "http://127.0.0.1…, won't load there: open that address on this machine instead, for example with curl"
     )
 
