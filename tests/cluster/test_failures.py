@@ -145,7 +145,7 @@ async def test_job_that_waits_says_why(tmp_path: Path):
         await until_printed("RUNNING", "squeue", "--noheader", "--format=%T")
         executor = CodeExecutor(working_dir=tmp_path, engine=srun(), queue_timeout=6)
         with pytest.raises(
-            GatewayError, match=r"no node within 6 s .*: it was waiting for the scheduler: job \d+, PENDING \(\w+\)"
+            GatewayError, match=r"a node within 6 s .*: it was waiting for the scheduler: job \d+, PENDING \(\w+\)"
         ):
             await executor.start()
     finally:

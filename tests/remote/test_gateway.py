@@ -36,7 +36,10 @@ def preamble(**versions: object) -> str:
         ("yes; cat", "its output does not come from `python -m ipybox.node`"),
         (f"echo '{preamble()}'; cat /dev/zero", "the node sent invalid HTTP/2"),
         (f"echo '{preamble()}'; echo gone >&2; exit 4", "exited with status 4:\ngone$"),
-        ("echo waiting for resources >&2; cat", "no node within 1 s \\(queue_timeout\\)\nwaiting for resources$"),
+        (
+            "echo waiting for resources >&2; cat",
+            "did not provide a node within 1 s \\(queue_timeout\\)\nwaiting for resources$",
+        ),
     ],
     ids=["ends", "prints", "no-ipybox", "version", "protocol", "first-line", "noise", "wire", "ends-late", "queue"],
 )
