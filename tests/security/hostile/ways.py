@@ -199,6 +199,7 @@ environment = Environment.here()
 (environment.directory / SITE_PACKAGES).symlink_to(packages)
 (environment.directory / "bin").mkdir()
 (environment.directory / "bin" / "python").symlink_to(PYTHON)
+(environment.directory / "bin" / "uv").symlink_to(f"{packages}/../../../bin/uv")
 (environment.directory / READY).touch()
 build(environment, -1)
 """
