@@ -116,9 +116,8 @@ class UvSettings:
     def paths(self) -> list[Path]:
         """The files and directories of this machine that the indexes and certificates are read from."""
         listed = re.split(r"[\s,]+", " ".join(self.environment.get(name, "") for name in _PLACES))
-        listed += (
-            [] if self.file is None else re.findall(r'"((?:file:/)?/[^"]*)"', self.file.read_text(errors="replace"))
-        )
+        if self.file is not None:
+            listed += re.findall(r'"((?:file:/)?/[^"]*)"', self.file.read_text(errors="replace"))
         named = [*inherited(CERTIFICATES).values(), *(text.removeprefix("file://") for text in listed)]
         return [path for path in map(Path, dict.fromkeys(named)) if path.is_absolute() and path.exists()]
 
@@ -172,10 +171,9 @@ def user_settings(places: WritablePlaces) -> UvSettings:
     environment["PATH"] = host_path(places)
     environment.setdefault("UV_HTTP_RETRIES", "1")
     known = ssl.get_default_verify_paths()
+    # As pip does: companies add the certificate of their proxy there.
     if (known.cafile or known.capath) and "UV_NATIVE_TLS" not in environment:
-        environment.setdefault(
-            "UV_SYSTEM_CERTS", "1"
-        )  # as pip does: companies add the certificate of their proxy there
+        environment.setdefault("UV_SYSTEM_CERTS", "1")
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if places.trusted(environment.get("UV_CACHE_DIR", caches / "uv")) is None:
         environment |= {"UV_NO_CACHE": "1"}
