@@ -8,7 +8,10 @@ the path or host in it. The errors of srt on Linux:
     a file of denyRead      hidden by /dev/null         EACCES
     a directory of it       hidden by an empty one      ENOENT for its content
     moved or removed        it is a mount               EBUSY
-    a host                  see `denied_network`
+    any host                no interface, no resolver   EAI_AGAIN, ENETUNREACH
+    localhost               the sandbox's own           ECONNREFUSED
+    a host, with a proxy    the proxy refuses           403
+    AF_UNIX                 seccomp                     EPERM
 
 macOS returns EPERM for all files. The text comes from the sandbox: only the parts that are found appear in messages,
 and only the end of the text is searched, in time that is linear in its length.
@@ -21,12 +24,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
-from ipybox.sandbox.denied_network import ANY_HOST, NETWORK_SIGNS, denied_connection, enumeration, shortened
 from ipybox.sandbox.path_patterns import Denial, Reason
-from ipybox.sandbox.policy import SandboxPolicy
+from ipybox.sandbox.policy import SandboxPolicy, is_loopback
 from ipybox.support.names import OPENABLE
 from ipybox.support.printable import printable
-from ipybox.support.way_in import for_person, restart
+from ipybox.support.way_in import for_person, restart, setting
 
 #: Characters at the end of the text that are searched, and the maximum lines of errors among them.
 INSPECTED: Final = 64 * 1024
@@ -79,19 +81,22 @@ _FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | 
     ("permission denied", _read_errors, "open", 1, False),
     ("couldn't open file", _read_errors, "open", 1, False),
     ("no such file or directory", _missing, "open", 1, False),
-    ("resource busy", SandboxPolicy.move_denial, "move or remove", 1, False),
+    ("resource busy", _any, "move or remove", 1, False),
     ("operation not permitted", _any, "open", 1, True),
 )
 
-#: Texts in a line, in lower case, that may report a denial.
-_SIGNS: Final = (*(error for error, *_ in _FILE_ERRORS), *NETWORK_SIGNS)
-
 #: For each reason, why a path is denied, and what the person can do about it.
 _FILE_REASONS: Final = {
-    Reason.DENY_READ: ("{listed}", "list it in filesystem.allowRead of {place}, and {apply}"),
-    Reason.DENY_WRITE: ("{listed}", "remove that entry from {place}, and {apply}"),
+    Reason.DENY_READ: (
+        "filesystem.denyRead of {source} lists {entry}",
+        "list it in filesystem.allowRead of {place}, and {apply}",
+    ),
+    Reason.DENY_WRITE: (
+        "filesystem.denyWrite of {source} lists {entry}",
+        "remove that entry from {place}, and {apply}",
+    ),
     Reason.SECRET: (
-        "{it} is hidden because ipybox found credentials in the workspace at startup",
+        "{entry} is hidden because ipybox found credentials in the workspace at startup",
         "move the credentials elsewhere and {restart}",
     ),
     Reason.NOT_IN_ALLOW_WRITE: (
@@ -103,11 +108,49 @@ _FILE_REASONS: Final = {
         "create it, and {restart}",
     ),
     Reason.PROTECTED: (
-        "{name} is not writable because programs outside the sandbox read or execute its contents",
+        "{entry} is not writable because programs outside the sandbox read or execute its contents",
         "add {opened} to the current entries in filesystem.allowWrite of {place}, and {apply}",
     ),
-    Reason.INTERNAL: ("{it} belongs to ipybox", ""),
+    Reason.INTERNAL: ("{entry} belongs to ipybox", ""),
 }
+
+#: Parts of lines, in lower case, by what they report about a connection: no resolver or interface, a proxy that refuses
+#: it, an answer of a server or the proxy, a failure for any reason, and a port on which nothing listens.
+_CONNECTION_ERRORS: Final = {
+    "direct": (
+        *("name resolution", "name or service not known", "no address associated", "nodename nor servname"),
+        *("could not resolve host", "failed to resolve '", "resolve host address", "getaddrinfo e"),
+        *("dial tcp: lookup ", "lookup address information", "network is unreachable", "enetunreach"),
+    ),
+    "proxy": (
+        *("tunnel connection failed: 403", "tunnel failed, response 403", "http code 403 from proxy"),
+        *("proxyerror: 403", "blocked-by-", "blocked by network allowlist", "tunneling failed: forbidden"),
+    ),
+    "answer": ("error 403", "error: 403", "403 client error", "403 forbidden", ": forbidden"),
+    "failure": ("failed to connect to",),
+    "refused": ("connection refused", "econnrefused", "connect call failed", "failed to connect to"),
+}
+
+_HOST: Final = r"(\[[0-9A-Fa-f:.%]{2,60}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?)"
+_NAMED: Final = re.compile(
+    rf"(?:[Rr]esolve (?:host(?:name| address)?:? )?[‘'`\"]?|host='|to host "
+    rf"|(?:connect to|CONNECT) (?=\S+(?: port |:)\d)|dial tcp (?=\S+:\d)|lookup "
+    rf"|getaddrinfo E[A-Z_]+ |ENETUNREACH |line \d+: ){_HOST}"
+)
+_ADDRESS: Final = re.compile(rf"\b(?:https?|wss?|ftp|ssh|git)://(?:[^\s/@'\"]{{1,200}}@)?{_HOST}")
+#: The addresses of this machine: in the sandbox, they are those of the sandbox.
+_LOOPBACK: Final = re.compile(r"(?<![\w.-])(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|::1)(?![\w-])", re.IGNORECASE)
+
+_SOCKET: Final = re.compile(r"\bsocket(?:\(\d+, \d+, \d+\))?: operation not permitted", re.IGNORECASE)
+_SOCKET_CODE: Final = re.compile(
+    r"socket\.socket(?:\.__init__)?\(|in socket\.__init__|AF_UNIX|AF_PACKET|SOCK_RAW|open_unix_connection|unix://"
+)
+
+#: Stands for a host that no text names.
+_ANY_HOST: Final = "any host"
+
+#: Texts in a line, in lower case, that may report a denial.
+_SIGNS: Final = (*(error for error, *_ in _FILE_ERRORS), *(it for signs in _CONNECTION_ERRORS.values() for it in signs))
 
 
 def explain_denials(
@@ -136,13 +179,13 @@ def explain_denials(
         if len(line) > _LONGEST_LINE or _CODE_LINE.match(line) or any(each in line for each in of_tools):
             continue
         before = "\n".join(lines[max(0, number - _CONTEXT) : number])[-_CONTEXT:]
-        denied = [_denied_path(line, policy, macos=macos), *denied_connection(line, before, policy, macos=macos)]
+        denied = _denied_path(line, policy, macos=macos), _denied_connection(line, before, policy, macos=macos)
         for subject, message in filter(None, denied):
             found.setdefault(subject, message)
         if len(found) > _MOST_EXPLANATIONS:
             break
     if len(found) > 1:
-        found.pop(ANY_HOST, None)  # a more precise one most likely explains it
+        found.pop(_ANY_HOST, None)  # a more precise one most likely explains it
     return [printable(message) for message in list(found.values())[:_MOST_EXPLANATIONS][::-1]]
 
 
@@ -190,27 +233,95 @@ def _candidates(line: str, at: int, order: int) -> list[str]:
 
 
 def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> str:
-    exists = os.path.lexists(os.path.join(policy.workspace, os.path.expanduser(path)))
-    settings, path, entry = policy.settings, shortened(path), shortened(rule.entry)
     if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.INTERNAL):
         operation = "write"
-    key = f"filesystem.{'denyRead' if rule.reason is Reason.DENY_READ else 'denyWrite'} of {settings.source}"
-    it = f"it is below {entry}, which" if rule.below else "it"
+    settings = policy.settings
+    exists = os.path.lexists(os.path.join(policy.workspace, os.path.expanduser(path)))
     writable = (f"the workspace {policy.workspace}" if each == "." else each for each in settings.allow_write)
     values = {
         "addition": "it" if exists else "an existing directory that contains it",  # srt skips what does not exist
-        "entry": entry,
-        "it": it,
-        "listed": f"{it} {key} lists" if rule.below else f"{key} lists it" + (f" ({entry})" if entry != path else ""),
-        "name": "it" if entry == path else entry,
-        "now": enumeration(writable),
-        "opened": shortened(os.path.relpath(rule.place or ".", policy.workspace)),
+        "entry": _shortened(rule.entry),
+        "now": _enumeration(writable),
+        "opened": _shortened(os.path.relpath(rule.place or ".", policy.workspace)),
         "source": settings.source,
         "place": settings.place,
         "apply": settings.to_apply_changes,
         "restart": restart(),
     }
     because, remedy = (part.format_map(values) for part in _FILE_REASONS[rule.reason])
-    if not remedy or (rule.reason is Reason.PROTECTED and rule.entry not in OPENABLE):
-        return f"The sandbox refused to {operation} {path}: {because}. No setting allows it."
-    return f"The sandbox refused to {operation} {path}: {because}. {for_person(f'To allow it, {remedy}.')}"
+    can_open = remedy and (rule.reason is not Reason.PROTECTED or rule.entry in OPENABLE)
+    advice = for_person(f"To allow it, {remedy}.") if can_open else "No setting allows it."
+    return f"The sandbox refused to {operation} {_shortened(path)}: {because}. {advice}"
+
+
+def _denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:
+    """Returns the host or socket whose denial a line reports, with the message, if the settings deny it."""
+    lowered = line.lower()
+    kinds = {kind for kind, signs in _CONNECTION_ERRORS.items() if any(map(lowered.__contains__, signs))}
+    if not policy.settings.allowed_domains:  # and so no proxy: a server inside the sandbox has answered
+        kinds.discard("answer")
+    traceback = before[max(before.rfind("Traceback (most recent call last)"), 0) :]
+    host = _find_host(line, (traceback, before), through_proxy="proxy" in kinds) if kinds else None
+    if kinds - {"refused"} and not (host and is_loopback(host)):
+        return _denied_host(host, kinds, policy, certain="proxy" in kinds or "[errno " in lowered)
+    # On macOS, the sandbox has no localhost of its own.
+    if "refused" in kinds and not macos and (_LOOPBACK.search(line) or (not host and _LOOPBACK.search(traceback))):
+        because = "the sandbox has its own localhost, and code can't connect to programs outside it"
+        remedy = for_person(f"To allow HTTP connections to such a program, list localhost:PORT {_listing(policy)}.")
+        return "localhost", f"Nothing listens on this port: {because}. {remedy}"
+    # Python's error does not mention the socket, but the code before it does.
+    by_code = line.endswith("PermissionError: [Errno 1] Operation not permitted") and _SOCKET_CODE.search(before)
+    if by_code or _SOCKET.search(line):
+        because = "it allows only TCP and UDP, no Unix or raw sockets"
+        return "a socket", f"The sandbox refused a socket: {because}. No setting allows them."
+    return None
+
+
+def _denied_host(host: str | None, kinds: set[str], policy: SandboxPolicy, *, certain: bool) -> tuple[str, str] | None:
+    source, now = policy.settings.source, _enumeration(policy.settings.allowed_domains)
+    rule = None if host is None else policy.host_rule(host)
+    remedy = ""
+    if host is None:
+        because = f"code can reach only hosts in network.allowedDomains of {source} (now: {now})"
+    elif rule is None:
+        because = f"{host} is not in network.allowedDomains of {source} (now: {now})"
+    elif not rule.allowed:
+        because = f"network.deniedDomains of {source} lists {_shortened(rule.entry)}"
+    else:
+        because = f"{host} can be reached only through the proxy in HTTP_PROXY, which this program did not use"
+    if (rule is not None and rule.allowed and "direct" not in kinds) or (host is None and not certain):
+        return None
+    if rule is None:
+        noun = "it" if host else "a host"
+        remedy = f" {for_person(f'To allow {noun}, list it {_listing(policy)}.')}"
+    return host or _ANY_HOST, f"The sandbox refused the network: {because}.{remedy}"
+
+
+def _listing(policy: SandboxPolicy) -> str:
+    settings = policy.settings
+    in_file = f", or in that file, and {settings.to_apply_changes}" if settings.file and not settings.untrusted else ""
+    return f"in {setting('allowed_domains')}{in_file}"
+
+
+def _find_host(line: str, contexts: Iterable[str], *, through_proxy: bool) -> str | None:
+    """Returns the host in an error, or else the only host in its traceback or in the output before it."""
+    match = _NAMED.search(line) or _ADDRESS.search(line)
+    if match is not None and not (through_proxy and is_loopback(match[1])):
+        return match[1].strip("[]").lower()
+    for context in contexts:
+        hosts = {found[1].strip("[]").lower() for found in _ADDRESS.finditer(context)}
+        if others := [host for host in hosts if not is_loopback(host)]:
+            return others[0] if len(others) == 1 else None
+    return None
+
+
+def _enumeration(items: Iterable[str]) -> str:
+    """Returns at most five of the items on one line, or `none`."""
+    some = [_shortened(item) for item in items]
+    return ", ".join([*some[:5], *(["…"] if len(some) > 5 else [])]) or "none"
+
+
+def _shortened(text: str) -> str:
+    """Returns any text from the sandbox on one line, with a bounded length."""
+    text = printable(text)
+    return text if len(text) <= 300 else f"{text[:300]}…"

@@ -64,10 +64,6 @@ class PathPattern:
                 deepest = depth
         return deepest
 
-    def is_below(self, components: list[str]) -> bool:
-        """Returns whether this is a path without wildcards below another one."""
-        return len(self.matchers) > len(components) and list(self.matchers[: len(components)]) == components
-
     def _after(self, place: int, component: str) -> Iterable[int]:
         if place == len(self.matchers):
             return

@@ -123,20 +123,6 @@ class SandboxPolicy:
             return None
         return replace(rules[0], reason=Reason.ABSENT)
 
-    def move_denial(self, path: str) -> Denial | None:
-        """Returns the denial that prevents moving or removing a path: a rule for the path, or for one below it."""
-        rule = self.write_denial(path) or self.read_denial(path)
-        if rule is not None:
-            return rule
-        for form in self._forms(path):
-            for pattern in (*self._deny_read, *self._deny_write, *self._own_read_only):
-                if pattern.is_below(form):
-                    return Denial(pattern.reason, pattern.entry, "/" + "/".join(form))
-            inside = self._inside(form)
-            if inside and OPENABLE.get(inside[-1]):
-                return Denial(Reason.PROTECTED, f"{inside[-1]}/{OPENABLE[inside[-1]][0]}", "/" + "/".join(form))
-        return None
-
     def host_rule(self, host: str) -> HostRule | None:
         """Returns the entry that covers a host; None if no entry does, so that the host is denied."""
         for entries, allowed in ((self.settings.denied_domains, False), (self.settings.allowed_domains, True)):

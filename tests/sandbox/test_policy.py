@@ -133,17 +133,6 @@ def test_what_is_allowed_and_neither_denied_nor_protected_can_be_written(
     assert (rule and rule.reason) == reason
 
 
-def test_what_holds_something_refused_is_not_moved(tmp_path: Path):
-    (tmp_path / ".git" / "hooks").mkdir(parents=True)
-    policy = policy_of(tmp_path, deny_read=("a/b/key",), deny_write=("c/d",))
-
-    assert policy.move_denial("a") == Denial(Reason.DENY_READ, "a/b/key", f"{tmp_path}/a")
-    assert policy.move_denial("c") == Denial(Reason.DENY_WRITE, "c/d", f"{tmp_path}/c")
-    assert policy.move_denial(".git") == Denial(Reason.PROTECTED, ".git", f"{tmp_path}/.git")
-    assert policy.move_denial("a/c") is None
-    assert policy.move_denial("b") is None
-
-
 def test_what_ipybox_adds_holds_whatever_the_settings_say(tmp_path: Path):
     settings = SandboxSettings(source="test.json", deny_read=("/home",), allow_read=("/",), allow_write=("/",))
     policy = SandboxPolicy(

@@ -22,11 +22,11 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy)
     ssh = f"{policy.workspace.removesuffix('/workspace')}/home/.ssh"
 
     assert explain_denials(f"cat: {ssh}/id_rsa: No such file or directory", policy) == [
-        f"The sandbox refused to open {ssh}/id_rsa: it is below {ssh}, which filesystem.denyRead of {SOURCE} "
-        f"lists. To allow it, list it in filesystem.allowRead of {A_FILE}."
+        f"The sandbox refused to open {ssh}/id_rsa: filesystem.denyRead of {SOURCE} lists {ssh}. "
+        f"To allow it, list it in filesystem.allowRead of {A_FILE}."
     ]
     assert explain_denials("cat: x.pem: Permission denied", policy) == [
-        f"The sandbox refused to open x.pem: filesystem.denyRead of {SOURCE} lists it (*.pem). "
+        f"The sandbox refused to open x.pem: filesystem.denyRead of {SOURCE} lists *.pem. "
         f"To allow it, list it in filesystem.allowRead of {A_FILE}."
     ]
     assert explain_denials("/etc/q: Read-only file system", policy) == [
@@ -100,7 +100,7 @@ def test_what_is_ipyboxs_own_has_no_remedy(settings: SandboxSettings, workspace:
     policy = SandboxPolicy(settings, workspace, hidden=["/state/ipybox"], read_only=["/env"])
 
     assert explain_denials("touch: cannot touch '/env/x': Read-only file system", policy) == [
-        "The sandbox refused to write /env/x: it is below /env, which belongs to ipybox. No setting allows it."
+        "The sandbox refused to write /env/x: /env belongs to ipybox. No setting allows it."
     ]
 
 
