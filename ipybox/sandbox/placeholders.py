@@ -87,8 +87,8 @@ class _Taken:
         names = {name for name in _read(self._mutex, placeholders) if _is_unchanged(root, name, placeholders[name])}
         names |= {name for name in placeholders if not _is_there(root, name)}
         _make_missing(root, {name: None for name in names if placeholders[name] is None})  # of which git shows none
-        with _locked(self._excludes):
-            git_exclude.add(self._workspace, names, placeholders, self._key)
+        with _reported():
+            git_exclude.add(self._workspace, names, placeholders, self._key, self._excludes)
         _make_missing(root, {name: placeholders[name] for name in names})
         _write(self._mutex, names)
         fcntl.flock(self._mutex, fcntl.LOCK_UN)
@@ -103,8 +103,8 @@ class _Taken:
             return  # other sandboxes run, and the last one frees the names
         names = _read(self._mutex, self._placeholders)
         _remove(self._root, self._placeholders, names)
-        with _locked(self._excludes):
-            git_exclude.remove(self._workspace, self._placeholders, self._key)
+        with _reported():
+            git_exclude.remove(self._workspace, self._placeholders, self._key, self._excludes)
         _remove(self._root, self._placeholders, names & {git_exclude.DOT_GIT})  # which contained the list
         _write(self._mutex, set())
 
@@ -166,15 +166,12 @@ def _children() -> list[int]:
 
 
 @contextmanager
-def _locked(lock: int) -> Generator[None]:
-    """Holds a lock, and only reports it if git can't be made to ignore placeholders, because code can run anyway."""
-    fcntl.flock(lock, fcntl.LOCK_EX)
+def _reported() -> Generator[None]:
+    """Only reports it if git can't be made to ignore placeholders, because code can run anyway."""
     try:
         yield
     except git_exclude.ExcludeError as exc:
         print(f"git shows the sandbox's placeholder files: {exc}", file=sys.stderr)
-    finally:
-        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _make_missing(root: int, placeholders: dict[str, bytes | None]) -> None:
