@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp_types import ElicitResult
 
 from ipybox.audit.digests import digest
+from ipybox.code_exec import ExecutorConfig
+from ipybox.mcp_server import MCPServer, approver
 from tests import servers
 from tests.audit.lines import events, log_of
 from tests.conftest import Mode
+from tests.mcp_server.in_process import connected
 from tests.mcp_server.test_approver import CALL, User, accept, run
-from tests.mcp_server.test_approver import client_of as asking_client_of
 from tests.mcp_server.test_server import call, client_of, output, text_of
 from tests.servers import WAIT
 
@@ -84,11 +87,14 @@ async def test_a_secret_in_plain_text_is_told_when_a_server_is_registered_and_is
     assert events(tmp_path, "cell")[-1]["code"] == "8080"
 
 
-async def test_decisions_of_the_clients_user_are_told_from_those_of_nobody(tmp_path: Path):
+async def test_decisions_of_the_clients_user_are_told_from_those_of_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(approver, "READING_TIME", 0)
     servers.register(tmp_path, scripted=servers.scripted())
     user = User(accept(), ElicitResult(action="decline"), ElicitResult(action="cancel"), accept("always for this tool"))
-    options = ("--approve", "ask", "--audit", "hash")
-    async with asking_client_of(tmp_path, *options, user=user, era="legacy") as client:
+    server = MCPServer(ExecutorConfig(working_dir=tmp_path), approve="ask", audit="hash")
+    async with connected(server, elicitation_callback=user, mode="legacy") as client:
         for _ in range(5):
             await run(client, CALL)
     decisions = [(line["accepted"], line["by"]) for line in events(tmp_path, "decision")]
@@ -97,7 +103,7 @@ async def test_decisions_of_the_clients_user_are_told_from_those_of_nobody(tmp_p
 
 
 async def test_nothing_is_recorded_where_that_is_switched_off(tmp_path: Path):
-    async with client_of(tmp_path, "--audit", "off") as client:
+    async with connected(MCPServer(ExecutorConfig(working_dir=tmp_path), audit="off")) as client:
         await output(client, "1")
     assert not (tmp_path / ".ipybox").exists()
 

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 
+from ipybox.code_exec import ExecutorConfig
+from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server import approver as approver_module
 from ipybox.mcp_server.approver import CellApprover, ElicitationApprover
 from ipybox.tool_exec.approval.client import ApprovalRequest
@@ -24,6 +26,7 @@ from ipybox.tool_exec.approval.protocol import Rejection
 from ipybox.workspace.trust import TrustStore
 from tests import servers
 from tests.conftest import Mode, both_modes
+from tests.mcp_server.in_process import connected
 from tests.servers import WAIT
 
 #: How a client is asked: by requests of the server, or by results of its own.
@@ -73,8 +76,14 @@ def accept(scope: str = "only this call") -> ElicitResult:
     return ElicitResult(action="accept", content={"scope": scope})
 
 
+def client_of(workspace: Path, *, user: User | None, era: Era, **options: Any) -> AbstractAsyncContextManager[Client]:
+    """Connects to a server that asks its client, in this process."""
+    server = MCPServer(ExecutorConfig(working_dir=workspace, **options), approve="ask")
+    return connected(server, elicitation_callback=user, mode=era)
+
+
 @asynccontextmanager
-async def client_of(workspace: Path, *options: str, user: User | None, era: Era) -> AsyncGenerator[Client]:
+async def client_of_process(workspace: Path, *options: str, user: User | None, era: Era) -> AsyncGenerator[Client]:
     arguments = ["-c", AT_ONCE, "--workspace", str(workspace), *options]
     env = {"PATH": os.environ["PATH"], "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
     server = StdioServerParameters(command=sys.executable, args=arguments, env=env)
@@ -121,7 +130,7 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
     decline, cancel = ElicitResult(action="decline"), ElicitResult(action="cancel")
     user = User(accept(), decline, cancel, accept("unheard of"), ElicitResult(action="accept", content={}), accept())
     other = CALL.replace("'echo', {'text': 'hello'}", "'count', {}")
-    async with client_of(workspace, "--approve", "ask", *mode.options, user=user, era=era) as client:
+    async with client_of(workspace, sandbox=mode.sandbox, user=user, era=era) as client:
         assert await run(client, CALL) == "hello"
         assert "call to scripted.echo was rejected: the user declined it\n" in f"{await run(client, CALL)}\n"
         dismissed = "rejected: the question was dismissed without an answer\n"
@@ -147,8 +156,8 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
 
 async def test_user_is_asked_about_a_shell_command(workspace: Path, mode: Mode):
     user = User(accept("only this command"), ElicitResult(action="decline"))
-    options = ["--approve", "ask", "--approve-shell-cmds", *mode.options]
-    async with client_of(workspace, *options, user=user, era="auto") as client:
+    options = {"approve_shell_cmds": True, "sandbox": mode.sandbox}
+    async with client_of(workspace, user=user, era="auto", **options) as client:
         assert await run(client, "!echo a") == "a"
         assert "ShellCommandError: the shell command was rejected: the user declined it" in await run(
             client, "%%bash\necho b"
@@ -167,7 +176,7 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
 
 async def test_loop_is_one_question_for_who_wants_it_so(workspace: Path, era: Era):
     user = User(accept(CELL), ElicitResult(action="decline"), accept(), accept(CELL), accept(TOOL))
-    async with client_of(workspace, "--approve", "ask", user=user, era=era) as client:
+    async with client_of(workspace, user=user, era=era) as client:
         assert await run(client, LOOP) == "30"
         assert len(user.forms) == 1
 
@@ -200,7 +209,7 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
     TrustStore(workspace).trust(file, file.read_bytes())
     user = User(accept(), accept("always for this tool"))
     options = ("--approve", str(file), *mode.options)
-    async with client_of(workspace, *options, user=user, era="legacy") as client:
+    async with client_of_process(workspace, *options, user=user, era="legacy") as client:
         assert await run(client, CALL) == "hello"
         assert "scripted.echo was rejected: denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
         assert user.forms == []
@@ -221,14 +230,16 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
             assert file.read_text() == learned
     assert len(user.forms) == 2
     # The file that ipybox has changed is trusted as well.
-    async with client_of(workspace, *options, user=None, era="legacy") as client:
-        assert await run(client, CALL.replace("hello", "more")) == "more"
+    policy = ApprovalPolicy.load(file, workspace, TrustStore(workspace))
+    assert policy.decide("scripted", "echo", {"text": "more"}).effect == "allow"
 
 
 async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
     (workspace / "ipybox.yaml").write_text(POLICY)
     user = User(accept())
-    async with client_of(workspace, "--approve", str(workspace / "ipybox.yaml"), user=user, era="legacy") as client:
+    async with client_of_process(
+        workspace, "--approve", str(workspace / "ipybox.yaml"), user=user, era="legacy"
+    ) as client:
         said = await run(client, CALL)
         assert said.startswith("hello\n")
         assert "The workspace's ipybox.yaml is not trusted: it can only deny tool calls" in said
@@ -238,7 +249,7 @@ async def test_policy_file_that_is_not_trusted_only_denies(workspace: Path):
 
 
 async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Path):
-    async with client_of(workspace, "--approve", "ask", user=None, era="auto") as client:
+    async with client_of(workspace, user=None, era="auto") as client:
         said = await run(client, CALL)
     assert (
         "rejected: this client can't ask its user (it doesn't support form elicitation), so no person was asked" in said
@@ -254,7 +265,7 @@ async def test_time_of_a_cell_goes_on_while_its_user_is_asked(workspace: Path, e
 
     shown, answered = asyncio.Event(), asyncio.Event()
     user = Silent(*[accept()] * 2)
-    async with client_of(workspace, "--approve", "ask", user=user, era=era) as client:
+    async with client_of(workspace, user=user, era=era) as client:
         await run(client, "from registered import scripted")
         call = asyncio.create_task(run(client, CALL, timeout=1.5))
         await shown.wait()
@@ -272,7 +283,7 @@ async def test_client_that_goes_away_with_a_question_leaves_nothing_behind(works
             raise AssertionError("unreachable")
 
     asked = asyncio.Event()
-    async with client_of(workspace, "--approve", "ask", user=Leaving(), era=era) as client:
+    async with client_of(workspace, user=Leaving(), era=era) as client:
         call = asyncio.create_task(run(client, CALL))
         async with asyncio.timeout(WAIT):
             await asked.wait()
@@ -294,7 +305,7 @@ async def test_policy_that_is_wrong_is_said_at_the_start_or_by_each_call(
     _, stderr = await started.communicate()
     assert (started.returncode, stderr.decode().strip()) == (1, f"ipybox: {said}")
 
-    async with client_of(workspace, "--approve", str(file), "--late-checks", user=None, era="legacy") as client:
+    async with client_of_process(workspace, "--approve", str(file), "--late-checks", user=None, era="legacy") as client:
         assert await run(client, CALL) == said
         file.write_text(POLICY)
         assert await run(client, CALL) == "hello"

@@ -37,8 +37,10 @@ from mcp_types import (
 from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from tests.conftest import Mode, both_modes
+from tests.mcp_server.in_process import connected
 from tests.servers import ROOT, WAIT, descendants, filesystem, time_, until_dead
 
+CLAUDE_CODE = Implementation(name="claude-code", version="1")
 STAND_IN = ROOT / "tests" / "github_server.py"
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -268,7 +270,7 @@ async def test_images_are_shown_and_files_named(served: Served):
 
 async def test_images_can_be_links_alone(tmp_path: Path):
     code = "display({'image/png': 'AAAA'}, raw=True)"
-    async with client_of(tmp_path, "--images=link") as client:
+    async with connected(MCPServer(ExecutorConfig(working_dir=tmp_path), images="link")) as client:
         (link,) = (await call(client, "execute_ipython_cell", code=code)).content
         assert isinstance(link, TextContent)
         assert link.text.startswith("Images:\n- ")
@@ -299,14 +301,15 @@ display({"image/png": base64.b64encode(image.getvalue()).decode()}, raw=True)
 
 
 @pytest.mark.parametrize(
-    ("options", "protocol", "announced"),
-    [([], "legacy", False), ([], "auto", False), (["--resources=always"], "legacy", True)],
+    ("always", "protocol", "announced"),
+    [(False, "legacy", False), (False, "auto", False), (True, "legacy", True)],
     ids=["by_default", "by_default_in_the_newest_protocol", "always"],
 )
 async def test_resources_are_announced_to_claude_code_only_if_asked_for(
-    options: list[str], protocol: Literal["legacy", "auto"], announced: bool, tmp_path: Path
+    always: bool, protocol: Literal["legacy", "auto"], announced: bool, tmp_path: Path
 ):
-    async with client_of(tmp_path, *options, name="claude-code", protocol=protocol) as client:
+    server = MCPServer(ExecutorConfig(working_dir=tmp_path), resources=always)
+    async with connected(server, client_info=CLAUDE_CODE, mode=protocol) as client:
         assert (client.server_capabilities.resources is not None) == announced
 
 
@@ -474,7 +477,7 @@ def resource_of(result: CallToolResult) -> tuple[str, str | None, bytes]:
 
 
 async def test_file_tools_are_offered_where_directories_are_allowed(tmp_path: Path):
-    async with client_of(tmp_path, "--allowed-dir=.") as client:
+    async with connected(MCPServer(ExecutorConfig(working_dir=tmp_path), allowed_dirs=["."])) as client:
         tools = (await client.list_tools()).tools
         titles = [tool.annotations.title or "" for tool in tools if tool.annotations is not None]
         assert titles == [tool.title for tool in tools]
@@ -530,7 +533,7 @@ async def test_picture_is_downloaded_as_such_and_a_directory_as_tar(tmp_path: Pa
     (tmp_path / "d/link").symlink_to("plot.png")
     (tmp_path / "large.png").write_bytes(png + bytes(4_000_000))
     (tmp_path / "latin.txt").write_bytes("größe".encode("latin-1"))
-    async with client_of(tmp_path, f"--allowed-dir={tmp_path}") as client:
+    async with connected(MCPServer(ExecutorConfig(working_dir=tmp_path), allowed_dirs=[tmp_path])) as client:
         (picture,) = (await call(client, "download_file", path="d/plot.png")).content
         assert isinstance(picture, ImageContent)
         assert (picture.mime_type, base64.b64decode(picture.data)) == ("image/png", png)
