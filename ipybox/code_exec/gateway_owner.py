@@ -41,15 +41,13 @@ class GatewayOwner:
         #: The gateway that runs, or will run.
         self.gateway = self._new_gateway()
         self._users = 0
-        #: Held while the gateway starts or stops with its users.
-        self._entrance = asyncio.Lock()
-        #: Held while the gateway is replaced or stopped.
+        #: Held while the gateway starts, is replaced, or stops.
         self._lock = asyncio.Lock()
         #: How many callers of `withdrawn` want no node.
         self._withdrawals = 0
 
     async def __aenter__(self) -> Self:
-        async with self._entrance:
+        async with self._lock:
             if self._users == 0:
                 if not self.gateway.spawned:
                     self.gateway = self._new_gateway()
@@ -57,16 +55,16 @@ class GatewayOwner:
                 try:
                     await self.gateway.start()
                 except BaseException:
-                    await asyncio.shield(self._stop())
+                    await asyncio.shield(self.gateway.stop())
                     raise
             self._users += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        async with self._entrance:
+        async with self._lock:
             self._users -= 1
             if self._users == 0:
-                await self._stop()
+                await self.gateway.stop()
 
     async def prepare(self) -> None:
         """Starts the gateway process and its first kernel in the background, which saves time later.
@@ -74,16 +72,16 @@ class GatewayOwner:
         Raises:
             OSError, SandboxError: If the process can't be started.
         """
-        async with self._entrance:
+        async with self._lock:
             if self._users == 0 and not self.gateway.spawned:
                 self.gateway = self._new_gateway()
                 await self.gateway.spawn()
 
     async def discard(self) -> None:
         """Stops the gateway that `prepare` started, if no executor uses it."""
-        async with self._entrance:
+        async with self._lock:
             if self._users == 0:
-                await self._stop()
+                await self.gateway.stop()
 
     async def kill(self, gateway: Gateway) -> None:
         """Kills a gateway that does not answer."""
@@ -144,7 +142,3 @@ class GatewayOwner:
     def _check_wanted(self) -> None:
         if self._withdrawals:
             raise GatewayError("the request for a node was cancelled")
-
-    async def _stop(self) -> None:
-        async with self._lock:
-            await self.gateway.stop()

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.code_exec.shared_runtime import SharedRuntime, running_loop
+from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.support.tasks import TaskSet
@@ -127,9 +127,7 @@ class KernelLifecycle:
         if self._runtime.forked or self._runtime.stranded:
             self.abandon()
             return
-        if self.running:
-            self.check_running()
-        running_loop()
+        self._runtime.check_loop()
         await self._tasks.finish(self._stop())
 
     def abandon(self) -> None:
@@ -227,16 +225,13 @@ class KernelLifecycle:
     async def _stop(self) -> None:
         # A start in progress completes first, and is then stopped; but a wait for a node may take long.
         with self._gateways.withdrawn():
-            await self._stop_started()
-
-    async def _stop_started(self) -> None:
-        async with self._lock:
-            was_started = self._state is _State.STARTED
-            self._state = _State.STOPPED if was_started else self._state
-            await self._resources.aclose()
-            if was_started:
-                self._recorder.session("stop")
-                self._recorder.close()
+            async with self._lock:
+                was_started = self.running
+                self._state = _State.STOPPED if was_started else self._state
+                await self._resources.aclose()
+                if was_started:
+                    self._recorder.session("stop")
+                    self._recorder.close()
 
     async def _end(self) -> None:
         """Ends the kernel and, at the same time, its MCP servers: both may take a while to end by themselves."""
@@ -244,27 +239,23 @@ class KernelLifecycle:
         await asyncio.gather(self._disconnect(), self._reset_mcp_servers())
 
     async def _reset(self) -> None:
-        async def renew() -> None:
-            async with self._lock:
-                self.check_running()
-                client = await self._renew_kernel()
-                self.expected_kernel_id = client.kernel_id
-
         assert self._reset_mcp_servers is not None
-        await asyncio.gather(renew(), self._reset_mcp_servers())
+        async with self._lock:
+            self.check_running()
+            client, _ = await asyncio.gather(self._renew_kernel(), self._reset_mcp_servers())
+            self.expected_kernel_id = client.kernel_id
 
     async def _renew_kernel(self) -> "KernelClient":
         """Replaces the kernel; replaces the gateway only if it is lost, because it runs other kernels, too."""
         client = self.client
-        if client is not None and self.gateway.running and not client.gateway_lost:
+        if client is not None and self.gateway.running and not client.remote_kernel.lost:
             try:
-                await client.reset()
+                await client.replace_kernel()
+                return client
             except GatewayError as exc:
-                if self.gateway.running and not client.gateway_lost:
+                if self.gateway.running and not client.remote_kernel.lost:
                     raise
                 logger.warning("the kernel gateway died as well: %s", exc)
-            else:
-                return client
         await self._disconnect()
         return await self._connect()
 
@@ -296,7 +287,7 @@ class KernelLifecycle:
         try:
             await client.connect(retries=0)
         except (GatewayError, RuntimeError):
-            if client.gateway_lost:
+            if client.remote_kernel.lost:
                 await self._gateways.kill(gateway)  # it would not end by itself
             if gateway.running:
                 raise
@@ -311,6 +302,6 @@ class KernelLifecycle:
         client, self.client = self.client, None
         if client is None:
             return
-        if client.gateway_lost:
+        if client.remote_kernel.lost:
             await self._gateways.kill(self.gateway)  # it would not end by itself
         await client.disconnect()

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.functions.function_tools import FunctionTools
     from ipybox.tool_exec.server import ToolServer
 
+_NO_LOOP = (
+    "CodeExecutor needs a running asyncio event loop: without asyncio, run ipybox.Executor in a thread, for example "
+    "with trio.to_thread.run_sync()"
+)
 FORKED = "the executor was started in the parent process and can't be used in a forked child: create another one here"
 _OTHER_LOOP = (
     "the code executor was started in another event loop: call it there with asyncio.run_coroutine_threadsafe(), or "
@@ -30,21 +34,6 @@ _CLOSED_LOOP = (
     "the code executor was started in an event loop that is closed now: create another one, and stop it before its "
     "event loop ends, for example with `async with`, or use ipybox.Executor, which needs no event loop"
 )
-
-
-def running_loop() -> asyncio.AbstractEventLoop:
-    """Returns the event loop that runs here.
-
-    Raises:
-        RuntimeError: If no event loop of asyncio runs here, such as under trio.
-    """
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        raise RuntimeError(
-            "CodeExecutor needs a running asyncio event loop: without asyncio, run ipybox.Executor in a thread, for "
-            "example with trio.to_thread.run_sync()"
-        ) from None
 
 
 class SharedRuntime:
@@ -114,18 +103,21 @@ class SharedRuntime:
         """Checks that executors can be used in the event loop that runs here.
 
         Raises:
-            RuntimeError: If they run in another one or in the parent process, so that calls would wait for ever.
+            RuntimeError: If no event loop of asyncio runs here, such as under trio, or executors run in another one or
+                in the parent process, so that calls would wait for ever.
         """
-        if self._loop is None:
-            running_loop()
-        elif self._process != os.getpid():
+        if self._loop is not None and self._process != os.getpid():
             raise RuntimeError(FORKED)
-        elif running_loop() is not self._loop:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(_NO_LOOP) from None
+        if self._loop is not None and self._loop is not loop:
             raise RuntimeError(_CLOSED_LOOP if self.stranded else _OTHER_LOOP)
 
     def hold_loop(self) -> None:
         """Has all executors use the event loop that runs here."""
-        self._loop, self._process = running_loop(), os.getpid()
+        self._loop, self._process = asyncio.get_running_loop(), os.getpid()
 
     def release_loop(self) -> None:
         """Lets executors use another event loop, if none runs."""

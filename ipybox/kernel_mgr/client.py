@@ -17,10 +17,9 @@ from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_files import DisplayDirectory
 from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.execution import Execution
-from ipybox.kernel_mgr.gateway_client import is_shortage
 from ipybox.kernel_mgr.late_output import LateOutput
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
-from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+from ipybox.kernel_mgr.remote_kernel import RemoteKernel, is_shortage
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline, DeadlineLock, check_seconds
 from ipybox.support.endpoint import Endpoint
@@ -74,9 +73,9 @@ class KernelClient:
         check_seconds("kernel_init_timeout", kernel_init_timeout)
         endpoint = endpoint or Endpoint("kernel-gateway", host, port)
         heartbeat = None if endpoint.dial is not None else ping_interval
-        self._kernel = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
-        self._gateway = self._kernel.gateway
-        self._channels = self._kernel.channels
+        #: The kernel on its gateway, for clients of other people.
+        self.remote_kernel: Final = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
+        self._channels = self.remote_kernel.channels
         self._late = LateOutput()
         self._channels.on_unclaimed = self._late.add
         #: The directory for images that code displays.
@@ -102,19 +101,9 @@ class KernelClient:
         Raises:
             RuntimeError: If not connected to a kernel.
         """
-        if self._kernel.id is None:
+        if self.remote_kernel.id is None:
             raise RuntimeError("not connected to a kernel: call connect() first")
-        return self._kernel.id
-
-    @property
-    def remote_kernel(self) -> RemoteKernel:
-        """The kernel on its gateway, for clients of other people."""
-        return self._kernel
-
-    @property
-    def gateway_lost(self) -> bool:
-        """Whether the gateway did not answer, so that no request can succeed anymore."""
-        return self._gateway.lost
+        return self.remote_kernel.id
 
     @property
     def alive(self) -> bool:
@@ -138,7 +127,7 @@ class KernelClient:
             GatewayError: If the kernel does not start, the gateway returns an error, or its answer is not that of a
                 gateway.
         """
-        if self._gateway.session is not None:
+        if self.remote_kernel.session is not None:
             raise RuntimeError("already connected to a kernel")
         for attempt in range(retries + 1):
             try:
@@ -148,8 +137,8 @@ class KernelClient:
                 raise
             except (aiohttp.ClientConnectionError, OSError) as exc:
                 if attempt == retries:
-                    self._gateway.lost = not is_shortage(exc)
-                    message = f"can't reach the kernel gateway at {self._gateway.endpoint.url}: {exc}"
+                    self.remote_kernel.lost = not is_shortage(exc)
+                    message = f"can't reach the kernel gateway at {self.remote_kernel.endpoint.url}: {exc}"
                     raise RuntimeError(message) from exc
             await asyncio.sleep(retry_interval)
         raise ValueError(f"retries={retries} is too low: it must be 0 or more")
@@ -165,9 +154,20 @@ class KernelClient:
             RuntimeError: If not connected to a gateway.
             GatewayError: If the gateway can't create a new kernel.
         """
-        if self.alive:  # else this replaces a kernel that has died, whose last output the next result has
-            self._late.clear()
-        await self._tasks.finish(self._reset())
+        await self._tasks.finish(self.replace_kernel())
+
+    async def replace_kernel(self) -> None:
+        """Replaces the kernel as `reset` does, in the task of the caller, who does not cancel it."""
+        async with self._lifecycle:
+            if self.remote_kernel.session is None:
+                raise RuntimeError("not connected to a kernel: call connect() first")
+            if self._channels.alive:  # else this replaces a kernel that has died, whose last output the next result has
+                self._late.clear()
+            try:
+                await self.remote_kernel.replace("the kernel was reset while the code ran")
+            except (aiohttp.ClientError, OSError) as exc:
+                await self.remote_kernel.probe()
+                raise GatewayError(f"unexpected response from the kernel gateway: {exc}") from exc
 
     async def recovered(self) -> None:
         """Waits until an execution that is being interrupted, if any, has ended, possibly by a restart."""
@@ -302,7 +302,7 @@ class KernelClient:
         It does not wait until it is clear whether a gateway that does not answer is lost.
         """
         self._recovery = recovery = asyncio.create_task(self._interrupt(execution, sending))
-        silent = asyncio.create_task(self._gateway.silent.wait())
+        silent = asyncio.create_task(self.remote_kernel.silent.wait())
         try:
             await asyncio.wait([recovery, silent], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -316,14 +316,14 @@ class KernelClient:
                 await asyncio.wait([sending])
                 await execution.begun.wait()
             if not execution.ended.is_set() or execution.over:
-                await self._kernel.interrupt()
+                await self.remote_kernel.interrupt()
             async with deadline.limit():
                 await execution.ended.wait()
         except TimeoutError:
             return await self._restart()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             logger.warning("can't interrupt the kernel: %s", exc)
-            if self.gateway_lost:
+            if self.remote_kernel.lost:
                 return "the kernel gateway is not responding, and its kernel is lost"
             return await self._restart()
         finally:
@@ -335,7 +335,7 @@ class KernelClient:
         """Replaces a kernel that can't be interrupted; returns the outcome."""
         stubborn = "the kernel ignored the interrupt and"
         try:
-            await self._reset()
+            await self.replace_kernel()
         except (RuntimeError, GatewayError) as exc:
             logger.warning("can't restart the kernel: %s", exc)
             return f"{stubborn} could not be restarted: {exc}"
@@ -343,30 +343,19 @@ class KernelClient:
 
     async def _connect(self) -> None:
         async with self._lifecycle:
-            self._gateway.open()
             try:
-                await self._kernel.create()
+                await self.remote_kernel.create()
             except BaseException as exc:
-                await self._gateway.close()
+                await self.remote_kernel.close()
                 if isinstance(exc, aiohttp.ClientError) and not isinstance(exc, aiohttp.ClientConnectionError):
-                    url = self._gateway.endpoint.url
+                    url = self.remote_kernel.endpoint.url
                     raise GatewayError(f"{url} does not respond like a kernel gateway: {exc}") from exc
                 raise
 
     async def _disconnect(self) -> None:
         async with self._lifecycle:
             try:
-                if self._gateway.session is not None:
-                    await self._kernel.delete("the connection to the kernel was closed while the code ran")
+                if self.remote_kernel.session is not None:
+                    await self.remote_kernel.delete("the connection to the kernel was closed while the code ran")
             finally:
-                await self._gateway.close()
-
-    async def _reset(self) -> None:
-        async with self._lifecycle:
-            if self._gateway.session is None:
-                raise RuntimeError("not connected to a kernel: call connect() first")
-            try:
-                await self._kernel.replace("the kernel was reset while the code ran")
-            except (aiohttp.ClientError, OSError) as exc:
-                await self._gateway.probe()
-                raise GatewayError(f"unexpected response from the kernel gateway: {exc}") from exc
+                await self.remote_kernel.close()

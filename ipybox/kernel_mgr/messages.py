@@ -10,7 +10,6 @@ import json
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
@@ -30,26 +29,30 @@ _JSON = json.JSONEncoder(separators=(",", ":"))
 MAX_HEADER_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
 class Message:
-    """A message from the kernel; its content is decoded on first use, and its buffers are not."""
+    """A message from the kernel; its content is decoded on first use, and its buffers are not.
 
-    channel: str
-    header: dict[str, Any]
-    parent_header: dict[str, Any]
-    raw_content: bytes
-    buffers: tuple[memoryview, ...] = ()
+    Attributes:
+        type: The message type, for example `stream`.
+        parent_id: The id of the request that it belongs to.
+    """
 
-    @property
-    def type(self) -> str:
-        """The message type, for example `stream`."""
-        return str(self.header.get("msg_type", ""))
-
-    @property
-    def parent_id(self) -> str | None:
-        """The id of the request that this message belongs to."""
-        msg_id = self.parent_header.get("msg_id")
-        return msg_id if isinstance(msg_id, str) else None
+    def __init__(
+        self,
+        channel: str,
+        header: dict[str, Any],
+        parent_header: dict[str, Any],
+        raw_content: bytes,
+        buffers: tuple[memoryview, ...] = (),
+    ):
+        self.channel = channel
+        self.header = header
+        self.parent_header = parent_header
+        self.raw_content = raw_content
+        self.buffers = buffers
+        self.type = str(header.get("msg_type", ""))
+        msg_id = parent_header.get("msg_id")
+        self.parent_id = msg_id if isinstance(msg_id, str) else None
 
     @cached_property
     def costly(self) -> bool:

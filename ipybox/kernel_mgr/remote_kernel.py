@@ -2,9 +2,14 @@
 
 A reset has the gateway end the old kernel and start or provide the new one at the same time. The new one gets no
 request, and none of its messages is read, before all processes of the old one have ended.
+
+Each request to the gateway has a time limit, and each answer is checked. A gateway that does not answer is probed
+before it counts as lost, because it runs the kernels of other executors, too.
 """
 
 import asyncio
+import errno
+import json
 import logging
 import re
 import uuid
@@ -24,11 +29,11 @@ from ipybox.guest.protocol import (
     STARTS_THREADS,
 )
 from ipybox.kernel_mgr import messages, timeouts
-from ipybox.kernel_mgr.gateway_client import GatewayClient, is_shortage
 from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from ipybox.support.deadline import Deadline
-from ipybox.support.endpoint import Endpoint
+from ipybox.support.endpoint import Endpoint, read_answer
 from ipybox.support.errors import GatewayError
+from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -62,10 +67,14 @@ class RemoteKernel:
         heartbeat: float | None,
         init_timeout: float,
     ):
+        self.endpoint = endpoint
         self.channels = KernelChannels(relayed=endpoint.relayed)
-        self.gateway = GatewayClient(
-            endpoint, on_lost=lambda: self.channels.fail("the kernel gateway is not responding")
-        )
+        #: The HTTP session, from `create` to `close`.
+        self.session: aiohttp.ClientSession | None = None
+        #: Whether the gateway did not answer: no request can succeed anymore.
+        self.lost = False
+        #: Set while a gateway that did not answer is probed, and when it is lost.
+        self.silent = asyncio.Event()
         #: The id of the running kernel; None if there is no kernel.
         self.id: str | None = None
         #: The gateway's description of the kernel.
@@ -87,8 +96,12 @@ class RemoteKernel:
             GatewayError: If the kernel does not start.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
+        if self.session is None:
+            self.lost = False
+            self.silent.clear()
+            self.session = self.endpoint.session()
         # The gateway answers when it has started the process, not when the kernel is ready.
-        self.description = await self.gateway.call("POST", "/api/kernels", self._specification)
+        self.description = await self.call("POST", "/api/kernels", self._specification)
         kernel_id = self.description.get("id")
         if not isinstance(kernel_id, str) or not KERNEL_ID.fullmatch(kernel_id):
             raise GatewayError("POST /api/kernels: the response contains no valid kernel id")
@@ -101,10 +114,9 @@ class RemoteKernel:
                 self.channels.hold(await self.connect(jupyter_session), jupyter_session)
                 if self._ending is not None:
                     await asyncio.shield(self._ending)
-                    self._check_gateway()
                 self.channels.open()
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
-            await self.gateway.probe()
+            await self.probe()
             await self.delete("the kernel did not start")
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
 
@@ -114,8 +126,8 @@ class RemoteKernel:
         Raises:
             GatewayError, aiohttp.ClientError, OSError: If it can't be opened.
         """
-        assert self.gateway.session is not None
-        return await self.gateway.session.ws_connect(
+        assert self.session is not None
+        return await self.session.ws_connect(
             f"/api/kernels/{self.id}/channels",
             params={"session_id": jupyter_session},
             protocols=(messages.SUBPROTOCOL,),
@@ -124,13 +136,8 @@ class RemoteKernel:
         )
 
     async def interrupt(self) -> None:
-        """Interrupts the code that runs.
-
-        Raises:
-            GatewayError: If the gateway does not answer, or there is no kernel to interrupt.
-            aiohttp.ClientError, OSError: If there is no connection to the gateway.
-        """
-        await self.gateway.call("POST", f"/api/kernels/{self.id}/interrupt", timeout=timeouts.ANSWER_GRACE)
+        """Interrupts the code that runs; errors are those of `call`."""
+        await self.call("POST", f"/api/kernels/{self.id}/interrupt", timeout=timeouts.ANSWER_GRACE)
 
     async def delete(self, reason: str) -> None:
         """Ends the kernel, if there is one; requests that wait for it fail with `reason`."""
@@ -138,7 +145,8 @@ class RemoteKernel:
         try:
             await self._end_left()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
-            logger.warning("a kernel may still be running: %s", exc)
+            if not self.lost:
+                logger.warning("a kernel may still be running: %s", exc)
 
     async def replace(self, reason: str) -> None:
         """Ends the kernel and creates another one; requests that wait for the old one fail with `reason`.
@@ -148,24 +156,88 @@ class RemoteKernel:
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
         await self._leave(reason)
-        self._check_gateway()
-        self._ending = asyncio.create_task(self._end_left())
-        self._ending.add_done_callback(lambda task: task.cancelled() or task.exception())  # raised below
+        ending = self._ending = asyncio.create_task(self._end_left())
         try:
             await self.create()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             # The old kernel may have used up what the new one needs, such as processes.
             logger.debug("can't start a kernel while another one is shutting down: %s", exc)
-            await self._ending
-            self._check_gateway()
+            await ending
             await self.create()
         finally:
-            ending, self._ending = self._ending, None
+            self._ending = None
             await ending
 
-    def _check_gateway(self) -> None:
-        if self.gateway.lost:
+    async def close(self) -> None:
+        """Closes the HTTP session, if there is one."""
+        if self.session is not None:
+            session, self.session = self.session, None
+            await session.close()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        may_be_absent: bool = False,
+    ) -> dict[str, Any]:
+        """Sends a request to the gateway and returns the JSON object in its answer; empty if the answer has no body.
+
+        Args:
+            method: The HTTP method.
+            path: The path of the URL.
+            body: A JSON object.
+            timeout: In seconds, by default `GATEWAY_TIMEOUT`.
+            may_be_absent: Whether the answer that there is no such thing is no error.
+
+        Raises:
+            GatewayError: If the answer is an error, is not that of a gateway, or does not arrive.
+            aiohttp.ClientError, OSError: If there is no connection to the gateway.
+        """
+        assert self.session is not None
+        if self.lost:
             raise GatewayError("the kernel gateway is not responding")
+        timeout = timeouts.GATEWAY_TIMEOUT if timeout is None else timeout
+        try:
+            async with (
+                Deadline(timeout).limit(),
+                self.session.request(method, path, json=body, allow_redirects=False) as response,
+            ):
+                content = await read_answer(response)
+        except TimeoutError as exc:
+            await self.probe()
+            raise GatewayError(f"{method} {path}: no response within {timeout:g} s") from exc
+        except GatewayError:  # there is no connection
+            await self.probe()
+            raise
+        if may_be_absent and response.status == HTTPStatus.NOT_FOUND:
+            return {}
+        if response.status >= 300:
+            raise GatewayError(f"{method} {path}: HTTP {response.status} {response.reason} {_detail(content)}")
+        try:
+            answer: object = json.loads(content or b"{}")
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise GatewayError(f"{method} {path}: the response is not a JSON object")
+        return cast(dict[str, Any], answer)
+
+    async def probe(self) -> None:
+        """Finds out whether a gateway that did not answer is lost, or only slow and still runs other kernels."""
+        if self.lost or self.session is None:
+            return
+        self.silent.set()
+        try:
+            async with Deadline(timeouts.PROBE_TIMEOUT).limit(), self.session.get("/api", allow_redirects=False):
+                pass
+        except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
+            if not is_shortage(exc):
+                self.lost = True
+                self.channels.fail("the kernel gateway is not responding")
+                return
+        self.silent.clear()
 
     async def _leave(self, reason: str) -> None:
         """Closes the channels of the kernel, if there is one, and notes that it must be ended."""
@@ -174,8 +246,8 @@ class RemoteKernel:
             self._to_delete.append(self.id)
             self.id = None
         with suppress(GatewayError, aiohttp.ClientError, OSError):
-            if not await self.channels.close(timeouts.LOST_GRACE if self.gateway.lost else timeouts.ANSWER_GRACE):
-                await self.gateway.probe()
+            if not await self.channels.close(timeouts.LOST_GRACE if self.lost else timeouts.ANSWER_GRACE):
+                await self.probe()
 
     async def _end_left(self) -> None:
         """Ends the kernels that were left; returns when their processes have ended.
@@ -184,18 +256,18 @@ class RemoteKernel:
             GatewayError, aiohttp.ClientError, OSError: If one may still run. It stays among those that were left.
         """
         async with self._deletion:
-            while self._to_delete and not self.gateway.lost:
+            while self._to_delete:
                 path = f"/api/kernels/{self._to_delete[0]}"
                 try:
-                    await self.gateway.call("DELETE", path, may_be_absent=True)
+                    await self.call("DELETE", path, may_be_absent=True)
                 except (GatewayError, aiohttp.ClientError, OSError) as exc:
                     if is_shortage(exc):
                         raise
-                    await self.gateway.probe()
-                    if self.gateway.lost:
-                        return
+                    await self.probe()
+                    if self.lost:
+                        raise
                     logger.warning("retrying to shut down a kernel: %s", exc)
-                    await self.gateway.call("DELETE", path, may_be_absent=True)
+                    await self.call("DELETE", path, may_be_absent=True)
                 self._to_delete.pop(0)
 
     def _start_problem(self, exc: Exception) -> str:
@@ -204,6 +276,20 @@ class RemoteKernel:
         if isinstance(exc, TimeoutError):
             return f"it did not respond within {self._init_timeout:g} s"
         return str(exc) or type(exc).__name__
+
+
+def is_shortage(exc: BaseException) -> bool:
+    """Returns whether an error means that this process lacks resources, and not that the gateway failed."""
+    return isinstance(exc, OSError) and exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def _detail(content: bytes) -> str:
+    """Returns the gateway's description of an error: of a traceback, the last line."""
+    text = content.decode(errors="replace")
+    with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        answer = json.loads(text)
+        text = str(answer.get("traceback") or answer["message"]).rstrip().rpartition("\n")[2]
+    return printable(text[:500])
 
 
 def preload_notices(preload: Sequence[str], kernel: Mapping[str, object]) -> list[str]:

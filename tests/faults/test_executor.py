@@ -17,7 +17,7 @@ from ipybox import CodeExecutor
 from ipybox.code_exec.executor import STATE_LOST
 from ipybox.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError, GatewayError
 from ipybox.kernel_mgr import timeouts
-from ipybox.kernel_mgr.gateway_client import GatewayClient
+from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from tests import servers
 from tests.code_exec.cells import begun, process_of, text
 from tests.faults.conftest import Family, keeps_its_state
@@ -181,16 +181,16 @@ async def test_code_whose_request_was_being_sent_is_interrupted(
 async def test_no_code_runs_in_a_new_kernel_while_the_old_one_may_still_run(
     family: Family, failures: int, monkeypatch: pytest.MonkeyPatch
 ):
-    call, left = GatewayClient.call, failures
+    call, left = RemoteKernel.call, failures
 
-    async def fail(client: GatewayClient, method: str, path: str, *args: Any, **options: Any) -> dict[str, Any]:
+    async def fail(client: RemoteKernel, method: str, path: str, *args: Any, **options: Any) -> dict[str, Any]:
         nonlocal left
         if method == "DELETE" and left:
             left -= 1
             raise GatewayError("no answer within 20 s")
         return await call(client, method, path, *args, **options)
 
-    monkeypatch.setattr(GatewayClient, "call", fail)
+    monkeypatch.setattr(RemoteKernel, "call", fail)
     old = await process_of(family.executor, "kernel")
     if failures == 1:
         await family.executor.reset()
@@ -212,7 +212,7 @@ async def test_no_code_runs_in_a_new_kernel_while_the_old_one_may_still_run(
 async def test_a_kernel_that_is_gone_already_does_not_hold_up_a_reset(family: Family):
     client = family.executor._kernel.client  # pyright: ignore[reportPrivateUsage] - only others end a kernel like this
     assert client is not None
-    await client.remote_kernel.gateway.call("DELETE", f"/api/kernels/{client.kernel_id}")
+    await client.remote_kernel.call("DELETE", f"/api/kernels/{client.kernel_id}")
     await family.executor.reset()
     assert await text(family.executor, "'kept' in globals()") == "False"
 
