@@ -116,7 +116,7 @@ async def hostile(action: str) -> Connection:
             server.push_stream(1, 2, [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "x")])
             os.write(write_there, server.data_to_send())
         case _:
-            os.write(write_there, server.data_to_send() + b"\xff" * 9)
+            os.write(write_there, server.data_to_send() + b"\0\0\1" + bytes(6) + b"x")  # data of stream 0
     async with asyncio.timeout(WAIT):
         await client.closed.wait()
     for fd in (read_there, write_there):

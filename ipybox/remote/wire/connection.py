@@ -8,6 +8,7 @@ which the application determines, bounds it.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -26,8 +27,6 @@ from h2.events import (
 from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes
 
-from ipybox.remote.wire.frames import PREFACE, FrameSplitter
-from ipybox.remote.wire.pipes import Pipes
 from ipybox.remote.wire.stream import Stream, StreamClosedError
 
 logger = logging.getLogger(__name__)
@@ -45,12 +44,13 @@ MAX_STREAMS: Final = 1024
 #: Bytes of the headers of one request or response.
 MAX_HEADERS: Final = 8 << 10
 
-#: Bytes that wait to be written when the peer counts as one that does not read at all.
+#: Bytes that wait to be written when writers wait, too, and when the peer counts as one that does not read at all.
+WRITE_BUFFER: Final = 1 << 20
 MAX_WRITE_BUFFER: Final = 64 << 20
 
 
-class Connection:
-    """One end of an HTTP/2 connection over two descriptors, from `open` to `close`.
+class Connection(asyncio.Protocol):
+    """One end of an HTTP/2 connection over two descriptors, from `open` to `close`; the protocol of both transports.
 
     Args:
         client: Whether this end opens the streams.
@@ -66,15 +66,19 @@ class Connection:
         on_closed: Callable[[], object] = lambda: None,
     ):
         self._h2 = H2Connection(H2Configuration(client_side=client, header_encoding="utf-8"))
-        self._frames = FrameSplitter(FRAME, 0 if client else PREFACE)
         self._on_request = on_request
         self._streams: dict[int, Stream] = {}
         self._on_closed = on_closed
-        self._pipes = Pipes(self._receive, self._end)
+        self._reading: asyncio.ReadTransport | None = None
+        self._writing: asyncio.WriteTransport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._lost = 0
+        self._written = asyncio.Event()
         self._flush_scheduled = False
         self._on_raw: Callable[[bytes], bytes | None] | None = None
         #: Set at the end of the connection, whatever its reason.
-        self.closed = self._pipes.closed
+        self.closed = asyncio.Event()
         #: What the peer did wrong; None if it did nothing wrong.
         self.violation: str | None = None
         #: The time of the event loop at which something was received.
@@ -92,7 +96,19 @@ class Connection:
             OSError, ValueError: If they are not pipes, sockets or terminals.
         """
         self._on_raw = on_raw
-        await self._pipes.open(read_fd, write_fd)
+        loop = asyncio.get_running_loop()
+        write_file, read_file = os.fdopen(write_fd, "wb", 0), os.fdopen(read_fd, "rb", 0)
+        try:
+            self._writing, _ = await loop.connect_write_pipe(lambda: self, write_file)
+            self._writing.set_write_buffer_limits(WRITE_BUFFER)
+            self._reading, _ = await loop.connect_read_pipe(lambda: self, read_file)
+        except BaseException:
+            self._end()
+            write_file.close()
+            read_file.close()
+            raise
+        if self.closed.is_set():  # meanwhile
+            self._close_transports()
 
     def start(self) -> None:
         """Starts HTTP/2."""
@@ -111,16 +127,18 @@ class Connection:
 
     def write_raw(self, data: bytes) -> None:
         """Writes data before HTTP/2 starts."""
-        self._pipes.write(data)
+        if self._writing is not None and not self.closed.is_set():
+            self._writing.write(data)
 
     def close(self) -> None:
         """Closes both directions, after a last attempt to write what waits. All streams end."""
         self._flush()
-        self._pipes.close()
+        self._end()
 
     async def wait_written(self) -> None:
         """Waits, after `close`, until everything is written, or nothing more can be."""
-        await self._pipes.wait_written()
+        if self._writing is not None:
+            await self._written.wait()
 
     def request(self, path: str, *, large: bool = False) -> Stream:
         """Opens a stream.
@@ -187,8 +205,8 @@ class Connection:
         self._do(lambda: self._h2.ping(b"ipybox??"))
 
     async def writable(self) -> None:
-        """Waits until the peer has read enough."""
-        await self._pipes.writable()
+        """Waits until the peer has read enough, or never will."""
+        await self._writable.wait()
 
     def _enlarge(self, number: int) -> None:
         self._h2.increment_flow_control_window(LARGE_WINDOW - WINDOW, number)
@@ -213,11 +231,12 @@ class Connection:
     def _flush(self) -> None:
         self._flush_scheduled = False
         if data := self._h2.data_to_send():
-            self._pipes.write(data)
-        if self._pipes.buffered > MAX_WRITE_BUFFER:
+            self.write_raw(data)
+        if self._writing is not None and self._writing.get_write_buffer_size() > MAX_WRITE_BUFFER:
             self._violated("it is not reading")
 
-    def _receive(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
+        """Handles what was read."""
         self.last_received = asyncio.get_running_loop().time()
         if self._on_raw is not None:
             rest = self._on_raw(data)
@@ -225,7 +244,7 @@ class Connection:
                 return
             self._on_raw, data = None, rest
         try:
-            events = self._h2.receive_data(self._frames.complete(data))
+            events = self._h2.receive_data(data)
         except ProtocolError as exc:
             self._violated(str(exc) or type(exc).__name__)
             return
@@ -237,7 +256,7 @@ class Connection:
         if isinstance(event, RequestReceived):
             self._take_request(event)
         elif isinstance(event, ConnectionTerminated):
-            self._pipes.close()
+            self._end()
         elif isinstance(event, WindowUpdated) and not event.stream_id:
             self._wake_all()
         elif (number := cast("int | None", getattr(event, "stream_id", None))) is None:
@@ -270,14 +289,41 @@ class Connection:
         for stream in self._streams.values():
             stream.wake()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closes both pipes when one of them has ended; when both have, everything is written that could be."""
+        self._lost += 1
+        if self._lost == 2:
+            self._written.set()
+        self._end()
+
+    def pause_writing(self) -> None:
+        """Makes writers wait."""
+        if not self.closed.is_set():
+            self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Lets writers go on."""
+        self._writable.set()
+
     def _violated(self, what: str) -> None:
-        if self.violation is None:
-            self.violation = what
-        self._pipes.abort()
+        self.violation = self.violation or what
+        if self._writing is not None:
+            self._writing.abort()
+        self._end()
 
     def _end(self) -> None:
-        """Ends all streams, as the pipes are closed."""
+        """Stops reading, closes the pipes when everything is written, and ends all streams."""
+        if self.closed.is_set():
+            return
+        self.closed.set()
+        self._writable.set()
+        self._close_transports()
         for stream in tuple(self._streams.values()):
             stream.take_end(reset=True)
         self._streams.clear()
         self._on_closed()
+
+    def _close_transports(self) -> None:
+        for transport in (self._reading, self._writing):
+            if transport is not None:
+                transport.close()
