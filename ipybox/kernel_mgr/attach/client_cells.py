@@ -15,30 +15,36 @@ if TYPE_CHECKING:
 
 
 class ClientCells:
-    """The cells of clients that a kernel runs, or has yet to run."""
+    """The cells of clients that a kernel runs, or has yet to run; listens for their ends."""
 
     def __init__(self) -> None:
-        #: Their message ids.
-        self.pending: set[str] = set()
+        #: Their message ids, and the application's own channels to the kernel, which say when they end.
+        self.pending: dict[str, KernelChannels] = {}
         self._none = asyncio.Event()
         self._none.set()
 
     def begin(self, channels: "KernelChannels", msg_id: str) -> None:
-        """Notes that a client sends a cell.
-
-        Args:
-            channels: The application's own channels to the kernel, which say when the cell ends.
-            msg_id: The id of the `execute_request`.
-        """
-        self.pending.add(msg_id)
+        """Notes that a client sends a cell."""
+        self.pending[msg_id] = channels
         self._none.clear()
-        channels.listen(msg_id, _CellEnd(self, channels, msg_id))
+        channels.listen(msg_id, self)
 
     def end(self, msg_id: str) -> None:
         """Notes that a cell has ended, or will never run."""
-        self.pending.discard(msg_id)
+        if (channels := self.pending.pop(msg_id, None)) is not None:
+            channels.forget(msg_id)
         if not self.pending:
             self._none.set()
+
+    def take(self, message: "Message") -> None:
+        """Notices the end of a cell."""
+        if message.type == "status" and message.content.get("execution_state") == "idle":
+            self.end(message.parent_id or "")
+
+    def lose(self) -> None:
+        """Notes that the kernel has ended, and all cells with it."""
+        self.pending.clear()
+        self._none.set()
 
     async def until_none(self, deadline: Deadline) -> None:
         """Waits until there are no such cells.
@@ -51,18 +57,3 @@ class ClientCells:
                 await self._none.wait()
         except TimeoutError:
             raise deadline.not_begun("the person connected to the kernel is running a cell") from None
-
-
-class _CellEnd:
-    def __init__(self, cells: ClientCells, channels: "KernelChannels", msg_id: str):
-        self._cells = cells
-        self._channels = channels
-        self._msg_id = msg_id
-
-    def take(self, message: "Message") -> None:
-        if message.type == "status" and message.content.get("execution_state") == "idle":
-            self._channels.forget(self._msg_id)
-            self.lose()
-
-    def lose(self) -> None:
-        self._cells.end(self._msg_id)

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ipybox.kernel_mgr.messages import Message
-
 CHANNELS = ("shell", "control", "stdin")
 
 _HEADER = ("msg_id", "msg_type", "session", "username", "date", "version", "subshell_id")
@@ -23,20 +21,12 @@ _MAX_NAME = 200
 class ClientMessage:
     """A message of a client: a request, or the answer to one."""
 
+    id: str
+    type: str
     channel: str
     header: dict[str, Any]
     parent_header: dict[str, Any]
     content: dict[str, Any]
-
-    @property
-    def id(self) -> str:
-        """The message id."""
-        return str(self.header["msg_id"])
-
-    @property
-    def type(self) -> str:
-        """The message type, for example `execute_request`."""
-        return str(self.header["msg_type"])
 
 
 def decode_frame(text: str) -> ClientMessage:
@@ -59,7 +49,7 @@ def decode_frame(text: str) -> ClientMessage:
     channel = fields.get("channel") or "shell"
     if channel not in CHANNELS:
         raise ValueError("unknown channel")
-    return ClientMessage(channel, header, parent, content)
+    return ClientMessage(header["msg_id"], header["msg_type"], channel, header, parent, content)
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -71,11 +61,15 @@ def _object(value: object) -> dict[str, Any]:
 def encode_frame(
     channel: str, header: Mapping[str, Any], parent_header: Mapping[str, Any], content: Mapping[str, Any]
 ) -> str:
-    """Returns the text of a message of the kernel.
+    """Returns the text of a message of the kernel, with what clients use of its headers.
 
     Raises:
         ValueError: If JSON can't represent it.
     """
+    header, parent_header = (
+        {name: value for name in _HEADER if isinstance(value := each.get(name), str)}
+        for each in (header, parent_header)
+    )
     frame: dict[str, Any] = {
         "channel": channel,
         "msg_id": header.get("msg_id"),
@@ -87,13 +81,3 @@ def encode_frame(
         "buffers": [],
     }
     return json.dumps(frame, allow_nan=False, separators=(",", ":"))
-
-
-def text_of_message(message: Message, content: Mapping[str, Any]) -> str:
-    """Returns the text of a message of the kernel with this content, see `encode_frame`."""
-    return encode_frame(message.channel, _known(message.header), _known(message.parent_header), content)
-
-
-def _known(header: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the texts of a header that clients use."""
-    return {name: value for name in _HEADER if isinstance(value := header.get(name), str)}

@@ -8,9 +8,13 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+Model = Callable[[], object]
 
-class KernelModels:
-    """The answers to requests about one kernel.
+
+def models(
+    kernel_id: str, name: str, is_busy: Callable[[], bool], connections: Callable[[], int]
+) -> dict[tuple[str, str], Model]:
+    """Returns the answers to requests about one kernel, by method and path.
 
     Args:
         kernel_id: The id of the kernel. Its session has the same one.
@@ -18,62 +22,51 @@ class KernelModels:
         is_busy: Returns whether the kernel runs cells of clients.
         connections: Returns the number of clients.
     """
+    started = _now()
+    identity = {
+        **dict.fromkeys(("username", "name", "display_name", "initials"), "ipybox"),
+        **dict.fromkeys(("avatar_url", "color")),
+    }
+    spec: dict[str, Any] = {
+        "argv": [],
+        "env": {},
+        "display_name": f"ipybox session {name}",
+        "language": "python",
+        "interrupt_mode": "signal",
+        "metadata": {},
+    }
+    specification: dict[str, Any] = {"name": "python3", "spec": spec, "resources": {}}
 
-    def __init__(self, kernel_id: str, name: str, is_busy: Callable[[], bool], connections: Callable[[], int]):
-        self._kernel_id = kernel_id
-        self._name = name
-        self._is_busy = is_busy
-        self._connections = connections
-        self._started = _now()
+    def server() -> dict[str, Any]:
+        return {"started": started, "last_activity": _now(), "connections": connections(), "kernels": 1}
 
-    def api(self) -> dict[str, Any]:
-        """Returns the version of the server."""
-        return {"version": version("jupyter_server")}
-
-    def status(self) -> dict[str, Any]:
-        """Returns what the server does."""
+    def kernel() -> dict[str, Any]:
         return {
-            "started": self._started,
-            "last_activity": _now(),
-            "connections": self._connections(),
-            "kernels": 1,
-        }
-
-    def identity(self) -> dict[str, Any]:
-        """Returns the user whom the token stands for."""
-        names = dict.fromkeys(("username", "name", "display_name", "initials"), "ipybox")
-        return {"identity": {**names, "avatar_url": None, "color": None}, "permissions": {}}
-
-    def specifications(self) -> dict[str, Any]:
-        """Returns all kernel specifications."""
-        return {"default": "python3", "kernelspecs": {"python3": self.specification()}}
-
-    def specification(self) -> dict[str, Any]:
-        """Returns the kernel's specification, whose name clients show."""
-        spec: dict[str, Any] = {
-            "argv": [],
-            "env": {},
-            "display_name": f"ipybox session {self._name}",
-            "language": "python",
-            "interrupt_mode": "signal",
-            "metadata": {},
-        }
-        return {"name": "python3", "spec": spec, "resources": {}}
-
-    def kernel(self) -> dict[str, Any]:
-        """Returns the kernel."""
-        return {
-            "id": self._kernel_id,
+            "id": kernel_id,
             "name": "python3",
             "last_activity": _now(),
-            "execution_state": "busy" if self._is_busy() else "idle",
-            "connections": self._connections(),
+            "execution_state": "busy" if is_busy() else "idle",
+            "connections": connections(),
         }
 
-    def session(self) -> dict[str, Any]:
-        """Returns the session, in which VS Code finds the kernel."""
-        path = {"path": f"ipybox-{self._name}", "name": f"ipybox-{self._name}"}
-        return {"id": self._kernel_id, **path, "type": "notebook", "kernel": self.kernel(), "notebook": path}
+    def session() -> dict[str, Any]:  # in which VS Code finds the kernel
+        path = {"path": f"ipybox-{name}", "name": f"ipybox-{name}"}
+        return {"id": kernel_id, **path, "type": "notebook", "kernel": kernel(), "notebook": path}
+
+    return {
+        ("GET", "/api"): lambda: {"version": version("jupyter_server")},
+        ("GET", "/api/status"): server,
+        ("GET", "/api/me"): lambda: {"identity": identity, "permissions": {}},
+        ("GET", "/api/kernelspecs"): lambda: {"default": "python3", "kernelspecs": {"python3": specification}},
+        ("GET", "/api/kernelspecs/python3"): lambda: specification,
+        ("GET", "/api/kernels"): lambda: [kernel()],
+        ("POST", "/api/kernels"): kernel,
+        ("GET", f"/api/kernels/{kernel_id}"): kernel,
+        ("GET", "/api/sessions"): lambda: [session()],
+        ("POST", "/api/sessions"): session,
+        ("GET", f"/api/sessions/{kernel_id}"): session,
+        ("PATCH", f"/api/sessions/{kernel_id}"): session,
+    }
 
 
 def _now() -> str:

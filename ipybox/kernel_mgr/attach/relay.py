@@ -23,9 +23,9 @@ from aiohttp import web
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.access import access_check, error
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
-from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame, text_of_message
+from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame
 from ipybox.kernel_mgr.attach.instructions import instructions
-from ipybox.kernel_mgr.attach.models import KernelModels
+from ipybox.kernel_mgr.attach.models import Model, models
 from ipybox.kernel_mgr.attach.shown_content import shown_content
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
@@ -107,7 +107,7 @@ class KernelRelay:
         self._runner: web.AppRunner | None = None
         self._tasks = TaskSet()
         self._idle: asyncio.TimerHandle | None = None
-        self._models = KernelModels(self.kernel_id, name, lambda: bool(cells.pending), lambda: len(self._clients))
+        self._models = models(self.kernel_id, name, lambda: bool(cells.pending), lambda: len(self._clients))
         self.token = new_token()
         self.port = 0
         #: Why clients can't connect anymore.
@@ -176,27 +176,15 @@ class KernelRelay:
 
     async def _serve(self, listener: socket.socket) -> None:
         app = web.Application(middlewares=[access_check(self.token)], client_max_size=1 << 20)
-        kernel, session = f"/api/kernels/{self.kernel_id}", f"/api/sessions/{self.kernel_id}"
-        models = self._models
+        kernel = f"/api/kernels/{self.kernel_id}"
         routes: dict[tuple[str, str], Handler] = {
-            ("GET", "/api"): self._answer(models.api),
-            ("GET", "/api/status"): self._answer(models.status),
-            ("GET", "/api/me"): self._answer(models.identity),
-            ("GET", "/api/kernelspecs"): self._answer(models.specifications),
-            ("GET", "/api/kernelspecs/python3"): self._answer(models.specification),
-            ("GET", "/api/kernels"): self._answer(lambda: [models.kernel()]),
-            ("POST", "/api/kernels"): self._answer(models.kernel, status=201),
-            ("GET", kernel): self._answer(models.kernel),
+            **{route: self._answer(model, 201 if route[0] == "POST" else 200) for route, model in self._models.items()},
             ("POST", f"{kernel}/interrupt"): self._interrupt,
             ("GET", f"{kernel}/channels"): self._channels,
-            ("GET", "/api/sessions"): self._answer(lambda: [models.session()]),
-            ("POST", "/api/sessions"): self._answer(models.session, status=201),
-            ("GET", session): self._answer(models.session),
-            ("PATCH", session): self._answer(models.session),
             ("POST", f"{kernel}/restart"): _refuse,
             # JupyterLab "ends" its kernels when it stops, and if that fails, it never stops.
             ("DELETE", kernel): _leave_running,
-            ("DELETE", session): _leave_running,
+            ("DELETE", f"/api/sessions/{self.kernel_id}"): _leave_running,
         }
         for (method, path), handler in routes.items():
             app.router.add_route(method, path, handler)
@@ -207,7 +195,7 @@ class KernelRelay:
         await self._runner.setup()
         await web.SockSite(self._runner, listener).start()
 
-    def _answer(self, model: Callable[[], object], status: int = 200) -> Handler:
+    def _answer(self, model: Model, status: int) -> Handler:
         async def answer(_request: web.Request) -> web.Response:
             if self.ended.is_set():
                 return error(410, f"the kernel is gone: {self.end_reason}")
@@ -283,7 +271,6 @@ class KernelRelay:
             try:
                 await kernel.send_bytes(data)
             except BaseException:
-                self._kernel.channels.forget(request.id)
                 self._cells.end(request.id)
                 raise
 
@@ -295,7 +282,8 @@ class KernelRelay:
                 message = messages.decode(frame.data)
                 content = shown_content(message, confined=self._confined)
                 if content is not None:
-                    await client.send_str(text_of_message(message, content))
+                    text = encode_frame(message.channel, message.header, message.parent_header, content)
+                    await client.send_str(text)
 
 
 async def _until_one_ends(*works: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach import shown_content as module
-from ipybox.kernel_mgr.attach.frames import decode_frame, text_of_message
+from ipybox.kernel_mgr.attach.frames import decode_frame, encode_frame
 from ipybox.kernel_mgr.attach.shown_content import shown_content
 
 
@@ -89,9 +89,8 @@ def test_what_is_too_large_is_replaced(monkeypatch: pytest.MonkeyPatch):
 
 def test_headers_have_only_what_clients_use():
     header = {"msg_id": "1", "msg_type": "status", "session": ["s"], "else": "e"}
-    status = messages.decode(messages.encode("iopub", header, {"msg_id": "2", "x": 1}, {}))
 
-    frame = json.loads(text_of_message(status, {}))
+    frame = json.loads(encode_frame("iopub", header, {"msg_id": "2", "x": 1}, {}))
 
     assert (frame["header"], frame["parent_header"]) == ({"msg_id": "1", "msg_type": "status"}, {"msg_id": "2"})
 
