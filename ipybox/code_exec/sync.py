@@ -8,10 +8,10 @@ import atexit
 import inspect
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -229,20 +229,19 @@ class Portal:
 
     Not anyio's portal: Python joins its thread at exit, before functions of `atexit`, so a program that forgets to stop
     an executor would never exit. A daemon thread still runs then.
+
+    Raises:
+        OSError: If there is no free descriptor or thread.
     """
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = asyncio.Event()
         self._process = os.getpid()
-        self._failure: OSError | None = None
         #: Calls whose work has not started.
         self._waiting: set[_Call[Any]] = set()
-        ready = threading.Event()
-        self._thread = start_daemon_thread(partial(self._run, ready), "ipybox")
-        ready.wait()
-        if self._failure is not None:
-            raise self._failure
+        started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = start_daemon_thread(partial(self._run, started), "ipybox")
+        self._loop = started.result()
 
     @property
     def forked(self) -> bool:
@@ -255,21 +254,20 @@ class Portal:
         Raises:
             RuntimeError: If the executor was stopped, or is while the work runs, or this is a forked child.
         """
-        assert self._loop is not None
         if self.forked:
             raise RuntimeError(FORKED)
         call = _Call(work)
         self._waiting.add(call)
         try:
             self._call_soon(self._start, call)
-            call.ended.wait()
+            return call.outcome.result()
         except BaseException:  # such as Ctrl-C, at any place
-            self._call_soon(call.cancel)
-            call.ended.wait()
+            if not call.outcome.done():
+                self._call_soon(call.cancel)
+                wait([call.outcome])
             raise
         finally:
             self._waiting.discard(call)
-        return call.result()
 
     def close(self) -> None:
         """Ends the loop; work in it is cancelled."""
@@ -277,7 +275,6 @@ class Portal:
         self._thread.join()
 
     def _call_soon(self, callback: Callable[..., object], *args: object) -> None:
-        assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:  # the loop is closed
@@ -286,22 +283,21 @@ class Portal:
     def _abandon(self) -> None:
         """Ends the calls whose work can't start anymore, because the loop is closed."""
         for call in tuple(self._waiting):
-            call.abandon()
+            with suppress(InvalidStateError):  # another thread has
+                call.outcome.set_exception(RuntimeError(_STOPPED))
 
     def _start(self, call: "_Call[Any]") -> None:
         self._waiting.discard(call)
         call.start()
 
-    def _run(self, ready: threading.Event) -> None:
+    def _run(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
         try:
             with asyncio.Runner() as runner:
-                self._loop = runner.get_loop()
-                ready.set()
+                started.set_result(runner.get_loop())
                 runner.run(self._closed.wait())
-        except OSError as exc:  # there is no free descriptor
-            self._failure = exc
+        except OSError as exc:
+            started.set_exception(exc)
         finally:
-            ready.set()
             self._abandon()
 
 
@@ -313,42 +309,23 @@ class _Call(Generic[_Result]):
     """
 
     def __init__(self, work: Callable[[], Awaitable[_Result]]):
-        #: Set when the work has ended, or will never start.
-        self.ended = threading.Event()
+        #: Done when the work has ended, or will never start.
+        self.outcome: Future[_Result] = Future()
         self._work = work
         self._task: asyncio.Task[_Result] | None = None
-        self._cancelled = False
-        #: The result, once there is one.
-        self._results: list[_Result] = []
-        self._error: BaseException | None = None
 
     def start(self) -> None:
         """Starts the work, unless it was cancelled. Called in the loop."""
-        if not self._cancelled:
+        if not self.outcome.done():
             self._task = asyncio.create_task(self._run())
             self._task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
         """Cancels the work. Called in the loop."""
-        self._cancelled = True
         if self._task is None:
-            self.ended.set()
+            self.outcome.cancel()
         else:
             self._task.cancel()
-
-    def abandon(self) -> None:
-        """Ends the call without its work. Any thread may call this."""
-        self._error = RuntimeError(_STOPPED)
-        self.ended.set()
-
-    def result(self) -> _Result:
-        """Returns the result of the work, which has ended, or raises its error."""
-        try:
-            if self._error is not None:
-                raise self._error
-            return self._results[0]
-        finally:
-            del self  # else the error refers to itself through its traceback
 
     async def _run(self) -> _Result:
         return await self._work()
@@ -356,12 +333,11 @@ class _Call(Generic[_Result]):
     def _finish(self, task: "asyncio.Task[_Result]") -> None:
         self._task = None
         if task.cancelled():
-            self._error = RuntimeError(_STOPPED)
+            self.outcome.set_exception(RuntimeError(_STOPPED))
         elif (error := task.exception()) is not None:
-            self._error = error
+            self.outcome.set_exception(error)
         else:
-            self._results.append(task.result())
-        self.ended.set()
+            self.outcome.set_result(task.result())
 
 
 def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCallback":

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 
-from ipybox.kernel_mgr.limits.process_tree import ProcessTree
+from ipybox.kernel_mgr.limits.process_tree import LinuxTree, PortableTree
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 
 #: The command line of the gateway. The command lines of the sandbox around it only end with it.
@@ -38,9 +38,9 @@ class KernelProcesses:
         tree: The processes below the gateway, or below the sandbox around it. The gateway must run.
     """
 
-    def __init__(self, tree: ProcessTree):
+    def __init__(self, tree: LinuxTree | PortableTree):
         self._tree = tree
-        candidates = [pid for pid in tree.pids() if GATEWAY.match(tree.command(pid))]
+        candidates = [pid for pid in tree.parents() if GATEWAY.match(tree.command(pid))]
         # Without a gateway, only the root is a helper.
         self._gateway = min(candidates, key=tree.start_time, default=tree.root)
         self._gateway_started = tree.start_time(self._gateway)
@@ -65,7 +65,7 @@ class KernelProcesses:
         return set(self._owners.values())
 
     def look(self, parents: Mapping[int, int]) -> None:
-        """Updates the processes and their owners, from the result of `ProcessTree.parents`."""
+        """Updates the processes and their owners, from the result of `LinuxTree.parents`."""
         before, self._owners, self.helpers, self.templates = self._owners, {}, set(), set()
         self._started = {pid: started for pid, started in self._started.items() if pid in parents}
         self._kernels = {kernel: pid for kernel, pid in self._kernels.items() if pid in parents}

@@ -223,7 +223,7 @@ class LimitMonitor:
         kernel = max(own, key=own.__getitem__)
         return kernel, own[kernel]
 
-    def _memory(self, pids: list[int], limit: int) -> int:
+    def _memory(self, pids: Iterable[int], limit: int) -> int:
         """Returns the used memory: an upper bound if that is within the limit, or else the exact amount."""
         counted = [pid for pid in pids if pid not in self._trees.helpers | self._spare[1]]
         helpers = sum(
@@ -290,13 +290,13 @@ class LimitMonitor:
         limit = self._limits.memory
         # Files in the sandbox's memory stay until the sandbox ends, and the gateway may have grown, too. At least half
         # of the limit must be left for the next kernel.
-        if kernel is None and (doomed or (limit is not None and self._memory(self._tree.pids(), limit) > limit / 2)):
+        if kernel is None and (doomed or (limit is not None and self._memory(self._tree.parents(), limit) > limit / 2)):
             self._end_root()
         return not doomed
 
     def _end_root(self) -> None:
         """Ends all processes; the root first gets time to clean up."""
-        pids = self._tree.pids()
+        pids = list(self._tree.parents())
         deadline = time.monotonic() + TERMINATE_GRACE
         _signal([self._tree.root] if pids else [], signal.SIGTERM)
         while (pids := [pid for pid in pids if self._tree.alive(pid)]) and time.monotonic() < deadline:
