@@ -20,7 +20,6 @@ from ipybox.audit.observer import JobAction, JobEvent
 from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.remote.application.link import NodeLink
-from ipybox.remote.application.node_wait import NodeWait, stderr_of
 from ipybox.remote.application.process import EngineProcess
 from ipybox.remote.application.queue import with_limits
 from ipybox.remote.application.settings import Engine
@@ -45,6 +44,9 @@ if TYPE_CHECKING:
     from ipybox.remote.application.push import Push
 
 logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at what the command has printed.
+LOOK_INTERVAL = 2.0
 
 #: Seconds in which a node that has greeted must start its gateway.
 START_TIMEOUT = 60.0
@@ -91,7 +93,10 @@ class EngineGateway(Gateway):
         self._setup = setup
         self._workspace = workspace
         self._on_tool_connection = on_tool_connection
-        self._wait = NodeWait(engine.name, queue_timeout, lambda state: self._report("queued", reason=state))
+        self._queue_timeout = queue_timeout
+        self._waiting = self._withdrawn = False
+        #: What the scheduler says of the job that waits, such as `job 17, PENDING (Resources)`; empty if nothing.
+        self._state = ""
         self._job: str | None = None
         #: Kernels that ran cells. Messages about others are ignored, so that the node can't fill `exceeded`.
         self._kernels = {UNATTRIBUTED}
@@ -105,8 +110,10 @@ class EngineGateway(Gateway):
 
     @property
     def waits_for(self) -> str:
-        """What the start waits for, such as `the scheduler: job 17, PENDING (Resources)`; empty if it has a node."""
-        return self._wait.waits_for
+        """As `Gateway.waits_for`."""
+        if not self._waiting:
+            return ""
+        return f"the scheduler: {self._state}" if self._state else f"a node of {self._engine.name}"
 
     @property
     def running(self) -> bool:
@@ -115,7 +122,7 @@ class EngineGateway(Gateway):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint for clients in this process."""
+        """As `Gateway.endpoint`."""
         return Endpoint("kernel-gateway", dial=self.connect, relayed=True)
 
     async def start(self) -> None:
@@ -141,16 +148,12 @@ class EngineGateway(Gateway):
 
     def withdraw(self) -> None:
         """Makes a start that waits for its node, or was not started, fail: the job leaves the queue."""
-        self._wait.withdrawn = True
+        self._withdrawn = True
         if self._link is not None and not self._started:
             self._link.fail("")
 
     async def stop(self, timeout: float = 10) -> None:
-        """Ends the node with all its kernels, and the command.
-
-        Args:
-            timeout: Seconds to wait for the command to end by itself before it is terminated.
-        """
+        """Ends the node with all its kernels, and the command; see `Gateway.stop`."""
         was_running = self.running
         self._started = False
         await self._tasks.cancel()
@@ -180,7 +183,7 @@ class EngineGateway(Gateway):
 
     @contextlib.contextmanager
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
-        """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
+        """As `Gateway.measure_cell`."""
         link = self._link
         if link is None or not self._setup.limits.any:
             yield
@@ -207,16 +210,11 @@ class EngineGateway(Gateway):
         return []
 
     async def push_files(self) -> list[str]:
-        """Sends what has changed in the workspace to a node that does not share it, and returns notices."""
+        """As `Gateway.push_files`."""
         return [] if self._push is None or not self.running else await self._push.send()
 
     async def read_file(self, path: str) -> "Download | None":
-        """Returns a file of a node that does not share the workspace, or a directory as tar; None if it shares it.
-
-        Raises:
-            OSError: If it can't be read.
-            ValueError: If it is too large.
-        """
+        """As `Gateway.read_file`."""
         return None if self._push is None or not self.running else await self._push.read(path)
 
     async def _start(self) -> None:
@@ -227,7 +225,14 @@ class EngineGateway(Gateway):
         pipes = await self._process.spawn()
         link = self._link = NodeLink(self._on_tool_connection)
         await link.open(*pipes)
-        await self._wait.greeted(self._process, link)
+        self._waiting = True
+        try:
+            await self._until_greeted(self._process, link)
+        finally:
+            self._waiting = False
+            self._process.leave_queue()
+        if not link.greeted:
+            raise GatewayError(await self._no_node(self._process, link))
         link.start()
         with self._proof() as proof:
             exchange, ready = await self._ready(self._process, link, proof)
@@ -239,18 +244,43 @@ class EngineGateway(Gateway):
         if not ready.shared:
             await self._push_first_files(ready, link)
 
+    async def _until_greeted(self, process: EngineProcess, link: NodeLink) -> None:
+        """Waits until the node has greeted, or won't in time, and notes what a scheduler waits for."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._queue_timeout
+        while (left := deadline - loop.time()) > 0 and not self._withdrawn:
+            if await link.settled(min(left, LOOK_INTERVAL)):
+                return
+            if (state := await process.queue_state()) and state != self._state:
+                if not self._state:
+                    self._report("queued", reason=state)
+                self._state = state
+                logger.warning("%s is waiting for %s", self._engine.name, self.waits_for)
+
+    async def _no_node(self, process: EngineProcess, link: NodeLink) -> str:
+        """Returns why no node has greeted."""
+        name = self._engine.name
+        waited = f": it was waiting for the scheduler: {self._state}" if self._state else ""
+        printed = f"\nit printed: {link.noise}" if link.noise else ""
+        if self._withdrawn:
+            return f"the wait for a node of {name} was cancelled{waited}"
+        if link.problem is not None:
+            return f"{name} can't be used: {link.problem}{printed}{process.stderr_text}"
+        if link.closed.is_set():
+            text = f"{name} did not provide a node: {await process.last_words()}{printed}"
+            if "No module named" in process.stderr_text:
+                text += "\nInstall ipybox on the node, for the Python in the engine's command."
+            return text
+        in_time = f"within {self._queue_timeout:g} s (queue_timeout){waited}"
+        return f"{name} did not provide a node {in_time}{printed}{process.stderr_text}"
+
     async def _push_first_files(self, node: Ready, link: NodeLink) -> None:
         from ipybox.remote.application.push import Push
 
         here, there, other = platform_name(), printable(node.platform), None
         if here != there:
             other = f"they are for {here}, and the node runs {there}: install them there, in ipybox's environment"
-        self._push = Push(
-            self._workspace,
-            link,
-            settings=self._setup.sandbox,
-            other_platform=other,
-        )
+        self._push = Push(self._workspace, link, settings=self._setup.sandbox, other_platform=other)
         self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
 
     async def _ready(self, process: EngineProcess, link: NodeLink, proof: str) -> tuple[Exchange, Ready]:
@@ -269,12 +299,12 @@ class EngineGateway(Gateway):
             link.fail(f"the node sent {exc}")
             raise GatewayError(f"the node exited during startup: {link.problem}") from None
         except StreamClosedError:
-            if self._wait.withdrawn:
+            if self._withdrawn:
                 raise GatewayError("the start of the node was cancelled") from None
             reason = link.problem or await process.last_words()
             raise GatewayError(f"the node exited during startup: {reason}") from None
         except TimeoutError:
-            message = f"the node did not start its gateway within {START_TIMEOUT:g} s{stderr_of(process)}"
+            message = f"the node did not start its gateway within {START_TIMEOUT:g} s{process.stderr_text}"
             raise GatewayError(message) from None
 
     @contextlib.contextmanager

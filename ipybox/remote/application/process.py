@@ -38,14 +38,12 @@ class EngineProcess:
         slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
         self._environment = inherited((*VARIABLES, *variables)) | slurm
         self._job = SlurmJob(command, path, self._environment)
-        self._command = tuple(self._job.command)
         self._path = path
         self._waiting = waiting
         #: The number of the job whose state was asked for.
         self._queued: str | None = None
         self._process: asyncio.subprocess.Process | None = None
-        #: What it has said.
-        self.stderr = StderrLines("engine")
+        self._stderr = StderrLines("engine")
 
     async def spawn(self) -> tuple[int, int]:
         """Starts the process; returns descriptors to read its output and to write its input, which the caller owns.
@@ -53,12 +51,12 @@ class EngineProcess:
         Raises:
             GatewayError: If the program can't be started.
         """
-        program = which(self._command[0], path=self._path)
+        program = which(self._job.command[0], path=self._path)
         if program is None:
             raise GatewayError(
-                f"the engine's command was not found: {self._command[0]}: install it or correct the command"
+                f"the engine's command was not found: {self._job.command[0]}: install it or correct the command"
             )
-        stderr = await self.stderr.open()
+        stderr = await self._stderr.open()
         stdin, to_process = os.pipe()
         from_process, stdout = os.pipe()
         try:
@@ -69,7 +67,7 @@ class EngineProcess:
                 tied.__file__,
                 str(os.getpid()),
                 os.path.abspath(program),
-                *self._command[1:],
+                *self._job.command[1:],
                 env=self._environment,
                 cwd="/",  # srun starts the node there, too; and nothing of the workspace is a program or an option file
                 stdin=stdin,
@@ -80,16 +78,23 @@ class EngineProcess:
         except OSError as exc:
             os.close(to_process)
             os.close(from_process)
-            raise GatewayError(f"the engine's command can't be started: {self._command[0]}: {exc.strerror}") from exc
+            raise GatewayError(
+                f"the engine's command can't be started: {self._job.command[0]}: {exc.strerror}"
+            ) from exc
         finally:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
         return from_process, to_process
 
     @property
+    def stderr_text(self) -> str:
+        """The last lines of its stderr, each after a line end."""
+        return "".join(f"\n{line}" for line in self._stderr.last)
+
+    @property
     def job(self) -> str | None:
         """The number of the job that waits, or waited; None if it is not known."""
-        return queued_job(self.stderr.last)
+        return queued_job(self._stderr.last)
 
     async def queue_state(self) -> str:
         """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
@@ -108,9 +113,14 @@ class EngineProcess:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
                 await self._process.wait()
-                await self.stderr.settled(LAST_WORDS)
-        lines = "".join(f"\n{line}" for line in self.stderr.last)
-        return f"the engine's command {_fate(self._process.returncode)}{':' if lines else ''}{lines}"
+                await self._stderr.settled(LAST_WORDS)
+        match self._process.returncode:
+            case None:
+                fate = "closed its output"
+            case status:
+                fate = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        lines = self.stderr_text
+        return f"the engine's command {fate}{':' if lines else ''}{lines}"
 
     async def end(self, timeout: float) -> None:
         """Ends the process, whose input has been closed, with its whole group, and its job if it may be left.
@@ -120,10 +130,4 @@ class EngineProcess:
         """
         if self._process is not None and await end_group(self._process, timeout) != 0:
             await self._job.cancel()
-        await self.stderr.close()
-
-
-def _fate(status: int | None) -> str:
-    if status is None:
-        return "closed its output"
-    return f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        await self._stderr.close()
