@@ -76,7 +76,7 @@ class SharedRuntime:
                     await _settled(self._components)
                     raise
             self._users += 1
-            self.hold_loop()
+            self._loop, self._process = asyncio.get_running_loop(), os.getpid()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -5,7 +5,7 @@ import binascii
 import os
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -31,9 +31,11 @@ MAX_IMAGE_DATA = 64 << 20
 #: Images are decoded in pieces of this many characters, so that none blocks the event loop. A multiple of 4.
 IMAGE_PIECE = 1 << 22
 
-
 #: The forms of displays that become files.
 _SAVED_TYPES = {**IMAGE_TYPES, **FILE_TYPES, **BASE64_TYPES}.keys()
+
+#: The number of a display among the outputs, and suffix and text of a form.
+_Form = tuple[int, str, str]
 
 
 @dataclass
@@ -69,108 +71,83 @@ class DisplayDirectory:
 
     async def save(self, outputs: list[Stream | Display]) -> SavedOutputs:
         """Saves the displays among the outputs of one cell; notices report what was not saved."""
-        displays = {
-            number: output
-            for number, output in enumerate(outputs)
-            if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data)
-        }
-        if not displays:  # as after most cells
-            return SavedOutputs(outputs)
-        files, saved = DisplayFiles(displays), SavedOutputs([*outputs])
-        if not files.empty:  # a thread takes 0.1 ms to start
-            try:
-                await asyncio.to_thread(
-                    files.save, saved, self._path, untrusted_root=self._untrusted_root, base=self._base
+        for output in outputs:
+            if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data):
+                return await asyncio.to_thread(
+                    save_displays, outputs, self._path, untrusted_root=self._untrusted_root, base=self._base
                 )
-            except OSError as exc:
-                saved = SavedOutputs(
-                    outputs, notices=[f"What the cell displayed can't be saved in {self._path}: {exc}"]
-                )
-        saved.notices[:0] = files.notices()
-        return saved
+        return SavedOutputs(outputs)  # as after most cells
 
 
-class DisplayFiles:
-    """The files of the displays of one cell, which `save` writes.
+def save_displays(
+    outputs: list[Stream | Display], path: Path, *, untrusted_root: Path | None = None, base: Path | None = None
+) -> SavedOutputs:
+    """Writes images and other forms of displays to new files in a directory; see `DisplayDirectory`.
 
-    Args:
-        displays: The displays, by their numbers among the outputs.
+    Git ignores a directory that is created in `base`.
     """
+    saved, broken = SavedOutputs([*outputs]), 0
+    displays = {number: output for number, output in enumerate(outputs) if isinstance(output, Display)}
+    forms, omitted = _within_limits(displays)
+    images = {number: image for number, display in displays.items() if (image := image_of(display)) is not None}
+    if images or forms:
+        makes = base is not None and not os.path.lexists(path)
+        try:
+            with open_directory(path, untrusted_root=untrusted_root, base=base) as directory:
+                if makes:
+                    directory.keep_out_of_git()
+                broken = _save_images(images, directory, path, saved)
+                _save_forms(forms, directory, path, saved)
+        except OSError as exc:
+            saved = SavedOutputs(outputs, notices=[f"What the cell displayed can't be saved in {path}: {exc}"])
+    if broken := broken + sum(map(has_broken_image, displays.values())):
+        saved.notices.insert(0, f"Images from {broken} displays were not saved because they are not valid base64.")
+    if omitted:
+        saved.notices.insert(
+            0,
+            f"{omitted} displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: the limit per "
+            f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total.",
+        )
+    return saved
 
-    def __init__(self, displays: Mapping[int, Display]):
-        self._displays = displays
-        #: The number of a display, and suffix and text of its form.
-        self._forms: list[tuple[int, str, str]] = []
-        self._omitted = 0
-        #: The number of displays with an image that is no base64.
-        self._broken = sum(map(has_broken_image, displays.values()))
-        room, count = MAX_FILE_CHARS, 0
-        for number, display in displays.items():
-            for suffix, text in files_of(display):
-                count += 1
-                if count <= MAX_FILES and len(text) <= room:
-                    room -= len(text)
-                    self._forms.append((number, suffix, text))
-                else:
-                    self._omitted += 1
 
-    @property
-    def empty(self) -> bool:
-        """Whether no display has a form that could be saved."""
-        return not (self._forms or any(map(image_of, self._displays.values())))
+def _within_limits(displays: Mapping[int, Display]) -> tuple[list[_Form], int]:
+    """Returns the forms that become files, and how many do not because of the limits."""
+    forms: list[_Form] = []
+    room, count = MAX_FILE_CHARS, 0
+    for number, display in displays.items():
+        for suffix, text in files_of(display):
+            count += 1
+            if count <= MAX_FILES and len(text) <= room:
+                room -= len(text)
+                forms.append((number, suffix, text))
+    return forms, count - len(forms)
 
-    def notices(self) -> list[str]:
-        """Returns a sentence about forms beyond the limits, and one about images that could not be decoded."""
-        notices: list[str] = []
-        if self._omitted:
-            notices.append(
-                f"{self._omitted} displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: the limit per "
-                f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total."
-            )
-        if self._broken:
-            notices.append(f"Images from {self._broken} displays were not saved because they are not valid base64.")
-        return notices
 
-    def save(
-        self, saved: SavedOutputs, directory: Path, *, untrusted_root: Path | None = None, base: Path | None = None
-    ) -> None:
-        """Writes the images and other forms to new files in `directory`, and adds these to `saved`.
+def _save_images(images: Mapping[int, tuple[str, str]], directory: Directory, path: Path, saved: SavedOutputs) -> int:
+    """Saves images, and returns how many are damaged."""
+    room = MAX_IMAGE_DATA
+    for number, (suffix, text) in images.items():
+        if (data := _decoded(text)) is None:
+            continue
+        file = path / f"{uuid.uuid4().hex}{suffix}"
+        directory.write_new(file.name, data)
+        held = len(data) <= room
+        room -= len(data) if held else 0
+        saved.images.append(file)
+        saved.image_data.append(data if held else None)
+        saved.add(number, file)
+    return len(images) - len(saved.images)
 
-        The directory is created if needed. `untrusted_root` is a directory that the cell can write: links there are not
-        followed. If `base` does not exist, nothing is created (`open_directory`). Git ignores a directory that is
-        created in `base`.
-        """
-        makes = base is not None and not os.path.lexists(directory)
-        with open_directory(directory, untrusted_root=untrusted_root, base=base) as opened:
-            if makes:
-                opened.keep_out_of_git()
-            self._save_images(opened, directory, saved)
-            for number, suffix, text in self._forms:
-                path = directory / f"{secrets.token_hex(4)}{suffix}"
-                data = _decoded(text) if suffix in BASE64_TYPES.values() else text.encode(errors="replace")
-                if data is None:
-                    continue
-                opened.write_new(path.name, data)
-                saved.files.append(path)
-                saved.add(number, path)
 
-    def _save_images(self, opened: Directory, directory: Path, saved: SavedOutputs) -> None:
-        room = MAX_IMAGE_DATA
-        for number, display in self._displays.items():
-            image = image_of(display)
-            if image is None:
-                continue
-            data = _decoded(image[1])
-            if data is None:
-                self._broken += 1
-            else:
-                path = directory / f"{uuid.uuid4().hex}{image[0]}"
-                opened.write_new(path.name, data)
-                held = len(data) <= room
-                room -= len(data) if held else 0
-                saved.images.append(path)
-                saved.image_data.append(data if held else None)
-                saved.add(number, path)
+def _save_forms(forms: Sequence[_Form], directory: Directory, path: Path, saved: SavedOutputs) -> None:
+    for number, suffix, text in forms:
+        file = path / f"{secrets.token_hex(4)}{suffix}"
+        data = _decoded(text) if suffix in BASE64_TYPES.values() else text.encode(errors="replace")
+        if data is not None:
+            directory.write_new(file.name, data)
+            saved.files.append(file)
+            saved.add(number, file)
 
 
 def _decoded(image: str) -> bytes | None:

@@ -69,7 +69,11 @@ class Gateway(ABC):
     @property
     @abstractmethod
     def endpoint(self) -> "Endpoint":
-        """The endpoint for clients in this process, which create kernels there."""
+        """The endpoint for clients in this process, which create kernels there.
+
+        Raises:
+            GatewayError: If the gateway is not running.
+        """
 
     async def spawn(self) -> None:  # noqa: B027 - most need not
         """Starts what `start` would wait for, if that costs nothing."""

@@ -88,22 +88,26 @@ class KernelChannels:
         """Whether the channels are not known to be closed."""
         return self._reader is not None and not self._reader.done() and not self._broken
 
-    def hold(self, websocket: aiohttp.ClientWebSocketResponse, jupyter_session: str) -> None:
-        """Takes the channels of a new kernel, which `close` closes, and does not use them yet.
+    async def open(
+        self,
+        websocket: aiohttp.ClientWebSocketResponse,
+        jupyter_session: str,
+        ending: "asyncio.Future[None] | None" = None,
+    ) -> None:
+        """Takes the channels of a new kernel, which `close` closes, and starts to read its messages.
 
         Args:
             websocket: The kernel's channels.
             jupyter_session: The id of the Jupyter session in requests.
+            ending: Ends the kernel before it. No message is read earlier, and its error is raised.
         """
         self._websocket, self._jupyter_session = websocket, jupyter_session
-
-    def open(self) -> None:
-        """Starts to read the messages of the new kernel."""
-        assert self._websocket is not None
+        if ending is not None:
+            await asyncio.shield(ending)
         self._mark = 0
         self._broken = False
         self.exit = ""
-        self._reader = asyncio.create_task(self._read(self._websocket))
+        self._reader = asyncio.create_task(self._read(websocket))
 
     async def close(self, timeout: float) -> bool:
         """Closes the WebSocket; returns whether the gateway confirmed that within `timeout` seconds."""

@@ -5,6 +5,7 @@ begins with it.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
@@ -19,15 +20,18 @@ LATE = "[output from earlier cells, printed after they finished{}]\n"
 END = "[end of output from earlier cells]\n"
 
 
+@dataclass
 class LateOutput:
-    """Keeps output until the next cell, and passes it on while a cell runs."""
+    """Keeps output until the next cell, and passes it on while a cell runs.
 
-    def __init__(self) -> None:
-        #: The outputs of the running cell; None at its end, which the owner sets.
-        self.running: OutputCollector | None = None
-        self._messages: deque[Message] = deque()
-        self._bytes = 0
-        self._dropped = 0
+    Attributes:
+        running: The outputs of the running cell; None at its end, which the owner sets.
+    """
+
+    running: OutputCollector | None = None
+    _messages: deque[Message] = field(default_factory=deque[Message])
+    _bytes: int = 0
+    _dropped: int = 0
 
     def add(self, message: Message) -> None:
         """Adds a message that belongs to no running cell."""

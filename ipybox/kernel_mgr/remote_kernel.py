@@ -111,10 +111,7 @@ class RemoteKernel:
             deadline = Deadline(self._init_timeout + (0 if self._ending is None else timeouts.GATEWAY_TIMEOUT))
             async with deadline.limit():
                 # The gateway accepts the connection when the kernel has answered it.
-                self.channels.hold(await self.connect(jupyter_session), jupyter_session)
-                if self._ending is not None:
-                    await asyncio.shield(self._ending)
-                self.channels.open()
+                await self.channels.open(await self.connect(jupyter_session), jupyter_session, self._ending)
         except (TimeoutError, aiohttp.ClientError, OSError, GatewayError) as exc:
             await self.probe()
             await self.delete("the kernel did not start")

@@ -155,10 +155,16 @@ class KernelGateway(Gateway):
 
     @property
     def endpoint(self) -> "Endpoint":
-        """The endpoint for clients in this process, over the link."""
+        """The endpoint for clients in this process, over the link.
+
+        Raises:
+            GatewayError: If the gateway is not running.
+        """
         from ipybox.support.endpoint import Endpoint
 
-        return Endpoint("kernel-gateway", token=self.token, dial=self.connect)
+        if self._process is None:
+            raise GatewayError("the kernel gateway is not running")
+        return Endpoint("kernel-gateway", token=self.token, dial=self._process.link.connect)
 
     @property
     def spawned(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] - nobody sets it
@@ -239,16 +245,6 @@ class KernelGateway(Gateway):
         """Waits until the gateway process ends."""
         if self._process is not None:
             await self._process.wait()
-
-    def connect(self) -> socket.socket:
-        """Returns a new private connection to the gateway's HTTP server.
-
-        Raises:
-            GatewayError: If the gateway is not running.
-        """
-        if self._process is None:
-            raise GatewayError("the kernel gateway is not running")
-        return self._process.link.connect()
 
     @contextlib.contextmanager
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:

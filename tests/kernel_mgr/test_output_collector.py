@@ -7,7 +7,7 @@ import pytest
 
 from ipybox.kernel_mgr import display_files
 from ipybox.kernel_mgr import output_collector as outputs_module
-from ipybox.kernel_mgr.display_files import DisplayDirectory, DisplayFiles, SavedOutputs
+from ipybox.kernel_mgr.display_files import DisplayDirectory, SavedOutputs, save_displays
 from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
@@ -35,17 +35,9 @@ class Collector(OutputCollector):
         """Returns the text of all outputs."""
         return text_of_all(self.outputs())
 
-    def files(self) -> DisplayFiles:
-        """Returns the files of the displays."""
-        return DisplayFiles({n: each for n, each in enumerate(self.outputs()) if isinstance(each, Display)})
-
     def save(self, directory: Path, *, untrusted_root: Path | None = None) -> SavedOutputs:
         """Saves the files of the displays."""
-        files, saved = self.files(), SavedOutputs(self.outputs())
-        if not files.empty:
-            files.save(saved, directory, untrusted_root=untrusted_root)
-        saved.notices += files.notices()
-        return saved
+        return save_displays(self.outputs(), directory, untrusted_root=untrusted_root)
 
 
 def message(type_: str, **content: Any) -> Message:
@@ -411,9 +403,10 @@ def test_too_many_or_too_large_files_are_left_out_and_it_is_said(tmp_path: Path,
     htmls = ["x" * 90, "y" * 90, *["z"] * 30]
     outputs = collected(*[display({"text/html": html, "text/plain": "text"}) for html in htmls])
 
-    assert [path.read_text() for path in outputs.save(tmp_path).files] == ["x" * 90, *["z"] * 10]
+    saved = outputs.save(tmp_path)
+    assert [path.read_text() for path in saved.files] == ["x" * 90, *["z"] * 10]
     assert (outputs.text() or "").splitlines() == ["text"] * 32
-    (notice,) = outputs.files().notices()
+    (notice,) = saved.notices
     assert notice.startswith("21 displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: ")
 
 

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import socket
 import time
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
@@ -123,7 +122,9 @@ class EngineGateway(Gateway):
     @property
     def endpoint(self) -> Endpoint:
         """As `Gateway.endpoint`."""
-        return Endpoint("kernel-gateway", dial=self.connect, relayed=True)
+        if self._link is None:
+            raise GatewayError("the engine's gateway is not running")
+        return Endpoint("kernel-gateway", dial=self._link.connect, relayed=True)
 
     async def start(self) -> None:
         """Starts the command, and returns when the gateway on its node answers requests.
@@ -170,16 +171,6 @@ class EngineGateway(Gateway):
     async def loss(self) -> str | None:
         """Returns why the node is lost; None if it is not."""
         return None if self._loss is None or self.running else await asyncio.shield(self._loss)
-
-    def connect(self) -> socket.socket:
-        """Returns a new private connection to the gateway's HTTP server.
-
-        Raises:
-            GatewayError: If the gateway is not running.
-        """
-        if self._link is None:
-            raise GatewayError("the engine's gateway is not running")
-        return self._link.connect()
 
     @contextlib.contextmanager
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:

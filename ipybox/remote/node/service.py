@@ -136,7 +136,8 @@ class _Node:
         match stream.path:
             case protocol.GATEWAY:
                 self.connection.enlarge(stream.number)
-                self._tasks.start(tunnel(stream, gateway.connect()))
+                assert gateway.endpoint.dial is not None
+                self._tasks.start(tunnel(stream, gateway.endpoint.dial()))
             case protocol.CELL:
                 self._tasks.start(self._serve(stream, self._measure_cell))
             case protocol.EXPLAIN:
