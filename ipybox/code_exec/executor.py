@@ -130,7 +130,7 @@ class CodeExecutor:
     @property
     def status(self) -> ExecutorStatus:
         """What it does at the moment: whether code runs, on which node, and what it waits for."""
-        return ExecutorStatus(self._runner.active, self._kernel.node, self._kernel.waits_for)
+        return ExecutorStatus(self._runner.active, self._kernel.gateway.node, self._kernel.waits_for)
 
     @property
     def siblings(self) -> "tuple[CodeExecutor, ...]":

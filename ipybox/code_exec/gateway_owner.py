@@ -51,12 +51,7 @@ class GatewayOwner:
             if self._users == 0:
                 if not self.gateway.spawned:
                     self.gateway = self._new_gateway()
-                self._check_wanted()
-                try:
-                    await self.gateway.start()
-                except BaseException:
-                    await asyncio.shield(self.gateway.stop())
-                    raise
+                await self._start()
             self._users += 1
         return self
 
@@ -98,10 +93,9 @@ class GatewayOwner:
         """
         async with self._lock:
             if self.gateway is lost or not self.gateway.running:
-                self._check_wanted()
                 former, self.gateway = self.gateway, self._new_gateway()
                 await former.stop()
-                await self.gateway.start()
+                await self._start()
 
     @contextmanager
     def withdrawn(self) -> Generator[None]:
@@ -139,6 +133,8 @@ class GatewayOwner:
             env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
         return env
 
-    def _check_wanted(self) -> None:
+    async def _start(self) -> None:
+        """Starts the gateway, which stops by itself if that fails."""
         if self._withdrawals:
             raise GatewayError("the request for a node was cancelled")
+        await self.gateway.start()

@@ -82,11 +82,6 @@ class KernelLifecycle:
         """What the start of a gateway waits for: a node of an engine; empty if it does not wait for one."""
         return self._gateways.gateway.waits_for
 
-    @property
-    def node(self) -> str | None:
-        """The name of the node on which an engine runs, or last ran, the kernel; None without an engine."""
-        return self.gateway.node
-
     def check_running(self) -> None:
         """Checks that the executor was started, and not stopped, and that the caller is in its event loop.
 

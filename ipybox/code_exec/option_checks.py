@@ -6,8 +6,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import wraps
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
@@ -18,46 +17,31 @@ if TYPE_CHECKING:
     from ipybox.code_exec.config import ExecutorConfig
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What an option accepts in addition to its default.
-
-    Attributes:
-        types: The types of its values; bool does not count as int.
-        wanted: What to give, for the error.
-        is_possible: Returns whether a value of these types is possible.
-    """
-
-    types: tuple[Any, ...]
-    wanted: str
-    is_possible: Callable[[Any], bool] = lambda _: True
-
-    def check(self, name: str, value: object) -> None:
-        """Raises a TypeError or ValueError if a value is not possible."""
-        wrong = not isinstance(value, self.types) or (isinstance(value, bool) and bool not in self.types)
-        if wrong or not self.is_possible(value):
-            raise (TypeError if wrong else ValueError)(f"{name} must be {self.wanted}, not {value!r}")
-
-
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
-_TEXT = _Kind((str,), "a str")
-_FLAG = _Kind((bool,), "True or False")
-_PATH = _Kind((str, os.PathLike), "a path")
-_PORT = _Kind((int,), "a port from 0 to 65535", lambda port: 0 <= port < 1 << 16)
+_TEXT = ((str,), "a str")
+_FLAG = ((bool,), "True or False")
+_PATH = ((str, os.PathLike), "a path")
+_PORT = ((int,), "a port from 0 to 65535")
 
-_KINDS: Mapping[str, _Kind] = {
+#: The types that options accept in addition to their defaults, and what to give, for errors. A bool is no int here.
+_KINDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     **dict.fromkeys(("tool_server_host", "kernel_gateway_host"), _TEXT),
     **dict.fromkeys(("tool_server_port", "kernel_gateway_port"), _PORT),
     **dict.fromkeys(("images_dir", "working_dir"), _PATH),
-    **dict.fromkeys(("sandbox", "spare_kernel"), _FLAG),
-    **dict.fromkeys(("approve_shell_cmds", "require_shell_escape"), _FLAG),
-    "log_level": _Kind((str,), f"one of {', '.join(_LEVELS)}", lambda level: level in _LEVELS),
-    "memory_limit": _Kind((int,), "an int in bytes, such as 2 << 30 for 2 GiB, or 0 for no limit"),
-    "cpu_seconds": _Kind((Real,), "a number of seconds, or None for no limit"),
-    "process_limit": _Kind((int,), "an int, or None for no limit"),
-    "notebook_bytes": _Kind((int,), "an int in bytes, or 0 to keep nothing"),
-    "approver": _Kind((Callable,), "a function that accepts an ApprovalRequest"),
+    **dict.fromkeys(("sandbox", "spare_kernel", "approve_shell_cmds", "require_shell_escape"), _FLAG),
+    "log_level": ((str,), f"one of {', '.join(_LEVELS)}"),
+    "memory_limit": ((int,), "an int in bytes, such as 2 << 30 for 2 GiB, or 0 for no limit"),
+    "cpu_seconds": ((Real,), "a number of seconds, or None for no limit"),
+    "process_limit": ((int,), "an int, or None for no limit"),
+    "notebook_bytes": ((int,), "an int in bytes, or 0 to keep nothing"),
+    "approver": ((Callable,), "a function that accepts an ApprovalRequest"),
+}
+
+#: The possible values of some of them.
+_POSSIBLE: Mapping[str, Container[object]] = {
+    **dict.fromkeys(("tool_server_port", "kernel_gateway_port"), range(1 << 16)),
+    "log_level": _LEVELS,
 }
 
 
@@ -68,9 +52,12 @@ def check_types(config: "ExecutorConfig") -> None:
         TypeError, ValueError: If one is of a wrong type, or a number or name is not possible; the message says what to
             give.
     """
-    for name, kind in _KINDS.items():
-        if (value := getattr(config, name)) is not None:
-            kind.check(name, value)
+    for name, (types, wanted) in _KINDS.items():
+        if (value := getattr(config, name)) is None:
+            continue
+        wrong = not isinstance(value, types) or (isinstance(value, bool) and bool not in types)
+        if wrong or value not in _POSSIBLE.get(name, [value]):
+            raise (TypeError if wrong else ValueError)(f"{name} must be {wanted}, not {value!r}")
     check_seconds("connect_timeout", config.connect_timeout)
     for name in ("kernel_env", "variables"):
         _check_variables(name, getattr(config, name))

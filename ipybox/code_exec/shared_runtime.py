@@ -8,7 +8,6 @@ import os
 import socket
 from contextlib import AsyncExitStack
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
@@ -18,7 +17,6 @@ from ipybox.support.gc_pause import gc_paused
 from ipybox.tool_exec.caller import ToolCaller
 
 if TYPE_CHECKING:
-    from ipybox.tool_exec.functions.function_tools import FunctionTools
     from ipybox.tool_exec.server import ToolServer
 
 _NO_LOOP = (
@@ -70,8 +68,10 @@ class SharedRuntime:
                 # Importing aiohttp takes about as long as the gateway process needs to start.
                 self._components = asyncio.create_task(asyncio.to_thread(_load_components))
                 try:
-                    if self._config.functions is not None:
-                        await asyncio.to_thread(_write_package, self._config.functions, self._config.workspace)
+                    if (functions := self._config.functions) is not None:
+                        from ipybox.code_exec.function_package import write_package
+
+                        await asyncio.to_thread(write_package, functions, self._config.workspace)
                 except BaseException:
                     await _settled(self._components)
                     raise
@@ -189,13 +189,6 @@ async def _settled(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
     if not task.cancelled():
         task.exception()  # else asyncio logs it
-
-
-def _write_package(functions: "FunctionTools", workspace: Path) -> None:
-    """Writes the package of the application's functions. The generator is imported only for them."""
-    from ipybox.code_exec.function_package import write_package
-
-    write_package(functions, workspace)
 
 
 def _load_components() -> None:
