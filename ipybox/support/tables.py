@@ -1,4 +1,8 @@
-"""Tables as the application and a kernel send them to each other: as streams of Arrow's IPC format.
+"""Tables as the application and a kernel send them to each other: a header of JSON, and the buffers of Arrow's arrays.
+
+Arrow's own format for this would be unsafe to read: a few of its bytes can stand for many columns, be compressed, or
+name a type whose reader runs code. Here types come from a closed list, and each byte belongs to one buffer: the header
+only says how long each buffer is. So what arrives takes as much memory as it has bytes.
 
 pyarrow, pandas and polars are imported only here, for the first table.
 """
@@ -6,11 +10,10 @@ pyarrow, pandas and polars are imported only here, for the first table.
 import importlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from ipybox.support.arrow_stream import check_stream
-from ipybox.support.bounded_json import exceeds_value_limit
+from ipybox.support.bounded_json import count_values
 from ipybox.support.errors import VariableError
 from ipybox.support.sizes import format_bytes
 
@@ -20,6 +23,21 @@ KINDS = ("pandas", "polars", "pyarrow")
 #: Maximum values of a table that become an object of Python each, such as texts, which take 50 to 100 bytes of memory.
 MAX_OBJECTS = 10_000_000
 
+#: Maximum values of the header, some 14 for each column, whose array takes about 1 kB of memory; and how deeply types
+#: can be nested.
+MAX_HEADER_VALUES = 500_000
+MAX_NESTING = 32
+
+#: Bytes of the number at the start, and the multiple of bytes at which each buffer starts.
+_ALIGNED = 8
+
+#: The types without parameters, as pyarrow prints and reads them. No views, whose rows can share one large value, and
+#: no unions, run-ends or extension types.
+_FLAT = re.compile(
+    r"null|bool|u?int(8|16|32|64)|halffloat|float|double|(large_)?(string|binary)|month_day_nano_interval"
+    r"|date32\[day\]|date64\[ms\]|time(32\[m?s\]|64\[[un]s\])|(timestamp|duration)\[[mun]?s\]"
+)
+
 #: The dtypes of pandas that its metadata may name. Others are left to pyarrow, which derives them from Arrow's types.
 _DTYPE = re.compile(
     r"u?int(8|16|32|64)|float(16|32|64)|bool|object|U?Int(8|16|32|64)|Float(32|64)|boolean|string|str"
@@ -28,7 +46,7 @@ _DTYPE = re.compile(
 
 
 def encode_table(name: str, kind: str, value: Any) -> bytes:
-    """Returns a table as an Arrow IPC stream.
+    """Returns a table as bytes.
 
     Args:
         name: The name of the variable.
@@ -46,31 +64,22 @@ def encode_table(name: str, kind: str, value: Any) -> bytes:
             _check_dicts(pa.types, frame, value)
         elif kind == "polars":
             value = value.to_arrow()
-        _check_columns(pa, value, kind)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, value.schema) as writer:
-            writer.write_table(value)
-        data = sink.getvalue().to_pybytes()
-        check_stream(data)
+        return _packed(pa, value)
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as exc:
         raise VariableError(f"{name} can't be sent as an Arrow table: it {_reason(pa, exc)}") from None
-    return data
 
 
 def decode_table(name: str, kind: str, data: bytes, *, any_table: bool) -> Any:
-    """Returns the table in an Arrow IPC stream of the other side, which is not trusted.
+    """Returns the table that the other side has encoded, which is not trusted.
 
-    Checked before pyarrow reads it: its size (`ipybox.support.variables`), and that it is not compressed and has no
-    extension types, so neither pyarrow nor a library that registered a type runs code for one. Then pyarrow validates
-    the whole table, with all offsets and texts. Then its types: no views, whose rows can share one large value, and no
-    unions or run-ends. The number of its rows and of its Python objects is limited, because columns of nulls take no
-    bytes. pandas' metadata, which `to_pandas` would evaluate as literals and parse as dtypes, is replaced by what is
-    known of it.
+    `ipybox.support.variables` has checked its size. pyarrow validates the whole table, with all offsets and texts. The
+    number of its rows and of its Python objects is limited, because columns of nulls take no bytes. pandas' metadata,
+    which `to_pandas` would evaluate as literals and parse as dtypes, is replaced by what is known of it.
 
     Args:
         name: The name of the variable.
         kind: The library of the table, one of `KINDS`.
-        data: The stream.
+        data: The table as `encode_table` returns it.
         any_table: Whether it becomes a pyarrow.Table if its library is missing here.
 
     Raises:
@@ -80,41 +89,20 @@ def decode_table(name: str, kind: str, data: bytes, *, any_table: bool) -> Any:
         raise VariableError(f"{name} was sent in an unknown encoding")
     pa = _library(name, "pyarrow")
     try:
-        check_stream(data)
-        table = pa.ipc.open_stream(data).read_all()
-        table.validate(full=True)
-        _check_columns(pa, table, kind)
-        _check_counts(pa, table, len(data))
-        table = _with_known_metadata(table, required=kind == "pandas")
-        if kind == "pandas":
-            return _with_library(name, kind, table, any_table, _to_pandas)
-        if kind == "polars":
-            # polars parses the metadata of its columns.
-            plain = pa.table(table.columns, schema=pa.schema([field.remove_metadata() for field in table.schema]))
-            return _with_library(name, kind, plain, any_table, _to_polars)
+        table, metadata = _unpacked(pa, data)
+        _check_counts(pa.types, table, len(data))
+        table = _with_known_metadata(table, metadata, required=kind == "pandas")
+        try:
+            library = _library(name, kind)
+        except VariableError:
+            if not any_table:
+                raise
+            return table
+        return table.to_pandas() if kind == "pandas" else library.from_arrow(table) if kind == "polars" else table
     except VariableError:
         raise
     except Exception as exc:  # of whatever pyarrow and the libraries do with the data
         raise VariableError(f"{name} is not a valid table: it {_reason(pa, exc)}") from None
-    return table
-
-
-def _with_library(name: str, kind: str, table: Any, any_table: bool, convert: Any) -> Any:
-    try:
-        library = _library(name, kind)
-    except VariableError:
-        if any_table:
-            return table
-        raise
-    return convert(library, table)
-
-
-def _to_pandas(_: Any, table: Any) -> Any:
-    return table.to_pandas()
-
-
-def _to_polars(polars: Any, table: Any) -> Any:
-    return polars.from_arrow(table)
 
 
 def _library(name: str, library: str) -> Any:
@@ -156,66 +144,167 @@ def _check_dicts(types: Any, frame: Any, table: Any) -> None:
             raise ValueError(f"has dicts in column {label!r}: send df.to_dict('records') instead")
 
 
-def _check_columns(pa: Any, table: Any, kind: str) -> None:
-    names: list[str] = table.column_names
+def _packed(pa: Any, table: Any) -> bytes:
+    columns = [[field.name, field.nullable, _spec(pa.types, field.type, field.name)] for field in table.schema]
+    _schema(pa, columns)
+    # As a stream, a table that is a part of a larger one contains only that part.
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    table = pa.ipc.open_stream(stream.getvalue()).read_all()
+    arrays = [part for column in table.columns for part in _parts(pa.types, column.combine_chunks())]
+    buffers = [array.buffers()[: array.type.num_buffers] for array in arrays]
+    sizes = [
+        [len(array), *(None if buffer is None else buffer.size for buffer in own)]
+        for array, own in zip(arrays, buffers, strict=True)
+    ]
+    given: dict[bytes, bytes] = table.schema.metadata or {}
+    metadata = json.loads(given.get(b"pandas", b"null"))
+    header = json.dumps({"columns": columns, "sizes": sizes, "pandas": metadata}, separators=(",", ":")).encode()
+    _check_header(header)
+    pieces = [header, *(buffer for own in buffers for buffer in own if buffer is not None)]
+    aligned = [part for piece in pieces for part in (piece, bytes(-len(piece) % _ALIGNED))]
+    return b"".join([len(header).to_bytes(_ALIGNED, "little"), *aligned])
+
+
+def _unpacked(pa: Any, data: bytes) -> tuple[Any, Any]:
+    """Returns a validated table without metadata, and pandas' metadata as it was sent."""
+    position, body = _ALIGNED, pa.py_buffer(data)
+
+    def piece(size: Any) -> Any:
+        nonlocal position
+        if size is None:
+            return None
+        if type(size) is not int or not 0 <= size <= len(data) - position:
+            raise ValueError("is incomplete")
+        start = position
+        position += size + -size % _ALIGNED
+        return body.slice(start, size)
+
+    header = piece(int.from_bytes(data[:_ALIGNED], "little")).to_pybytes()
+    _check_header(header)
+    described = json.loads(header)
+    schema, sizes = _schema(pa, described["columns"]), iter(described["sizes"])
+
+    def array(kind: Any) -> Any:
+        if pa.types.is_dictionary(kind):
+            return pa.DictionaryArray.from_arrays(array(kind.index_type), array(kind.value_type), ordered=kind.ordered)
+        length, *own = next(sizes)
+        buffers = [piece(size) for size in own]
+        children = [array(kind.field(index).type) for index in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, length, buffers, children=children)
+
+    table = pa.Table.from_arrays([array(field.type) for field in schema], schema=schema)
+    table.validate(full=True)
+    return table, described["pandas"]
+
+
+def _check_header(header: bytes) -> None:
+    if count_values(header, MAX_HEADER_VALUES) > MAX_HEADER_VALUES:
+        raise ValueError("has too many columns: send a file instead")
+
+
+def _parts(types: Any, array: Any) -> Iterator[Any]:
+    """Yields an array, and then those that it consists of, each of which has buffers of its own."""
+    if types.is_dictionary(array.type):
+        yield array.indices
+        yield from _parts(types, array.dictionary)
+        return
+    yield array
+    if types.is_struct(array.type):
+        for index in range(array.type.num_fields):
+            yield from _parts(types, array.field(index))
+    elif array.type.num_fields:
+        yield from _parts(types, array.values)
+
+
+def _spec(types: Any, kind: Any, column: str) -> Any:
+    """Returns a type as JSON, which `_type` reads."""
+    if types.is_timestamp(kind) and kind.tz:
+        return ["timestamp", kind.unit, kind.tz]
+    if types.is_decimal(kind):
+        return [str(kind).partition("(")[0], kind.precision, kind.scale]
+    if types.is_dictionary(kind):
+        return ["dictionary", str(kind.index_type), _spec(types, kind.value_type, column), kind.ordered]
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        nest = "struct" if types.is_struct(kind) else "list_" if types.is_list(kind) else "large_list"
+        return [nest, [[field.name, field.nullable, _spec(types, field.type, column)] for field in fields]]
+    if not _FLAT.fullmatch(str(kind)):
+        raise ValueError(f"has a column {column!r} of type {kind}, which can't be sent: convert it")
+    return str(kind)
+
+
+def _schema(pa: Any, columns: Any) -> Any:
+    names = [name for name, _, _ in columns]
     if len(set(names)) < len(names):
         raise ValueError("has two columns with the same name")
-    for field in table.schema:
-        _check_type(pa.types, field.type, field.name, nested_metadata=kind != "polars")
+    return pa.schema(_fields(pa, columns, 0))
 
 
-def _check_type(types: Any, kind: Any, column: str, *, nested_metadata: bool) -> None:
-    """Checks that a column has no type by which little data can stand for much."""
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    elif types.is_list(kind) or types.is_large_list(kind) or types.is_struct(kind):
-        for index in range(kind.num_fields):
-            field = kind.field(index)
-            if field.metadata and not nested_metadata:
-                raise ValueError(f"has a column {column!r} with a nested polars type: {field.type}")
-            _check_type(types, field.type, column, nested_metadata=nested_metadata)
-        return
-    flat = (types.is_primitive, types.is_decimal, types.is_string, types.is_large_string, types.is_binary)
-    if not any(is_type(kind) for is_type in (*flat, types.is_large_binary, types.is_null)):
-        raise ValueError(f"has a column {column!r} of type {kind}, which can't be sent: convert it")
+def _fields(pa: Any, specs: Any, depth: int) -> list[Any]:
+    """Returns the columns of a table, or the fields of a nested type."""
+    if depth > MAX_NESTING:
+        raise ValueError("has a type that is nested too deeply")
+    return [pa.field(name, _type(pa, spec, depth), bool(nullable)) for name, nullable, spec in specs]
 
 
-def _check_counts(pa: Any, table: Any, size: int) -> None:
+def _type(pa: Any, spec: Any, depth: int) -> Any:
+    match spec:
+        case str() if _FLAT.fullmatch(spec):
+            return pa.type_for_alias(spec)
+        case ["timestamp", unit, zone]:
+            return pa.timestamp(unit, zone)
+        case ["decimal32" | "decimal64" | "decimal128" | "decimal256" as decimal, precision, scale]:
+            return getattr(pa, decimal)(precision, scale)
+        case ["dictionary", indices, values, ordered] if depth == 0:
+            return pa.dictionary(_type(pa, indices, MAX_NESTING), _type(pa, values, MAX_NESTING), bool(ordered))
+        case ["struct", fields]:
+            return pa.struct(_fields(pa, fields, depth + 1))
+        case ["list_" | "large_list" as nest, fields]:
+            return getattr(pa, nest)(*_fields(pa, fields, depth + 1))
+        case _:
+            raise ValueError("has a column of a type that can't be sent: convert it")
+
+
+def _check_counts(types: Any, table: Any, size: int) -> None:
     if table.num_rows > 8 * size:
         raise ValueError(f"has {table.num_rows:,} rows in {format_bytes(size)}")
-    chunks = [chunk for column in table.columns for chunk in column.chunks]
-    if (count := sum(_count_objects(pa.types, chunk) for chunk in chunks)) > MAX_OBJECTS:
+    count = sum(_count_objects(types, chunk) for column in table.columns for chunk in column.chunks)
+    if count > MAX_OBJECTS:
         raise ValueError(f"has too many strings, lists and other objects: {count:,}; the limit is {MAX_OBJECTS:,}")
 
 
 def _count_objects(types: Any, array: Any) -> int:
     """Returns how many objects of Python a validated array becomes at most."""
-    if types.is_dictionary(array.type):
+    kind = array.type
+    if types.is_dictionary(kind):
         return len(array.dictionary)
-    if types.is_list(array.type) or types.is_large_list(array.type):
-        return len(array) + len(array.flatten()) + _count_objects(types, array.flatten())
-    if types.is_struct(array.type):
-        return len(array) + sum(len(field) + _count_objects(types, field) for field in array.flatten())
-    return 0 if types.is_primitive(array.type) else len(array)
+    if kind.num_fields:
+        parts = array.flatten() if types.is_struct(kind) else [array.flatten()]
+        return len(array) + sum(len(part) + _count_objects(types, part) for part in parts)
+    if types.is_boolean(kind):
+        return len(array) if array.null_count else 0
+    # These become arrays of numpy.
+    stored = types.is_integer(kind) or types.is_floating(kind) or types.is_timestamp(kind) or types.is_duration(kind)
+    return 0 if stored else len(array)
 
 
-def _with_known_metadata(table: Any, *, required: bool) -> Any:
-    """Returns the table with the metadata of pandas reduced to what is known.
+def _with_known_metadata(table: Any, metadata: Any, *, required: bool) -> Any:
+    """Returns the table with the metadata of pandas, reduced to what is known.
 
     Raises:
-        ValueError: If it is not valid, and required; otherwise the table loses it.
+        ValueError: If it is not valid, and required; otherwise the table has none.
     """
-    metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
-    raw = metadata.pop(b"pandas", b"{}")
     try:
-        metadata[b"pandas"] = json.dumps(_known({} if exceeds_value_limit(raw) else json.loads(raw), table)).encode()
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return table.replace_schema_metadata({"pandas": json.dumps(_known(metadata, table.column_names))})
+    except (ValueError, TypeError, KeyError):
         if required:
             raise ValueError("has no valid pandas metadata") from None
-    return table.replace_schema_metadata(metadata)
+        return table
 
 
-def _known(metadata: dict[str, Any], table: Any) -> dict[str, Any]:
+def _known(metadata: dict[str, Any], fields: list[str]) -> dict[str, Any]:
     """Returns pandas' metadata of a table: names, dtypes and the index, each checked.
 
     https://pandas.pydata.org/docs/development/developer.html#storing-pandas-dataframe-objects-in-apache-parquet-format
@@ -224,36 +313,34 @@ def _known(metadata: dict[str, Any], table: Any) -> dict[str, Any]:
         ValueError, TypeError, KeyError: If it is not valid.
     """
     (labels,) = metadata["column_indexes"]
-    numbers = labels["pandas_type"] == labels["numpy_type"] == "int64"
-    dtype = "int64" if numbers else "unicode"
-    known = {"name": _text(labels["name"]), "pandas_type": dtype, "numpy_type": dtype if numbers else "object"}
-    fields: set[str] = set(table.column_names)
-    columns = [_known_column(column) for column in metadata["columns"] if column["field_name"] in fields]
-    index = [_known_index(descriptor, fields) for descriptor in metadata["index_columns"]]
-    return {"column_indexes": [known], "columns": columns, "index_columns": index, "attributes": {}}
-
-
-def _known_column(column: Mapping[str, Any]) -> dict[str, Any]:
-    dtype = column["numpy_type"]
-    known = isinstance(dtype, str) and _DTYPE.fullmatch(dtype) is not None
-    return {
-        "name": _text(column["name"]),
-        "field_name": _text(column["field_name"]),
-        "pandas_type": "object",  # is only asked whether it is "datetimetz", which Arrow's type says, too
-        "numpy_type": dtype if known else "object",
-        "metadata": None,
+    if labels["pandas_type"] == labels["numpy_type"] == "int64":
+        dtypes = {"pandas_type": "int64", "numpy_type": "int64"}
+    else:
+        dtypes = {"pandas_type": "unicode", "numpy_type": "object"}
+    columns = {
+        column["field_name"]: {
+            "name": _text(column["name"]),
+            "field_name": _text(column["field_name"]),
+            "pandas_type": "object",  # is only asked whether it is "datetimetz", which Arrow's type says, too
+            "numpy_type": column["numpy_type"] if _DTYPE.fullmatch(column["numpy_type"]) else "object",
+            "metadata": None,
+        }
+        for column in metadata["columns"]
     }
+    match metadata["index_columns"]:
+        case [{"kind": "range", "name": name, **steps}]:
+            if steps.keys() != {"start", "stop", "step"} or not all(map(_is_number, steps.values())):
+                raise ValueError("an index without numbers")
+            index: list[Any] = [{"kind": "range", "name": _text(name), **steps}]
+        case index:
+            if not {*index} <= {*fields} or len({*index}) < len(index):
+                raise ValueError("an index without a column of its own")
+    labels = {"name": _text(labels["name"]), **dtypes}
+    return {"column_indexes": [labels], "columns": [*columns.values()], "index_columns": index, "attributes": {}}
 
 
-def _known_index(descriptor: Any, fields: Iterable[str]) -> Any:
-    if isinstance(descriptor, str):
-        if descriptor not in fields:
-            raise ValueError("an index without a column")
-        return descriptor
-    steps = {key: descriptor[key] for key in ("start", "stop", "step")}
-    if not all(type(step) is int and abs(step) < 1 << 62 for step in steps.values()):
-        raise ValueError("an index without numbers")
-    return {"kind": "range", "name": _text(descriptor["name"]), **steps}
+def _is_number(step: object) -> bool:
+    return type(step) is int and abs(step) < 1 << 62
 
 
 def _text(value: object) -> str | None:

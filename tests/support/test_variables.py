@@ -2,6 +2,7 @@
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -134,24 +135,33 @@ def test_names_that_code_can_not_use_are_refused(name: str):
         check_name(name)
 
 
-def stream(table: Any, **options: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+def changed(table: Any, change: Callable[[dict[str, Any]], Any], encoding: str = "pyarrow") -> bytes:
+    """Returns a table on its way after a change of its header."""
+    data = encode("x", table).data if encoding == "pyarrow" else encode("x", table.to_pandas()).data
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    change(header)
+    written = json.dumps(header).encode()
+    return len(written).to_bytes(8, "little") + written + bytes(-len(written) % 8) + data[8 + size + -size % 8 :]
 
 
-def extension() -> Any:
-    field = pa.field("a", pa.int64(), metadata={"ARROW:extension:name": "x", "ARROW:extension:metadata": "y"})
-    return pa.table([[1]], schema=pa.schema([field]))
+def of_type(kind: Any, sizes: list[list[int | None]], body: bytes = bytes(64)) -> bytes:
+    """Returns a table of one column, whose buffers are as long as `sizes` says."""
+    header = {"columns": [["a", True, kind]], "sizes": sizes, "pandas": None}
+    return changed(pa.table({}), lambda written: written.update(header)) + body
 
 
-def invalid_text() -> Any:
-    buffers = [None, pa.py_buffer((0).to_bytes(4, "little") + (1).to_bytes(4, "little")), pa.py_buffer(b"\xff")]
-    return stream(pa.table({"a": pa.Array.from_buffers(pa.string(), 1, buffers)}))
+def repeated(times: int) -> bytes:
+    """Returns a table whose columns would all have the same bytes."""
+    header = {"columns": [[f"c{n}", True, "int64"] for n in range(times)], "sizes": [[100_000, None, 800_000]] * times}
+    return changed(pa.table({"a": np.zeros(100_000)}), lambda written: written.update(header))
 
 
-PLAIN = pa.table({"a": ["text"]})
+NUMBERS = pa.table({"a": [1, 2]})
+
+
+def nested_type(depth: int) -> Any:
+    return ["list_", [["item", True, nested_type(depth - 1)]]] if depth else "null"
 
 
 @pytest.mark.parametrize(
@@ -164,28 +174,52 @@ PLAIN = pa.table({"a": ["text"]})
         ("json", b"x" * (variables.MAX_BYTES + 1)),
         ("pickle", b""),
         ("pyarrow", b""),
-        ("pyarrow", stream(PLAIN)[:100]),
-        ("pyarrow", stream(PLAIN)[4:]),
-        ("pyarrow", stream(pa.table({"a": ["b" * 1000]}), compression="zstd")),
-        ("pyarrow", stream(PLAIN, metadata_version=pa.ipc.MetadataVersion.V4)),
-        ("pyarrow", stream(extension())),
-        ("pyarrow", invalid_text()),
-        ("pyarrow", stream(pa.table({"a": pa.array(["b"], pa.string_view())}))),
-        ("pyarrow", stream(pa.table({"a": pa.nulls(1 << 20)}))),
-        ("pyarrow", stream(pa.table({"a": np.zeros(1 << 24, "u1"), "b": pa.nulls(1 << 24)}))),
-        ("pandas", stream(PLAIN)),
+        ("pyarrow", b"\xff" * 100),
+        ("pyarrow", encode("x", NUMBERS).data[:-8]),
+        ("pyarrow", changed(NUMBERS, lambda header: header.clear())),
+        ("pyarrow", changed(NUMBERS, lambda header: header["sizes"][0].__setitem__(0, 1 << 62))),
+        ("pyarrow", changed(NUMBERS, lambda header: header["sizes"][0].__setitem__(0, -1))),
+        ("pyarrow", changed(NUMBERS, lambda header: header["sizes"][0].__setitem__(2, -8))),
+        ("pyarrow", changed(NUMBERS, lambda header: header["sizes"].clear())),
+        ("pyarrow", changed(NUMBERS, lambda header: header["columns"].extend(header["columns"]))),
+        ("pyarrow", changed(pa.table({}), lambda header: header["columns"].extend([0] * 600_000))),
+        ("pyarrow", repeated(3500)),
+        ("pyarrow", of_type("string", [[1, None, 8, 1]], b"\0\0\0\0\1\0\0\0\xff")),  # no text
+        ("pyarrow", of_type("string", [[1, None, 8, 1]], b"\0\0\0\0\x7f\0\0\0a")),  # text beyond its buffer
+        ("pyarrow", of_type(["dictionary", "int8", "string", False], [[4, None, 4], [0, None, 0, 0]])),
+        (
+            "pyarrow",
+            of_type(["list_", [["item", True, ["dictionary", "int8", "null", False]]]], [[1, None, 8], [0], [0]]),
+        ),
+        ("pyarrow", of_type(["dictionary", "int8", ["struct", []], False], [[0, None, 0], [0, None]])),
+        ("pyarrow", of_type(nested_type(40), [[0, None, 0]] * 40 + [[0, None]])),
+        ("pyarrow", of_type("string_view", [[0, None, 0]])),
+        ("pyarrow", of_type("null", [[1 << 20, None]])),
+        ("pyarrow", of_type("null", [[1 << 24, None]], bytes(1 << 24))),
+        ("pandas", of_type("bool", [[1 << 24, 1 << 21, 1 << 21]], bytes(1 << 22))),
+        ("pandas", encode("x", NUMBERS).data),
     ],
-    ids=range(17),
+    ids=range(28),
 )
 def test_hostile_data_is_refused(encoding: str, data: bytes):
+    before = pa.total_allocated_bytes()
     with pytest.raises(VariableError):
         decode(EncodedVariable("x", encoding, data))
+    assert pa.total_allocated_bytes() <= before + len(data)
+
+
+def test_a_part_of_a_table_is_sent_without_the_rest():
+    table = pa.table({"a": np.arange(1 << 20), "b": pa.array(["text"] * (1 << 20)).dictionary_encode()})
+    part = table.slice(1000, 3)
+
+    encoded = encode("x", part)
+
+    assert len(encoded.data) < 1000
+    assert decode(encoded).equals(part)
 
 
 def with_metadata(**changes: Any) -> bytes:
-    table = pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]}))
-    metadata = json.loads(table.schema.metadata[b"pandas"]) | changes
-    return stream(table.replace_schema_metadata({"pandas": json.dumps(metadata)}))
+    return changed(NUMBERS, lambda header: header["pandas"].update(changes), "pandas")
 
 
 COLUMN = {"name": "a", "field_name": "a", "pandas_type": "int64", "numpy_type": "int64", "metadata": None}
@@ -199,9 +233,11 @@ LABELS = {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_typ
         {"columns": [COLUMN | {"name": [1]}]},
         {"columns": 1},
         {"index_columns": ["b"]},
+        {"index_columns": ["a"] * 1000},
+        {"index_columns": [{"kind": "range", "name": None, "start": 0, "stop": 2, "step": 1}] * 1000},
         {"index_columns": [{"kind": "range", "name": None, "start": "0", "stop": 2, "step": 1}]},
     ],
-    ids=range(5),
+    ids=range(7),
 )
 def test_metadata_of_pandas_that_is_not_known_is_refused(changes: dict[str, Any]):
     with pytest.raises(VariableError, match="has no valid pandas metadata"):
