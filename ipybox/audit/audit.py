@@ -5,7 +5,6 @@ already happened are counted until the log can be written again; the next line s
 """
 
 import json
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -16,12 +15,11 @@ from ipybox.audit.digests import digest, key_path
 from ipybox.audit.log import AuditLogFile
 from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE, MAX_OTHER, utc_now
 from ipybox.audit.redaction import Redactor, secrets_among
+from ipybox.audit.writer import LogWriter
 from ipybox.support.errors import AuditError
 from ipybox.support.placeholders import variables
 from ipybox.support.private_file import load_or_create_key
 from ipybox.workspace.env_file import EnvFile
-
-logger = logging.getLogger(__name__)
 
 #: Whether code and arguments are written, without secrets, in addition to their hashes.
 Detail = Literal["full", "hash"]
@@ -59,9 +57,8 @@ class AuditLog:
         self.redactor.know(secrets or {})
         #: The last parameters of a server that contain no placeholders.
         self._without_variables: Mapping[str, Any] = {}
-        #: Lines that could not be written, and the reason, if it still holds.
-        self._missing = 0
-        self._failure: str | None = None
+        #: Writes the lines.
+        self.writer = LogWriter(self.file)
 
     def open(self) -> None:
         """Checks that the log can be written.
@@ -76,8 +73,8 @@ class AuditLog:
         self.file.check()
 
     def close(self) -> None:
-        """Closes the file; a later line opens it again."""
-        self.file.close()
+        """Closes the file when all lines are written; see `LogWriter.close`."""
+        self.writer.close()
 
     def know(self, variables: Mapping[str, str]) -> None:
         """Removes the values that are secrets from everything written from now on."""
@@ -91,37 +88,24 @@ class AuditLog:
         """Removes these values, which have no variable, from everything written from now on."""
         self.redactor.hide(values)
 
-    def require(self) -> None:
+    async def require(self) -> None:
         """Checks that the log can be written, as far as is known, before a new action.
 
         Raises:
-            AuditError: If they can't; the message says what to do.
+            AuditError: If it can't; the message says what to do.
         """
-        if self._missing:
-            self.record("gap", missing=self._missing)
-        if self._failure is not None:
-            raise AuditError(self._failure)
+        if self.writer.failed:
+            self.writer.add(b"")
+            await self.writer.flush(required=True)
 
     def record(self, event: str, **fields: object) -> None:
-        """Writes a line, without the fields that are None. It does not raise: see `require`."""
-        if self._missing and event != "gap":
-            self.record("gap", missing=self._missing)
+        """Adds a line, without the fields that are None. It does not raise: see `require` and `LogWriter.flush`."""
         line = {"time": utc_now(), "event": event, **fields}
         for name in fields:
             if line[name] is None:
                 del line[name]
         # ASCII, because terminals interpret many other characters.
-        data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
-        try:
-            self.file.append(data)
-        except AuditError as exc:
-            self._missing += event != "gap"
-            if self._failure is None:
-                logger.error("refusing to run anything for now: %s", exc)
-            self._failure = str(exc)
-        else:
-            self._failure = None
-            self._missing = 0 if event == "gap" else self._missing
+        self.writer.add(json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n")
 
     def text(self, text: str | None) -> str | None:
         """Returns the form of a name, a message or the like in the log."""

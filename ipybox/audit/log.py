@@ -3,13 +3,14 @@
 It is in the directory of the workspace that code in the sandbox can't write. Without a sandbox code can write there, so
 no link is followed, and only a file with a single name is accepted. Processes of the same workspace share it: each line
 is one `write` at the end of the file, under a lock in the state directory, because any process that can read a file can
-lock it.
+lock it. It can be held for long: only the thread of `writer` waits for it.
 """
 
 import errno
 import fcntl
 import os
 import stat
+from collections import deque
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -60,29 +61,40 @@ class AuditLogFile:
         if not os.path.lexists(self.path.parent) and os.access(self._workspace, os.W_OK | os.X_OK):
             return
         try:
-            self.append(b"")
+            self._open()
+        except OSError as exc:
+            raise not_written(exc) from exc
         finally:
             self.close()
 
-    def append(self, line: bytes) -> None:
-        """Appends a line, which ends with a line break.
+    @property
+    def lock_path(self) -> Path:
+        """The file that a process locks while it writes; it is in a directory of the user, which is created."""
+        return workspace_state_dir(self._workspace) / "audit.lock"
+
+    def append(self, lines: deque[bytes]) -> None:
+        """Appends lines, each of which ends with a line break, and removes those that are written from the queue.
+
+        It waits for the lock, which another process may hold for any time.
 
         Raises:
-            AuditError: If it can't be written; the file is then unchanged.
+            OSError: If a line can't be written; the file is then as it was before that line.
         """
+        if self._lock is None:
+            self._lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
-            with self._locked():
+            while lines:
                 file = self._current()
                 size = os.fstat(file).st_size
-                if line and size and size + len(line) > self._max_bytes:
-                    file = self._begin_anew()
-                    size = 0
-                if os.write(file, line) < len(line):
+                if lines[0] and size and size + len(lines[0]) > self._max_bytes:
+                    file, size = self._begin_anew(), 0
+                if os.write(file, lines[0]) < len(lines[0]):
                     os.ftruncate(file, size)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        except OSError as exc:
-            off = f"set {setting('audit')} to off"
-            raise AuditError(f"can't write the audit log: {exc}; free up space, make it writable, or {off}") from exc
+                lines.popleft()
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Closes the files; a later line opens them again."""
@@ -90,17 +102,6 @@ class AuditLogFile:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        if self._lock is None:
-            place = workspace_state_dir(self._workspace) / "audit.lock"
-            self._lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _current(self) -> int:
         """Returns the open file, or a new one if it was moved or removed."""
@@ -157,6 +158,12 @@ def open_logs(workspace: Path) -> Generator[list[BinaryIO]]:
         if not files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(newest))
         yield [*reversed(files.values())]
+
+
+def not_written(reason: object) -> AuditError:
+    """Returns the error about a log that can't be written."""
+    off = f"set {setting('audit')} to off"
+    return AuditError(f"can't write the audit log: {reason}; free up space, make it writable, or {off}")
 
 
 def _rotated(number: int) -> str:

@@ -5,8 +5,8 @@ between two cells, from a thread of the kernel, belongs to no cell.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -88,29 +88,34 @@ class SessionRecorder:
         elif self._history is not None:
             self._history.know_of_cell(variables)
 
-    def require(self) -> None:
+    async def require(self) -> None:
         """Checks that earlier events were written, before a new action.
 
         Raises:
             AuditError: If they were not.
         """
         if self._audit is not None:
-            self._audit.require()
+            await self._audit.require()
 
-    def close(self) -> None:
+    async def flush(self) -> None:
+        """Waits until all lines are written, but not long."""
+        if self._audit is not None:
+            await self._audit.writer.flush(required=False)
+
+    async def close(self) -> None:
         """Closes the log; a later line opens it again."""
         if self._audit is not None:
-            self._audit.close()
+            await asyncio.to_thread(self._audit.close)
 
-    @contextmanager
-    def cell(self, code: str) -> Generator[ExecutionRecord]:
-        """Records the cell that is executed in the context, with any outcome.
+    @asynccontextmanager
+    async def cell(self, code: str) -> AsyncGenerator[ExecutionRecord]:
+        """Records the cell that is executed in the context, with any outcome, before its result is known.
 
         Raises:
             AuditError: If it can't be recorded; it must not be executed then.
         """
-        if self._audit is not None:
-            self._audit.require()
+        if self._audit is not None and self._audit.writer.failed:
+            await self._audit.require()
         history = self._history
         executed = None if history is None else history.begin(code)
         cell = self._cell = ExecutionRecord(self._ids, executed)
@@ -131,6 +136,8 @@ class SessionRecorder:
             cell.result = None  # else an error refers to itself through its traceback
             if cell.lost_state:
                 self.session("restart")
+            if self._audit is not None:
+                await self._audit.writer.flush(required=False)
 
     @asynccontextmanager
     async def tool_call(
@@ -177,7 +184,7 @@ class SessionRecorder:
             if self._history is not None:
                 self._history.add_call(call.cell and call.cell.executed, call, ended)
 
-    def decided(self, call: ToolCallRecord, decided: ApprovalDecision) -> None:
+    async def decided(self, call: ToolCallRecord, decided: ApprovalDecision) -> None:
         """Records a decision on a tool call, before the call is made.
 
         Raises:
@@ -195,7 +202,7 @@ class SessionRecorder:
         reason = None if decided.reason is None else self._audit.text(decided.reason)
         fields = {**call.ids, **call.written, "arguments": None}  # the event of the call has these
         self._audit.record("decision", **fields, accepted=decided.accepted, by=decided.by, reason=reason)
-        self._audit.require()
+        await self._audit.writer.flush(required=True)
 
     def denied(self, by: str, messages: Iterable[str]) -> None:
         """Records a denial without an approval request.

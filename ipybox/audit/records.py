@@ -3,8 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -174,8 +174,8 @@ def seconds_since(started: float) -> float:
     return round(time.monotonic() - started, 4)
 
 
-@contextmanager
-def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Generator[dict[str, Any]]:
+@asynccontextmanager
+async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> AsyncGenerator[dict[str, Any]]:
     """Records an action and its outcome; yields a dictionary for further fields.
 
     Args:
@@ -189,7 +189,7 @@ def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Generator[d
     if audit is None:
         yield fields
         return
-    audit.require()
+    await audit.require()
     audit.know_variables_of(fields)
     started = time.monotonic()
     outcome: Outcome = "ok"
@@ -202,3 +202,4 @@ def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Generator[d
     finally:
         written = {name: audit.value(value) for name, value in fields.items()}
         audit.record(event, **written, outcome=outcome, duration=seconds_since(started))
+        await audit.writer.flush(required=False)

@@ -152,12 +152,13 @@ class Redactor:
         #: Those of cells only, the newest last.
         self._of_cells: dict[str, None] = {}
         self._longest = 0
-        #: Files of variables, each with what it contained at the last look.
-        self._followed: list[tuple[EnvFile, Mapping[str, str]]] = []
+        #: The file of variables, and what it contained at the last look.
+        self._followed: EnvFile | None = None
+        self._seen: Mapping[str, str] = {}
 
     def follow(self, env_file: "EnvFile") -> None:
         """Replaces the secrets in a file by `${NAME}` from now on, also those that people add to it later."""
-        self._followed.append((env_file, {}))
+        self._followed = env_file
 
     def know(self, variables: Mapping[str, str]) -> None:
         """Replaces these values from now on."""
@@ -194,17 +195,16 @@ class Redactor:
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """Returns a text without secrets, truncated to a number of characters, with a note about that."""
-        self._look()
+        if self._followed is not None and self._followed.read() is not self._seen:
+            self._look(self._followed)
         kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]))
         if len(kept) <= limit and len(text) <= limit:
             return kept
         return f"{kept[:limit]}[... truncated, {len(text):,} characters in total ...]"
 
-    def _look(self) -> None:
-        for place, (env_file, seen) in enumerate(self._followed):
-            if (current := env_file.read()) is not seen:
-                self._followed[place] = env_file, current
-                self.know(secrets_among(current))
+    def _look(self, file: "EnvFile") -> None:
+        self._seen = file.read()
+        self.know(secrets_among(self._seen))
 
     def known(self, text: str) -> str:
         """Returns a text without the known values."""
@@ -222,7 +222,8 @@ class Redactor:
 
         It is for people who decide on a call: code or a hostile repository may have chosen the values.
         """
-        self._look()
+        if self._followed is not None:
+            self._look(self._followed)
         for value, shown in self._values.items():
             if len(value) >= MIN_ANYWHERE and value in text and not _TELLING.search(value):
                 text = text.replace(value, shown)

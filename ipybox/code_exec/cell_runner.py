@@ -137,7 +137,7 @@ class CellRunner:
             self._kernel.check_running()
             if cell.inputs is not None:
                 self._recorder.know_of_cell(cell.inputs.environment)
-            with self._recorder.cell(cell.code) as record:
+            async with self._recorder.cell(cell.code) as record:
                 self._deadline = cell.deadline
                 self._tool_texts.clear()
                 try:

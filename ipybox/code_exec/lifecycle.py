@@ -196,7 +196,7 @@ class KernelLifecycle:
         async with self._lock:
             if self._state is _State.STARTED:
                 raise RuntimeError("the code executor is already running")
-            self._recorder.require()
+            await self._recorder.require()
             workspace = self._config.workspace
             if not workspace.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "no such working directory", str(workspace))
@@ -214,6 +214,7 @@ class KernelLifecycle:
                 if policy is not None and policy.untrusted is not None:
                     self.notices.append(policy.untrusted)
                 self._recorder.session("start", sandbox=self._config.sandbox)
+                await self._recorder.flush()
                 self._resources = resources.pop_all()
             self._state = _State.STARTED
 
@@ -226,7 +227,7 @@ class KernelLifecycle:
                 await self._resources.aclose()
                 if was_started:
                     self._recorder.session("stop")
-                    self._recorder.close()
+                    await self._recorder.close()
 
     async def _end(self) -> None:
         """Ends the kernel and, at the same time, its MCP servers: both may take a while to end by themselves."""

@@ -96,7 +96,7 @@ async def generate_mcp_sources(
         MCPServerError: If the server can't be started, reached or understood.
         AuditError: If the registration can't be recorded.
     """
-    with recorded(audit, "registration", server_name=server_name, server_params=server_params) as record:
+    async with recorded(audit, "registration", server_name=server_name, server_params=server_params) as record:
         name = package_name(server_name)
         place = Path(root_dir) / name
         _check_name(server_name, place)

@@ -3,6 +3,7 @@
 Nothing here needs the SDK, so that a session's process starts while the SDK loads.
 """
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,7 +104,7 @@ class WorkspaceServices:
         await self._attach_socket.aclose()
         await self.sessions.stop()
         if self._audit is not None:
-            self._audit.close()
+            await asyncio.to_thread(self._audit.close)
 
     async def run_cell(
         self, session: str, code: str, timeout: float, progress: "Progress | None", context: "Context[Any, Any]"

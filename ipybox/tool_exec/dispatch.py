@@ -85,7 +85,7 @@ async def _rejection_reason(
     if decided.reason is not None:
         refusal = f"{refusal}: {decided.reason}"
     try:
-        caller.recorder.decided(recorded, decided)
+        await caller.recorder.decided(recorded, decided)
     except AuditError as exc:
         recorded.fail("AuditError", str(exc), outcome="rejected")
         return f"not made: {exc}"

@@ -10,12 +10,13 @@ import pytest
 import pytest_asyncio
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, generate_mcp_sources
+from ipybox.audit import writer
 from ipybox.audit.audit import MAX_ARGUMENTS, MAX_CODE, AuditLog
 from ipybox.audit.digests import digest
 from ipybox.errors import AuditError, ExecutionCancelledError
 from tests import servers
 from tests.audit.lines import events, log_of, steady
-from tests.audit.test_log import file_size_limit
+from tests.audit.test_log import file_size_limit, held_lock
 from tests.conftest import Fifo, Mode
 
 CALL = "from registered import scripted; print(scripted.run_sync('{tool}', {arguments}))"
@@ -232,16 +233,41 @@ async def test_what_the_sandbox_and_the_tool_server_refuse_is_recorded(confined:
 
 
 async def test_no_tool_runs_while_it_can_not_be_recorded(workspace: Path):
-    audit = AuditLog(workspace)
-    async with CodeExecutor(working_dir=workspace, audit=audit) as executor:
+    log = AuditLog(workspace)
+    async with CodeExecutor(working_dir=workspace, audit=log) as executor:
         await executor.execute(ECHO)
-        with file_size_limit(audit.file.path.stat().st_size + 10):
+        with file_size_limit(log.file.path.stat().st_size + 10):
             said = await fails(executor, ECHO)
             assert "call to scripted.echo was not made: can't write the audit log: " in said
             with pytest.raises(AuditError, match="No space left"):
                 await executor.execute("1")
         assert (await executor.execute("1")).text == "1"
     assert [line["missing"] for line in events(workspace, "gap")] == [3]
+
+
+async def test_a_process_that_holds_the_logs_lock_holds_up_tool_calls_only(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer, "WRITE_LIMIT", 1.0)
+    async with CodeExecutor(working_dir=workspace, audit="full") as executor, executor.sibling("other") as other:
+        await executor.execute(ECHO)
+        with held_lock(workspace):
+            call = asyncio.create_task(fails(executor, ECHO))
+            for number in range(3):
+                assert (await other.execute(f"{number}")).text == f"{number}"
+            assert not call.done()
+            assert (
+                "echo was not made: can't write the audit log: nothing could be written for 1 s; end the" in await call
+            )
+            await other.reset()
+            assert (await other.execute("'after'")).text == "'after'"
+        assert (await executor.execute(ECHO)).text == "hello"
+
+    assert events(workspace, "gap") == []
+    cells = [(line["session_name"], line["outcome"]) for line in events(workspace, "cell")]
+    own = [cell for cell in cells if cell[0] == "default"]
+    assert (own, len(cells)) == ([("default", "ok"), ("default", "error"), ("default", "ok")], 7)
+    assert [line["outcome"] for line in events(workspace, "tool_call")] == ["ok", "rejected", "ok"]
 
 
 async def test_log_that_can_not_be_opened_is_an_error_before_anything_starts(workspace: Path):
@@ -252,13 +278,13 @@ async def test_log_that_can_not_be_opened_is_an_error_before_anything_starts(wor
 
 async def test_registrations_are_recorded_as_they_were_written(workspace: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CREDENTIAL", "fr0m-the-env")
-    audit = AuditLog(workspace)
+    log = AuditLog(workspace)
     params = servers.scripted() | {"env": {"API_KEY": "literal", "X": "${CREDENTIAL}", "Y": "fr0m-the-env"}}
-    await generate_mcp_sources("scripted", params, workspace / "mcptools", audit=audit)
+    await generate_mcp_sources("scripted", params, workspace / "mcptools", audit=log)
     (workspace / "mcptools" / "scripted" / "echo.py").touch()
     with pytest.raises(ValueError, match="not a valid"):
-        await generate_mcp_sources("no/name", params, workspace / "mcptools", audit=audit)
-    audit.close()
+        await generate_mcp_sources("no/name", params, workspace / "mcptools", audit=log)
+    log.close()
 
     done, failed = events(workspace, "registration")
     assert done.items() >= {"server_name": "scripted", "outcome": "ok", "new": True}.items()

@@ -4,13 +4,16 @@ import asyncio
 import os
 import resource
 import stat
+import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from ipybox.audit import writer
 from ipybox.audit.audit import AuditLog
 from ipybox.audit.digests import key_path
 from ipybox.audit.log import AuditLogFile
@@ -27,7 +30,7 @@ workspace = Path(sys.argv[1])
 audit = AuditLog(workspace, file=AuditLogFile(workspace, max_bytes=10_000, max_full=100))
 for number in range(500):
     audit.record("test", writer=sys.argv[2], number=number)
-audit.require()
+audit.close()
 """
 
 
@@ -36,6 +39,10 @@ def log(tmp_path: Path) -> Generator[AuditLogFile]:
     made = AuditLogFile(tmp_path, max_bytes=100, max_full=2)
     yield made
     made.close()
+
+
+def append(log: AuditLogFile, line: bytes) -> None:
+    log.append(deque([line]))
 
 
 @contextmanager
@@ -50,26 +57,26 @@ def file_size_limit(size: int) -> Generator[None]:
 
 
 def test_log_is_for_its_user_alone_and_kept_out_of_repositories(tmp_path: Path, log: AuditLogFile):
-    log.append(b"1\n")
+    append(log, b"1\n")
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
     assert (tmp_path / ".ipybox" / ".gitignore").read_text() == "*\n"
     log.close()
 
     log.path.chmod(0o644)
-    log.append(b"2\n")
+    append(log, b"2\n")
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
     assert log.path.read_text() == "1\n2\n"
 
 
 def test_a_full_file_is_moved_and_the_oldest_one_removed(log: AuditLogFile):
     for number in range(8):
-        log.append(b"%d\n" % number * 20)
+        append(log, b"%d\n" % number * 20)
     assert log.path.read_text() == "6\n" * 20 + "7\n" * 20
     assert rotated(log, 1).read_text() == "4\n" * 20 + "5\n" * 20
     assert rotated(log, 2).read_text() == "2\n" * 20 + "3\n" * 20
     assert not rotated(log, 3).exists()
 
-    log.append(b"x" * 200 + b"\n")
+    append(log, b"x" * 200 + b"\n")
     assert log.path.read_text() == "x" * 200 + "\n", "a line is never cut in two"
 
 
@@ -101,9 +108,9 @@ def remove(log: AuditLogFile) -> None:
 
 @pytest.mark.parametrize("disturb", [move, move_the_directory, remove])
 def test_log_that_was_taken_away_is_begun_anew(log: AuditLogFile, disturb: Callable[[AuditLogFile], None]):
-    log.append(b"1\n")
+    append(log, b"1\n")
     disturb(log)
-    log.append(b"2\n")
+    append(log, b"2\n")
     assert log.path.read_text() == "2\n"
 
 
@@ -155,22 +162,24 @@ def test_what_was_planted_in_the_logs_place_is_refused(
     assert not target.exists() or not (list(target.iterdir()) if target.is_dir() else target.read_text())
 
 
-def test_nothing_happens_while_there_is_no_room_and_the_log_says_what_it_lacks(
+async def test_nothing_happens_while_there_is_no_room_and_the_log_says_what_it_lacks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     audit = AuditLog(tmp_path)
     audit.record("test", number=0)
+    await audit.writer.flush(required=True)
     size = audit.file.path.stat().st_size
     with file_size_limit(size + 20):
-        audit.require()
+        await audit.require()
         for number in (1, 2):
             audit.record("test", number=number)
+        await audit.writer.flush(required=False)
         with pytest.raises(AuditError, match=r"No space left on device.*audit\.jsonl'; free up space"):
-            audit.require()
+            await audit.require()
     assert audit.file.path.stat().st_size == size, "no half of a line is left"
     assert len(caplog.records) == 1
 
-    audit.require()
+    await audit.require()
     audit.record("test", number=3)
     audit.close()
 
@@ -179,6 +188,47 @@ def test_nothing_happens_while_there_is_no_room_and_the_log_says_what_it_lacks(
         ("gap", None, 2),
         ("test", 3, None),
     ]
+
+
+@contextmanager
+def held_lock(workspace: Path) -> Generator[subprocess.Popen[bytes]]:
+    """Holds the lock of a workspace's log in another process."""
+    hold = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(); input()"
+    command = [sys.executable, "-c", hold, str(AuditLogFile(workspace).lock_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_lines_wait_for_the_lock_up_to_a_limit_and_are_then_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer, "WRITE_LIMIT", 0.1)
+    audit = AuditLog(tmp_path)
+    with held_lock(tmp_path):
+        audit.record("test", number=0)
+        with pytest.raises(AuditError, match=r"nothing could be written for 0\.1 s; end the process that holds .*lock"):
+            await audit.writer.flush(required=True)
+        await audit.require()
+        monkeypatch.setattr(writer, "MAX_WAITING", 100)
+        for number in (1, 2):
+            audit.record("test", number=number, text="x" * 100)
+        with pytest.raises(AuditError, match="100 bytes are waiting to be written"):
+            await audit.writer.flush(required=True)
+        with pytest.raises(AuditError, match="100 bytes are waiting to be written"):
+            await audit.require()
+        await asyncio.to_thread(audit.close)
+
+    monkeypatch.undo()
+    audit.close()
+    await audit.require()
+    audit.close()
+    numbers = [(line["event"], line.get("number"), line.get("missing")) for line in log_of(tmp_path)]
+    assert numbers == [("test", 0, None), ("test", 1, None), ("gap", None, 1)]
 
 
 def rotated(log: AuditLogFile, number: int) -> Path:

@@ -68,7 +68,7 @@ class PackageInstaller:
             SandboxError: If it needs a build, and the sandbox for that can't start.
             AuditError: If it can't be recorded.
         """
-        with recorded(self._audit, "package_install", package_name=specifier) as record:
+        async with recorded(self._audit, "package_install", package_name=specifier) as record:
             installed = record["message"] = await self._install(specifier, by_code)
             return installed
 
@@ -79,7 +79,7 @@ class PackageInstaller:
             InstallError: If it was not installed for the workspace.
             AuditError: If it can't be recorded.
         """
-        with recorded(self._audit, "package_uninstall", package_name=name) as record:
+        async with recorded(self._audit, "package_uninstall", package_name=name) as record:
             async with PackageStore.turn(self._workspace) as store:
                 found = store.installed().get(canonicalize_name(name))
                 if found is None:

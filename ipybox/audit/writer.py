@@ -1,0 +1,136 @@
+"""Writes the lines of an audit log in a thread of its own.
+
+Another process may hold the log's lock, and a disk may be slow. Then lines wait in memory, up to a limit, and only an
+action that needs its line on disk waits for it.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from ipybox.audit.log import AuditLogFile, not_written
+from ipybox.audit.records import utc_now
+from ipybox.support.errors import AuditError
+from ipybox.support.way_in import setting
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of waiting lines from which on no line is accepted.
+MAX_WAITING = 4 << 20
+
+#: Seconds after which a line that must be written before an action counts as impossible to write, and for which an
+#: action that has ended waits for its line.
+WRITE_LIMIT = 10.0
+FLUSH_LIMIT = 0.1
+
+
+class LogWriter:
+    """Appends lines to a file, in the order in which they are added. Its thread ends with `close`.
+
+    Lines that could not be written are counted, and a `gap` before the next line says how many.
+    """
+
+    def __init__(self, file: AuditLogFile):
+        self._file = file
+        self._changed = threading.Condition()
+        #: Lines that wait, each with the number of events that are missing if it can't be written.
+        self._waiting: list[tuple[bytes, int, Future[None]]] = []
+        #: Bytes of waiting lines and those that are being written.
+        self._bytes = 0
+        #: Whether the last line could not be written, or lines are missing; and how many, since the last gap.
+        self.failed = False
+        self._missing = 0
+        #: Is done when the last line was written, or is an `AuditError`.
+        self._last = Future[None]()
+        self._last.set_result(None)
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, line: bytes) -> None:
+        """Adds a line, or none to find out whether the log can be written. It does not raise: see `flush`."""
+        written = self._last = Future[None]()
+        events = int(bool(line))
+        with self._changed:
+            if self._bytes >= MAX_WAITING:
+                self.failed = True
+                self._missing += events
+                written.set_exception(self.blocked(f"{MAX_WAITING:,} bytes are waiting to be written"))
+                return
+            if self._missing:
+                line = b'{"time":"%s","event":"gap","missing":%d}\n%s' % (utc_now().encode(), self._missing, line)
+                events += self._missing
+                self._missing = 0
+            self._waiting.append((line, events, written))
+            self._bytes += len(line)
+            self._closing = False
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="ipybox-audit", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    async def flush(self, *, required: bool) -> None:
+        """Waits until the last line is written: `WRITE_LIMIT` if that is required, or else `FLUSH_LIMIT`.
+
+        Raises:
+            AuditError: If it is required, and can't be written, or not in time; the message says what to do.
+        """
+        limit = WRITE_LIMIT if required else FLUSH_LIMIT
+        try:
+            async with asyncio.timeout(limit):
+                await asyncio.shield(asyncio.wrap_future(self._last))
+        except TimeoutError:
+            if required:
+                raise self.blocked(f"nothing could be written for {limit:g} s") from None
+        except AuditError:
+            if required:
+                raise
+
+    def blocked(self, reason: str) -> AuditError:
+        """Returns the error about lines that can't be written for now."""
+        remedy = f"end the process that holds {self._file.lock_path}, or set {setting('audit')} to off"
+        return AuditError(f"can't write the audit log: {reason}; {remedy}")
+
+    def close(self) -> None:
+        """Closes the file when all lines are written, or after `WRITE_LIMIT`; a later line opens it again.
+
+        It blocks, so call it in a thread. Lines that are left are written if that becomes possible before the process
+        ends.
+        """
+        with self._changed:
+            thread, self._closing = self._thread, True
+            self._changed.notify()
+        if thread is not None:
+            thread.join(WRITE_LIMIT)
+            if thread.is_alive():
+                logger.error("%s", self.blocked(f"{self._bytes:,} bytes could not be written for {WRITE_LIMIT:g} s"))
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                batch, self._waiting = self._waiting, []
+                if not batch:
+                    self._file.close()
+                    self._thread = None
+                    return
+            failure, lines = None, deque[bytes]()
+            for line, _, _ in batch:
+                lines.append(line)
+            try:
+                self._file.append(lines)
+            except Exception as exc:
+                failure = not_written(exc)
+                if not self.failed:
+                    logger.error("refusing to run anything for now: %s", failure)
+            done = len(batch) - len(lines)
+            with self._changed:
+                for line, _, _ in batch:
+                    self._bytes -= len(line)
+                for _, events, _ in batch[done:]:
+                    self._missing += events
+                self.failed = failure is not None or self._missing > 0
+            for number, (_, _, written) in enumerate(batch):
+                written.set_exception(failure) if number >= done else written.set_result(None)
