@@ -83,7 +83,7 @@ MINUTES ?= 10
 soak: $(VENV)/dev.stamp .npm/dev.stamp
 	PATH="$(NODE_BIN):$$PATH" SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak $(ARGS)
 
-# All 800 tasks of a public benchmark as code actions, in each mode: alone, with approvals, and four sessions at a time.
+# All 800 tasks of a public benchmark as code actions, in each mode: with approvals, and four sessions at a time.
 bfcl: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	@tests/install-programs.sh
 	BFCL_TASKS=200 $(PYTEST) $(SPREAD) tests/bfcl $(ARGS)

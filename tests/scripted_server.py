@@ -1,8 +1,8 @@
 """A stdio MCP server that starts at once and misbehaves on demand. Standard library only.
 
-    python scripted_server.py [--log FILE] [--strict | --modern] [--stubborn] [--noisy] [--daemon]
+    python scripted_server.py [--log FILE] [--tools FILE] [--strict | --modern] [--stubborn] [--noisy] [--daemon]
 
---strict exits if anything precedes `initialize`, --modern refuses `initialize`.
+--tools lists those of a JSON file, --strict exits if anything precedes `initialize`, --modern refuses `initialize`.
 """
 
 import json
@@ -121,8 +121,7 @@ def answer(message: dict[str, Any]) -> None:
                 }
             )
         case "tools/list":
-            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
-            send({"id": id_, "result": {"tools": tools, **HINTS}})
+            send({"id": id_, "result": {"tools": listed(), **HINTS}})
         case "tools/call":
             call(id_, message["params"]["name"], message["params"].get("arguments") or {})
         case "notifications/cancelled":
@@ -132,6 +131,13 @@ def answer(message: dict[str, Any]) -> None:
                 sys.exit("ExpectedInitializeRequest")
             if id_ is not None:
                 send({"id": id_, "error": {"code": -32601, "message": "Method not found"}})
+
+
+def listed() -> Any:
+    if "--tools" in FLAGS:
+        with open(FLAGS[FLAGS.index("--tools") + 1]) as file:
+            return json.load(file)
+    return [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
 
 
 def main() -> None:

@@ -124,12 +124,15 @@ BOTH_MODES = (
     "code_exec/test_lifecycle.py/",
     "code_exec/test_shell_commands.py/",
     "remote/test_executor.py/",  # what code may install
-    "faults/",  # processes and disks that fail within and around the sandbox
+    "faults/test_matrix.py/",  # processes and disks that fail within and around the sandbox
+    "faults/test_model.py/",
+    "faults/test_resources.py/",
+    "faults/test_storage.py/",
+    "faults/test_strays.py/",
     "guest/landlock/",
     "guest/test_spare.py/",  # kernels that are forked within the sandbox
     "guest/test_template.py/",
     "kernel_mgr/test_server.py/",  # gateways within the sandbox
-    "mcp_server/test_kernel_sessions.py/",
     "sandbox/",
     "security/",
     "soak/",

@@ -29,7 +29,7 @@ from tests.servers import ROOT
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 DOCS = ROOT / "docs"
 #: Pages whose scripts other tests run.
-ELSEWHERE = {DOCS / f"{name}.md" for name in ("quickstart", "sdk", "outputs", "claude-code-plugin")}
+ELSEWHERE = {DOCS / f"{name}.md" for name in ("audit", "quickstart", "sdk", "outputs", "claude-code-plugin")}
 #: A script, and the output that the page shows for it.
 SCRIPT = re.compile(
     r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
+from docs import generate
 from ipybox import CodeExecutionError, CodeExecutor, generate_mcp_sources
 from ipybox.errors import MCPServerError
-from ipybox.mcp_client.client import MCPClient
 from tests.conftest import Mode
+from tests.github_server import listed, make_server
 from tests.servers import ROOT, WAIT
 
 GENERATED = ROOT / "docs" / "generated"
 PACKAGE = GENERATED / "mcptools" / "github"
-GENERATE = ROOT / "docs" / "generate.py"
 STAND_IN = ROOT / "tests" / "github_server.py"
 SERVER: dict[str, Any] = {"command": sys.executable, "args": [str(STAND_IN)]}
 
@@ -52,10 +51,25 @@ def texts(package: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in package.iterdir() if path.is_file()}
 
 
-def generate(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(GENERATE), *options], capture_output=True, text=True, timeout=60, check=False
-    )
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    """The files of the package as ipybox generates them now."""
+    return asyncio.run(generate.generate())
+
+
+@pytest.fixture
+def rebuild(generated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The program that rebuilds the package, whose server is asked once for all tests."""
+
+    async def once() -> dict[str, str]:
+        return generated
+
+    def run(*options: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["generate.py", *options])
+        return generate.main()
+
+    monkeypatch.setattr(generate, "generate", once)
+    return run
 
 
 @pytest.fixture
@@ -66,7 +80,7 @@ def package(tmp_path: Path) -> Path:
 
 async def ask(tool: str, **arguments: Any) -> Any:
     """What the stand-in says to a plain client, decoded."""
-    async with asyncio.timeout(WAIT), Client(StdioServerParameters(**SERVER), mode="legacy") as client:
+    async with asyncio.timeout(WAIT), Client(make_server(listed(None, None)), mode="legacy") as client:
         content = (await client.call_tool(tool, arguments)).content[0]
     assert isinstance(content, TextContent)
     return json.loads(content.text)
@@ -102,36 +116,39 @@ async def http_stand_in(*options: str) -> AsyncGenerator[str]:
 
 
 def test_example_is_up_to_date():
-    checked = generate("--check")
+    command = [sys.executable, generate.__file__, "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert checked.returncode == 0, checked.stderr
 
 
-def test_check_names_what_differs_and_the_mend_and_writes_nothing(package: Path):
+def test_check_names_what_differs_and_the_mend_and_writes_nothing(
+    package: Path, rebuild: Callable[..., int], capsys: pytest.CaptureFixture[str]
+):
     with (package / ".ipybox.json").open("a") as manifest:
         manifest.write("\n")
     (package / "old_tool.py").write_text("")
     before = texts(package)
 
-    checked = generate("--check", "--package", str(package))
-
-    assert checked.returncode == 1, checked.stderr
-    assert "not up to date: .ipybox.json, old_tool.py. Run `make docs`" in checked.stderr
+    assert rebuild("--check", "--package", str(package)) == 1
+    assert "not up to date: .ipybox.json, old_tool.py. Run `make docs`" in capsys.readouterr().err
     assert texts(package) == before
 
 
-def test_rebuilding_brings_what_was_generated_up_to_date_and_keeps_what_was_appended(package: Path):
+def test_rebuilding_brings_what_was_generated_up_to_date_and_keeps_what_was_appended(
+    package: Path, rebuild: Callable[..., int]
+):
     for path in package.glob("*.py"):
         path.write_text(f"# from an older generator\n{path.read_text()}")
 
-    assert generate("--package", str(package)).returncode == 0
+    assert rebuild("--package", str(package)) == 0
     assert texts(package) == texts(PACKAGE)
 
 
-def test_module_that_is_extended_gets_its_original_beside_it(package: Path):
+def test_module_that_is_extended_gets_its_original_beside_it(package: Path, rebuild: Callable[..., int]):
     (package / "search_repositories_orig.py").unlink()
 
-    assert generate("--package", str(package)).returncode == 0
+    assert rebuild("--package", str(package)) == 0
     assert texts(package) == texts(PACKAGE)
 
 
@@ -142,14 +159,14 @@ def test_module_that_is_extended_gets_its_original_beside_it(package: Path):
         pytest.param("lost_tool", "the server has no tool for lost_tool.py", id="tool_is_gone"),
     ],
 )
-def test_rebuilding_stops_where_it_would_lose_what_was_appended(name: str, message: str, package: Path):
+def test_rebuilding_stops_where_it_would_lose_what_was_appended(
+    name: str, message: str, package: Path, rebuild: Callable[..., int], capsys: pytest.CaptureFixture[str]
+):
     (package / f"{name}_orig.py").write_text("# something else\n")
     before = texts(package)
 
-    done = generate("--package", str(package))
-
-    assert done.returncode == 1
-    assert message in done.stderr
+    assert rebuild("--package", str(package)) == 1
+    assert message in capsys.readouterr().err
     assert texts(package) == before
 
 
@@ -347,14 +364,12 @@ async def test_stand_in_behind_a_url_is_for_those_who_know_the_token(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [3, 10, 500])
-async def test_stand_in_lists_the_tools_of_a_file_as_often_as_needed(number: int, tmp_path: Path):
-    listed = ["a", "b", "list_commits", "c", "search_repositories"]
-    tools = [{"name": name, "description": f"Of {name}.", "inputSchema": {"type": "object"}} for name in listed]
+def test_stand_in_lists_the_tools_of_a_file_as_often_as_needed(number: int, tmp_path: Path):
+    given = ["a", "b", "list_commits", "c", "search_repositories"]
+    tools = [{"name": name, "description": f"Of {name}.", "inputSchema": {"type": "object"}} for name in given]
     (tmp_path / "tools.json").write_text(json.dumps(tools))
-    options = ["--tools", str(tmp_path / "tools.json"), "--count", str(number)]
 
-    async with MCPClient({**SERVER, "args": [str(STAND_IN), *options]}, connect_timeout=WAIT) as session:
-        names = [tool.name for tool in await session.list_tools()]
+    names = [tool.name for tool in listed(tmp_path / "tools.json", number)]
 
     assert len(set(names)) == len(names) == number
     assert names[:3] == ["list_commits", "search_repositories", "a"]

@@ -16,12 +16,10 @@ from tests.servers import ROOT
 # It runs kernels in both modes, as processes of the benchmark.
 pytestmark = [pytest.mark.kernel, pytest.mark.sandbox]
 
-#: As few as run each subject.
+#: As few as run each subject but the growth by sessions, which takes longest.
 MEASURED = (
     "import",
     "start",
-    "session-cpu",
-    "threads",
     "generate-running",
     "output-linear",
     "mcp-cell",

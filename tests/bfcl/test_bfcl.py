@@ -28,7 +28,7 @@ from tests.servers import ROOT
 SERVER = Path(__file__).with_name("server.py")
 
 #: How many of the 200 tasks of its suite each test runs.
-COUNT = int(os.environ.get("BFCL_TASKS", "8"))
+COUNT = int(os.environ.get("BFCL_TASKS", "12"))
 
 #: The one call of all ground truths that its own schema forbids: an integer is passed as a string.
 BREAKS_ITS_SCHEMA = Call("close_ticket", {"ticket_id": "ticket_001"})
@@ -65,6 +65,11 @@ class Sessions:
     asked: list[tuple[str, dict[str, Any]]] | None
 
 
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workspace")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def benchmark_is_importable() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -72,17 +77,22 @@ def benchmark_is_importable() -> Iterator[None]:
         yield
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["one", "approved", "four"])
-async def sessions(
-    request: pytest.FixtureRequest, mode: Mode, tmp_path_factory: pytest.TempPathFactory, shared: None
-) -> AsyncIterator[Sessions]:
-    """A session whose calls nobody approves, one whose calls the application approves, and four at a time."""
-    workspace = tmp_path_factory.mktemp("workspace")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def modules(workspace: Path) -> dict[str, str]:
+    """The generated module of each tool, in the workspace of all sessions."""
     path = os.pathsep.join(map(str, (ROOT, tasks.INSTALLED)))
     params = {"command": sys.executable, "args": [str(SERVER)], "env": {"PYTHONPATH": path}}
     generated = await generate_mcp_sources("bfcl", params, workspace / "mcptools")
     modules = {tool: module for module, tool in generated.wire_names.items()}
     assert len(modules) == len(tasks.tools()) + 2
+    return modules
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["approved", "four"])
+async def sessions(
+    request: pytest.FixtureRequest, mode: Mode, workspace: Path, modules: dict[str, str], shared: None
+) -> AsyncIterator[Sessions]:
+    """A session whose calls the application approves, and four at a time whose calls nobody approves."""
     asked: list[tuple[str, dict[str, Any]]] = []
 
     async def approve(request: ApprovalRequest) -> None:

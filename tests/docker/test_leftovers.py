@@ -35,15 +35,15 @@ def kill_all(running: Launched) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("load", ["idle", "busy"])
 @pytest.mark.parametrize(
-    "end",
+    ("end", "load"),
     [
-        pytest.param(eof, id="eof"),
-        pytest.param(signaled(signal.SIGTERM), id="SIGTERM"),
-        pytest.param(signaled(signal.SIGINT), id="SIGINT"),
-        pytest.param(signaled(signal.SIGKILL), id="SIGKILL"),
-        pytest.param(kill_all, id="SIGKILL-of-the-owner-too"),
+        pytest.param(eof, "idle", id="eof-idle"),
+        pytest.param(eof, "busy", id="eof-busy"),
+        pytest.param(signaled(signal.SIGTERM), "busy", id="SIGTERM"),
+        pytest.param(signaled(signal.SIGINT), "busy", id="SIGINT"),
+        pytest.param(signaled(signal.SIGKILL), "busy", id="SIGKILL"),
+        pytest.param(kill_all, "busy", id="SIGKILL-of-the-owner-too"),
     ],
 )
 async def test_no_container_is_left(end: Callable[[Launched], None], load: str, tmp_path: Path, image: str, fifo: Fifo):
@@ -67,12 +67,10 @@ async def test_no_container_is_left(end: Callable[[Launched], None], load: str, 
 CLIENT = "import subprocess, sys; subprocess.run(sys.argv[1:])"
 
 
-@pytest.mark.parametrize("load", ["idle", "busy"])
-async def test_no_container_is_left_when_the_client_is_killed(load: str, tmp_path: Path, image: str, fifo: Fifo):
+async def test_no_container_is_left_when_the_client_is_killed(tmp_path: Path, image: str, fifo: Fifo):
     async with launched(tmp_path, sys.executable, "-c", CLIENT, *command(tmp_path, image)) as running:
-        if load == "busy":
-            await running.send(BUSY)
-            await fifo.until("busy")
+        await running.send(BUSY)
+        await fifo.until("busy")
         processes = running.processes()
         assert len(processes) == 3
 

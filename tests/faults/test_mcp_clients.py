@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from tests.conftest import Fifo, Mode
+from tests.conftest import Fifo, Mode, both_modes
 from tests.faults.processes import stopped
 from tests.mcp_server.test_server import INITIALIZE
 from tests.servers import WAIT
@@ -85,6 +85,7 @@ def sleeps(fifo: Fifo) -> str:
     return f"import time\nopen({str(fifo.path)!r}, 'w').write('begun\\n')\ntime.sleep(600)"
 
 
+@both_modes
 @pytest.mark.parametrize("how", ["stdin_closed", "gone"])
 async def test_a_server_whose_client_goes_ends_with_all_its_cells(tmp_path: Path, mode: Mode, how: str, fifo: Fifo):
     async with peer(tmp_path, mode) as client:

@@ -36,37 +36,48 @@ atexit.register(lambda: open("at exit", "w").close())
 """
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def executor(tmp_path: Path, mode: Mode) -> AsyncIterator[CodeExecutor]:
-    """An executor of its own, whose gateway has a spare kernel."""
-    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as running:
-        await running.execute("mine = 1")
-        await until_spare(running)
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of `executor`."""
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started(place: Path, mode: Mode, shared: None) -> AsyncIterator[CodeExecutor]:
+    async with CodeExecutor(working_dir=place, sandbox=mode.sandbox) as running:
         yield running
 
 
-async def test_a_reset_gets_the_spare_kernel_and_the_old_one_has_ended(executor: CodeExecutor, tmp_path: Path):
+@pytest_asyncio.fixture(loop_scope="module")
+async def executor(started: CodeExecutor) -> CodeExecutor:
+    """An executor that tests share, whose gateway has a spare kernel."""
+    await started.execute("mine = 1")
+    await until_spare(started)
+    return started
+
+
+async def test_a_reset_gets_the_spare_kernel_and_the_old_one_has_ended(executor: CodeExecutor, place: Path):
     spare, old = await until_spare(executor), await process_of(executor, "kernel")
     token = (await executor.execute("import os; os.environ['TOOL_SERVER_TOKEN']")).text
     await executor.execute(LEAVES)
     await executor.reset()
     assert executor.kernel_id == spare
     assert not servers.is_alive(old)
-    assert (tmp_path / "left").read_text() == "written"
-    assert (tmp_path / "finalized").exists()
-    assert (tmp_path / "at exit").exists()
+    assert (place / "left").read_text() == "written"
+    assert (place / "finalized").exists()
+    assert (place / "at exit").exists()
     assert (await executor.execute("'mine' in globals()")).text == "False"
     assert (await executor.execute("import os; os.environ['TOOL_SERVER_TOKEN']")).text == token
     assert await until_spare(executor) != spare
 
 
-async def test_a_session_gets_it_and_is_as_one_that_was_started(executor: CodeExecutor, tmp_path: Path, mode: Mode):
+async def test_a_session_gets_it_and_is_as_one_that_was_started(executor: CodeExecutor, place: Path, mode: Mode):
     spare = await until_spare(executor)
     async with executor.sibling() as sibling:
         assert sibling.kernel_id == spare
         state = await answer(sibling, STATE)
-    async with without_template(working_dir=tmp_path, sandbox=mode.sandbox) as started:
-        expected = await answer(started, STATE)
+    async with without_template(working_dir=place, sandbox=mode.sandbox) as program:
+        expected = await answer(program, STATE)
     assert set(state.pop("start of modules")) >= set(expected.pop("start of modules"))
     assert state == expected
 
@@ -145,6 +156,7 @@ async def test_it_counts_for_no_limit(tmp_path: Path, mode: Mode):
         assert (await executor.execute("import time; time.sleep(1.5); kept")).text == "1"
 
 
+@pytest.mark.parametrize("mode", [Mode.PLAIN], indirect=True)
 async def test_shell_commands_are_asked_about_in_it(tmp_path: Path, mode: Mode):
     asked: list[str] = []
 
@@ -216,6 +228,7 @@ async def test_one_that_is_out_of_date_is_discarded(monkeypatch: pytest.MonkeyPa
     assert kernels.discarded == kernels.made
 
 
+@pytest.mark.parametrize("mode", [Mode.PLAIN], indirect=True)
 async def test_the_option_switches_it_off(tmp_path: Path, mode: Mode):
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, spare_kernel=False) as executor:
         gateway = await process_of(executor, "gateway")

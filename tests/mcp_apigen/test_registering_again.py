@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,11 +19,10 @@ from ipybox.mcp_apigen.package.manifest import MANIFEST, sha256_hex
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.state import state_dir
 from ipybox.workspace.writable import WritablePlaces
+from tests import servers
 from tests.codeact.conftest import APPENDED, PARSER
 from tests.mcp_apigen.test_package import github_tools
-from tests.servers import ROOT
 
-STAND_IN = ROOT / "tests" / "github_server.py"
 SEARCH = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 
 
@@ -35,10 +33,7 @@ class Workspace:
         self.root = root
         self.package = root / "mcptools" / "github"
         self.file = root / "tools.json"
-        self.params: dict[str, Any] = {
-            "command": sys.executable,
-            "args": [str(STAND_IN), "--tools", str(self.file)],
-        }
+        self.params = servers.scripted("--tools", str(self.file))
 
     def serve(self, **descriptions: str) -> None:
         tools = [{"name": name, "description": text, "inputSchema": SEARCH} for name, text in descriptions.items()]

@@ -37,6 +37,7 @@ from tests.servers import NODE_MODULES, WAIT, descendants, until_dead
 
 #: How a client speaks: with sessions, or by requests that stand alone.
 Era = Literal["legacy", "auto"]
+ERAS: tuple[Era, ...] = ("legacy", "auto")
 
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 NEWEST = "2026-07-28"
@@ -52,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, shared: None) -> Iterator[S
         yield running
 
 
-@pytest.fixture(params=["legacy", "auto"])
+@pytest.fixture(params=ERAS)
 def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
@@ -85,16 +86,17 @@ def initialize() -> dict[str, Any]:
     return message("initialize", "legacy", protocolVersion="2025-11-25", capabilities={}, clientInfo=info)
 
 
-async def test_session_of_an_agent(tmp_path: Path, mode: Mode, era: Era):
+async def test_session_of_an_agent(tmp_path: Path, mode: Mode):
     with serving(tmp_path, *mode.options) as server:
-        async with client_of(server, era) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools][-1] == "reset"
-            assert await run(client, "x = 1; x + 1") == "2"
-            assert "ZeroDivisionError" in await run(client, "1 / 0")
-            with pytest.raises(MCPError, match="not an output address"):
-                await client.read_resource("file:///etc/passwd")
-        async with client_of(server, era) as client:
-            assert await run(client, "x") == "1", "kernels stay for the next client"
+        for number, era in enumerate(ERAS):
+            async with client_of(server, era) as client:
+                assert [tool.name for tool in (await client.list_tools()).tools][-1] == "reset"
+                assert await run(client, f"x = {number}; x + 1") == f"{number + 1}"
+                assert "ZeroDivisionError" in await run(client, "1 / 0")
+                with pytest.raises(MCPError, match="not an output address"):
+                    await client.read_resource("file:///etc/passwd")
+            async with client_of(server, era) as client:
+                assert await run(client, "x") == f"{number}", "kernels stay for the next client"
         await asyncio.to_thread(server.process.terminate)
         assert await asyncio.to_thread(server.process.wait, WAIT) == 143
     assert not server.token_file.exists()
@@ -169,12 +171,13 @@ def test_larger_requests_are_for_uploads_alone(server: Server, tmp_path: Path):
     assert httpx2.post(server.url, json=large, headers={**ACCEPT, **server.headers}).status_code == 413
 
 
-async def test_files_are_uploaded_as_on_stdio(tmp_path: Path, era: Era):
+async def test_files_are_uploaded_as_on_stdio(tmp_path: Path):
     with serving(tmp_path, "--allowed-dir=.") as server:
-        async with client_of(server, era) as client:
-            result = await client.call_tool("upload_file", {"path": "large.txt", "content": "x" * (10 << 20)})
-            assert not result.is_error
-    assert (tmp_path / "large.txt").stat().st_size == 10 << 20
+        for era in ERAS:
+            async with client_of(server, era) as client:
+                result = await client.call_tool("upload_file", {"path": era, "content": "x" * (10 << 20)})
+                assert not result.is_error
+            assert (tmp_path / era).stat().st_size == 10 << 20
 
 
 async def test_clients_share_kernels_and_cells_of_different_sessions_run_at_once(server: Server, fifo: Fifo):
@@ -310,7 +313,7 @@ class Silent:
         raise AssertionError("unreachable")
 
 
-async def test_each_user_is_asked_and_none_waits_for_another_ones_answer(tmp_path: Path, era: Era):
+async def test_each_user_is_asked_and_none_waits_for_another_ones_answer(tmp_path: Path):
     servers.register(tmp_path, scripted=servers.scripted())
     code = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
     forms: list[str] = []
@@ -319,18 +322,18 @@ async def test_each_user_is_asked_and_none_waits_for_another_ones_answer(tmp_pat
         forms.append(params.message)
         return ElicitResult(action="accept", content={"scope": "only this call"})
 
-    silent = Silent()
     with serving(tmp_path, "--approve=ask") as server:
-        async with (
-            client_of(server, era, elicitation_callback=silent) as one,
-            client_of(server, era, elicitation_callback=accept) as other,
-        ):
-            unanswered = asyncio.create_task(run(one, code, "unanswered"))
-            await silent.asked.wait()
-            assert await run(other, code) == "hello"
-            unanswered.cancel()
-    (form,) = forms
-    assert form == 'Code calls scripted.echo\n| text: "hello"'
+        for era in ERAS:
+            silent = Silent()
+            async with (
+                client_of(server, era, elicitation_callback=silent) as one,
+                client_of(server, era, elicitation_callback=accept) as other,
+            ):
+                unanswered = asyncio.create_task(run(one, code, f"unanswered-{era}"))
+                await silent.asked.wait()
+                assert await run(other, code) == "hello"
+                unanswered.cancel()
+    assert forms == ['Code calls scripted.echo\n| text: "hello"'] * len(ERAS)
 
 
 async def test_requests_under_way_are_told_that_the_server_stops():
@@ -407,23 +410,25 @@ def test_health_needs_no_token_and_tells_nothing_else(server: Server, path: str,
     assert httpx2.get(health(server) + "/x", headers={"Host": host}).status_code == 401
 
 
-async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_refused(
-    tmp_path: Path, fifo: Fifo, era: Era
-):
+async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_refused(tmp_path: Path, fifo: Fifo):
     go = tmp_path / "go"
-    os.mkfifo(go)
-    waits = f"print(open({str(go)!r}).readline(), end='')"
+    waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\n'done'"
+    code = f"open({str(fifo.path)!r}, 'w').write('begun\\n')\n{waits}"
     with serving(tmp_path, "--log-level=INFO") as server:
-        async with client_of(server, era, name="worker") as client, client_of(server, era) as other:
-            await run(client, "1")
-            cell = asyncio.create_task(run(client, f"open({str(fifo.path)!r}, 'w').write('begun\\n')\n{waits}"))
-            await fifo.until("begun")
+        async with client_of(server, "legacy", name="worker") as one, client_of(server, "auto") as other:
+            await run(one, "1")
+            cells = [
+                asyncio.create_task(run(client, code, session)) for client, session in ((one, "default"), (other, "b"))
+            ]
+            for _ in cells:
+                await fifo.until("begun")
             server.process.terminate()
             await until_stopping(server)
-            with pytest.raises(MCPError, match="ipybox is shutting down and accepts no new calls"):
-                await run(other, "2")
-            await asyncio.to_thread(go.write_text, "done\n")
-            assert (await cell).strip() == "done"
+            for client in (one, other):
+                with pytest.raises(MCPError, match="ipybox is shutting down and accepts no new calls"):
+                    await run(client, "2")
+            go.touch()
+            assert [await cell for cell in cells] == ["'done'"] * 2
         assert await asyncio.to_thread(server.process.wait, WAIT) == 143
         assert server.process.stderr is not None
         log = server.process.stderr.read()

@@ -13,7 +13,7 @@ from ipybox.code_exec.executor import STATE_LOST
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from tests import servers
 from tests.code_exec.test_lifecycle import command_of
-from tests.conftest import Fifo, Mode
+from tests.conftest import Fifo, Mode, both_modes
 from tests.mcp_server.test_server import call, client_of, output, text_of
 from tests.servers import WAIT
 
@@ -143,6 +143,7 @@ async def test_an_executor_lists_the_others_that_run_until_they_are_stopped(tmp_
     assert first.siblings == a.siblings == ()
 
 
+@both_modes
 async def test_executors_get_their_own_approvals_and_images_and_share_the_next_gateway(tmp_path: Path, mode: Mode):
     servers.register(tmp_path, scripted=servers.scripted())
     code = "from registered import scripted; print(scripted.run_sync('echo', {'text': '%s'}))"
@@ -183,6 +184,7 @@ async def test_executors_get_their_own_approvals_and_images_and_share_the_next_g
         assert len({servers.parent(pid) for pid in kernels()}) == 1
 
 
+@both_modes
 async def test_a_limit_ends_the_kernel_that_uses_most_and_cpu_time_is_that_of_ones_own_cell(tmp_path: Path, mode: Mode):
     async with (
         CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, memory_limit=384 << 20, cpu_seconds=2) as first,

@@ -38,10 +38,9 @@ from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from tests.conftest import Mode, both_modes
 from tests.mcp_server.in_process import connected
-from tests.servers import ROOT, WAIT, descendants, filesystem, time_, until_dead
+from tests.servers import WAIT, descendants, filesystem, scripted, time_, until_dead
 
 CLAUDE_CODE = Implementation(name="claude-code", version="1")
-STAND_IN = ROOT / "tests" / "github_server.py"
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -369,7 +368,7 @@ async def test_registration_that_fails_says_why(served: Served):
 @on_shared_server
 async def test_registration_of_a_server_without_tools_says_so(served: Served, tmp_path: Path):
     (tmp_path / "tools.json").write_text("[]")
-    params = {"command": sys.executable, "args": [str(STAND_IN), "--tools", str(tmp_path / "tools.json")]}
+    params = scripted("--tools", str(tmp_path / "tools.json"))
     client = served.client
     result = await call(client, "register_mcp_server", server_name="empty", server_params=params)
     assert not result.is_error
@@ -384,7 +383,7 @@ async def test_registering_again_says_what_changed_and_no_more(served: Served, t
         tools = [{"name": name, "description": text, "inputSchema": schema} for name, text in descriptions.items()]
         (tmp_path / "tools.json").write_text(json.dumps(tools))
 
-    params = {"command": sys.executable, "args": [str(STAND_IN), "--tools", str(tmp_path / "tools.json")]}
+    params = scripted("--tools", str(tmp_path / "tools.json"))
     manifest = served.workspace / "mcptools" / "github" / ".ipybox.json"
     client = served.client
 
@@ -477,7 +476,7 @@ def resource_of(result: CallToolResult) -> tuple[str, str | None, bytes]:
 
 
 async def test_file_tools_are_offered_where_directories_are_allowed(tmp_path: Path):
-    async with connected(MCPServer(ExecutorConfig(working_dir=tmp_path), allowed_dirs=["."])) as client:
+    async with client_of(tmp_path, "--allowed-dir=.") as client:
         tools = (await client.list_tools()).tools
         titles = [tool.annotations.title or "" for tool in tools if tool.annotations is not None]
         assert titles == [tool.title for tool in tools]
