@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, Environments
+from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, TOKEN_FILE
 from ipybox.guest.template import fork_template
 from ipybox.guest.template_client import KernelTemplate
 from ipybox.support.signals import reset_signals
@@ -41,16 +41,23 @@ def offer_tool_port(link: socket.socket) -> int:
         return listener.getsockname()[1]
 
 
-def take_environments(runtime_dir: str) -> Environments:
-    """Returns the environments that the application wrote to a file."""
-    file = Path(runtime_dir) / ENVIRONMENT_FILE
-    environments: Environments = json.loads(file.read_text())
+def take_environment(runtime_dir: Path) -> dict[str, str]:
+    """Returns the environment of kernels, which the application wrote to a file."""
+    file = runtime_dir / ENVIRONMENT_FILE
+    environment: dict[str, str] = json.loads(file.read_text())
     file.unlink()
     with suppress(OSError):  # there is no /proc
         if os.readlink("/proc/self") != str(os.getpid()):  # it is that of another namespace
             # The processes of joblib would look for themselves there, and fail: it runs its jobs one by one.
-            environments["kernels"].setdefault("JOBLIB_MULTIPROCESSING", "0")
-    return environments
+            environment.setdefault("JOBLIB_MULTIPROCESSING", "0")
+    return environment
+
+
+def take_token(runtime_dir: Path) -> None:
+    """Makes this gateway demand the token that the application wrote to a file, if there is one."""
+    with suppress(FileNotFoundError):
+        os.environ["KG_AUTH_TOKEN"] = (runtime_dir / TOKEN_FILE).read_text()
+        (runtime_dir / TOKEN_FILE).unlink()
 
 
 def _arguments() -> argparse.Namespace:
@@ -89,18 +96,17 @@ def main() -> None:
         protect_process()
     if arguments.directory is not None:
         os.chdir(arguments.directory)
-    forked = fork_template()
-    link = take_link()
-    runtime_dir = os.environ["IPYBOX_RUNTIME_DIR"]
-    environments = take_environments(runtime_dir)
-    environment = environments["kernels"]
+    runtime_dir = Path(os.environ["IPYBOX_RUNTIME_DIR"])
+    environment = take_environment(runtime_dir)
     if arguments.proxy:
         environment = dict(os.environ) | environment
-    os.environ.update(environments["gateway"])
+    forked = fork_template(environment, str(runtime_dir), arguments.preload)
+    template = None if forked is None else KernelTemplate(*forked, arguments.preload)
+    link = take_link()
+    take_token(runtime_dir)
     if arguments.tools:
         environment["TOOL_SERVER_HOST"] = "127.0.0.1"
         environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))
-    template = None if forked is None else KernelTemplate(forked, environment, runtime_dir, arguments.preload)
 
     from ipybox.guest.gateway_app import run_gateway  # while the template does its own imports
     from ipybox.guest.kernel_manager import GuestKernelManager, GuestMultiKernelManager
@@ -111,7 +117,7 @@ def main() -> None:
     GuestKernelManager.memory_limit = arguments.memory_limit
     if arguments.confine:  # without a sandbox it would count all processes of the user
         GuestKernelManager.process_limit = arguments.process_limit
-    run_gateway(link, runtime_dir, arguments.log_level)
+    run_gateway(link, str(runtime_dir), arguments.log_level)
 
 
 if __name__ == "__main__":

@@ -238,6 +238,7 @@ class GuestKernelApp(IPKernelApp):
         ZeroMQ would drop messages from the 1,000th on. https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
         """
         context.sndhwm = 0
+        context.xpub_verbose = 1  # else ipykernel welcomes only the first client, and the next ones would wait
         PrivateIOPubThread.output, PrivateIOPubThread.kernel_session = self.output, self.session
         cast(Any, super()).init_iopub(context)
 

@@ -30,10 +30,9 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
 from tornado.web import HTTPError
 
 from ipybox.guest import strays
-from ipybox.guest.fork_protocol import Handover
-from ipybox.guest.last_output import Remains
+from ipybox.guest.last_output import LastOutput, Remains
 from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
-from ipybox.guest.provisioner import Death, KernelProvisioner
+from ipybox.guest.provisioner import KernelProvisioner
 from ipybox.guest.spare import Spare
 from ipybox.guest.template_client import KernelTemplate
 
@@ -44,9 +43,6 @@ RECONNECT_MILLISECONDS = 5
 
 #: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
-
-#: Seconds after which a kernel whose channels do not work yet is asked again: the first time, and later at most.
-FIRST_NUDGE, LAST_NUDGE = 0.01, 0.5
 
 #: Whether the kernel that is being started is a spare one.
 _as_spare: ContextVar[bool] = ContextVar("as_spare", default=False)
@@ -96,7 +92,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         """
         assert isinstance(self.provisioner, KernelProvisioner)
         self.spare = False
-        await self.provisioner.hand_over(Handover(environment=own_variables(environment)))
+        await self.provisioner.hand_over(own_variables(environment))
 
     def write_connection_file(self, **kwargs: Any) -> None:
         """Chooses the ports, and writes them to the file, without keys: code of other sessions can read it."""
@@ -170,11 +166,10 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         if event == "dead" and callback in self._dead_callbacks:
             self._dead_callbacks.remove(callback)
 
-    def _kernel_ended(self, death: Death) -> None:
+    def _kernel_ended(self, exit_status: ExitStatus, output: LastOutput) -> None:
         if self.shutting_down:
             return
-        self.exit = ExitStatus(status=death.status, oom=death.oom)
-        self.remains = death.output.read()
+        self.exit, self.remains = exit_status, output.read()
         self.died.set()
         for callback in tuple(self._dead_callbacks):
             callback()
@@ -186,13 +181,8 @@ def own_variables(environment: dict[str, str] | None) -> dict[str, str]:
 
 
 class GuestKernelConnection(ZMQChannelsWebsocketConnection):
-    """A client's WebSocket to a kernel, which reports a dead kernel immediately; Jupyter's waits a minute for it.
+    """A client's WebSocket to a kernel, which reports a dead kernel immediately; Jupyter's waits a minute for it."""
 
-    While a request to the kernel is not answered, no spare kernel is made.
-    """
-
-    #: Requests on the shell channel that the kernel has not answered.
-    _unanswered = 0
     #: The third part of the last message on the IOPub channel, which identifies it.
     _last: bytes | None = None
 
@@ -206,15 +196,13 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """Passes a request to the kernel."""
-        if channel_of(incoming_msg) == b"shell":
-            self._note_unanswered(self._unanswered + 1)
+        cast(GuestMultiKernelManager, self.multi_kernel_manager).note_activity()
         cast(Any, super()).handle_incoming_message(incoming_msg)
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
         """Passes a message of the kernel to the client."""
-        if stream.channel == "shell":
-            self._note_unanswered(self._unanswered - 1)
-        elif stream.channel == "iopub" and len(outgoing_msg) > 2:
+        cast(GuestMultiKernelManager, self.multi_kernel_manager).note_activity()
+        if stream.channel == "iopub" and len(outgoing_msg) > 2:
             self._last = outgoing_msg[2]
         cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
 
@@ -244,17 +232,6 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         data = cast(Any, connections).serialize_msg_to_ws_v1(session.msg(msg_type, content), "iopub", session.pack)
         cast(Any, self).write_message(data, binary=True)
 
-    def disconnect(self) -> None:
-        """Notes the end of the connection."""
-        self._note_unanswered(0)
-        cast(Any, super()).disconnect()
-
-    def _note_unanswered(self, number: int) -> None:
-        before, self._unanswered = self._unanswered, max(0, number)
-        spare = cast(GuestMultiKernelManager, self.multi_kernel_manager).spare
-        if spare is not None and bool(before) != bool(self._unanswered):
-            (spare.begin if self._unanswered else spare.end)()
-
     async def prepare(self) -> None:
         """Waits until the kernel answers.
 
@@ -265,46 +242,27 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
             raise HTTPError(410, reason="Kernel Died")
 
     def nudge(self) -> asyncio.Future[Any]:
-        """Returns a future that is done when the kernel's channels work, or the kernel has died.
+        """Returns a future that is done when the kernel's output arrives, or the kernel has died.
 
-        Jupyter's opens two more connections to the kernel, and waits half a second if it missed the first output.
+        Before, `prepare` has had an answer. Jupyter's opens two more connections to ask again, but ipykernel sends a
+        message to each new subscriber.
         """
-        return asyncio.ensure_future(self._nudged())
+        return asyncio.ensure_future(self._subscribed())
 
-    async def _nudged(self) -> bool:
-        """Returns when the kernel's answers and its output arrive; False as soon as it has died."""
-        connection: Any = self
-        channel, iopub = connection.kernel_manager.connect_control(), connection.channels["iopub"]
-        try:
-            return await self._unless_dead(self._ask(channel, iopub))
-        finally:
-            channel.close()
-            if not iopub.closed():
-                iopub.stop_on_recv()
-
-    async def _ask(self, channel: Any, iopub: Any) -> None:
-        """Asks the kernel until both arrive, or it was shut down."""
-        connection: Any = self
-        answered, published = asyncio.Event(), asyncio.Event()
+    async def _subscribed(self) -> bool:
+        """Returns when output arrives; False as soon as the kernel has died."""
+        iopub, published = cast(Any, self).channels["iopub"], asyncio.Event()
 
         def publish(_: object) -> None:
             iopub.stop_on_recv()  # what follows is for the client
             published.set()
 
-        def answer(_: object) -> None:
-            answered.set()
-
-        channel.on_recv(answer)
         iopub.on_recv(publish)
-        both = asyncio.gather(answered.wait(), published.wait())
-        pause = FIRST_NUDGE
         try:
-            while self.kernel_id in connection.multi_kernel_manager and not both.done():
-                connection.session.send(channel, "kernel_info_request")
-                await asyncio.wait([both], timeout=pause)
-                pause = min(2 * pause, LAST_NUDGE)
+            return await self._unless_dead(published.wait())
         finally:
-            both.cancel()
+            if not iopub.closed():
+                iopub.stop_on_recv()
 
     async def _unless_dead(self, work: Awaitable[object]) -> bool:
         """Awaits work that needs the kernel; returns False as soon as its process has ended."""
@@ -319,18 +277,6 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         finally:
             ended.cancel()
             working.cancel()
-
-
-def channel_of(message: object) -> bytes:
-    """Returns the channel of a message in the binary format; empty for other formats.
-
-    It begins with the number of its parts and with their places, and the first part is the channel.
-    https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
-    """
-    if not isinstance(message, bytes):
-        return b""
-    start, end = (int.from_bytes(message[place : place + 8], "little") for place in (8, 16))
-    return message[start:end]
 
 
 class GuestMultiKernelManager(SeedingMappingKernelManager):
@@ -348,6 +294,11 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         keeps = self.keep_spare and GuestKernelManager.template is not None
         self.spare = Spare(self._make_spare, self._discard) if keeps else None
 
+    def note_activity(self) -> None:
+        """Notes a start of a kernel, or a message from or to one, which no spare kernel may delay."""
+        if self.spare is not None:
+            self.spare.note_activity()
+
     def list_kernels(self) -> list[dict[str, Any]]:
         """Returns the kernels of sessions."""
         models: list[dict[str, Any]] = cast(Any, super()).list_kernels()
@@ -360,10 +311,11 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         return model if template is None else model | {NOT_PRELOADED: template.not_preloaded}
 
     async def _start(self, **kwargs: Any) -> str:
-        if self.spare is None:
+        self.note_activity()
+        try:
             return await self._started(**kwargs)
-        with self.spare.paused():
-            return await self._started(**kwargs)
+        finally:
+            self.note_activity()
 
     async def _started(self, **kwargs: Any) -> str:
         """Returns the id of a kernel for a request."""

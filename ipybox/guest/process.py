@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from ipybox.guest.strays import KERNEL_ID
-
 PR_SET_PDEATHSIG = 1
 
 #: The exit status of an interrupted program, as shells report it.
@@ -105,49 +103,23 @@ def show_command(command: list[str]) -> None:
 
 
 def change_environment(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Makes the changes from one environment to another in this process, and erases in /proc what is not in `after`.
+    """Makes the changes from one environment to another in this process, and in /proc.
 
-    Variables that this process has set since `before` stay.
+    Variables that this process has set since `before` stay. Where /proc has no room for a value, it shows none.
     """
-    changed = [name for name, value in before.items() if after.get(name) != value]
-    outdated = [place for name in changed if (place := _outdated(name, after.get(name)))]
     for name in before.keys() - after.keys():
         os.environ.pop(name, None)
     os.environ.update({name: value for name, value in after.items() if before.get(name) != value})
-    for address, size in outdated:  # now that the C library does not use them
-        ctypes.memset(address, 0, size)
-
-
-def show_kernel_id(kernel_id: str) -> None:
-    """Replaces the id in the environment with which this process was started. Call it before that is changed.
-
-    Raises:
-        ValueError: If the environment has no id, or one of another length.
-    """
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    address = libc.getenv(KERNEL_ID.encode())
-    if not address or len(ctypes.string_at(address)) != len(kernel_id):
-        raise ValueError(f"the environment of the template has no {KERNEL_ID} of {len(kernel_id)} bytes")
-    ctypes.memmove(address, kernel_id.encode(), len(kernel_id))
+    start, end = _place(ENVIRONMENT)
+    for shown in ctypes.string_at(start, end - start).split(b"\0"):
+        name, _, value = shown.partition(b"=")
+        if (current := os.environb.get(name)) != value:  # the C library uses another copy
+            entry = b"" if current is None or len(current) != len(value) else name + b"=" + current
+            ctypes.memmove(start, entry.ljust(len(shown), b"\0"), len(shown))
+        start += len(shown) + 1
 
 
 def _place(fields: slice) -> tuple[int, int]:
     """Returns the addresses of the start and the end."""
     start, end = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[fields]
     return int(start), int(end)
-
-
-def _outdated(name: str, value: str | None) -> tuple[int, int] | None:
-    """Returns address and size of a variable with which this process was started, if /proc shows another value."""
-    start, end = _place(ENVIRONMENT)
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    address = libc.getenv(os.fsencode(name))
-    if not address or not start <= address < end:
-        return None
-    shown = ctypes.string_at(address)
-    if value is not None and shown == os.fsencode(value):  # `show_kernel_id` has replaced it there
-        return None
-    before = len(os.fsencode(name)) + 1
-    return address - before, before + len(shown)

@@ -38,21 +38,9 @@ class ExitStatus(TypedDict):
     oom: bool
 
 
-#: In the guest's own directory: a `Environments`, which the gateway reads and removes.
-ENVIRONMENT_FILE = "environment.json"
-
-
-class Environments(TypedDict):
-    """Variables that are not in the environment with which the gateway is started, because kernels are forked off it.
-
-    Attributes:
-        kernels: The whole environment of kernels.
-        gateway: More variables of the gateway.
-    """
-
-    kernels: dict[str, str]
-    gateway: dict[str, str]
-
+#: Files in the guest's own directory, which the gateway reads and removes: the environment of kernels, and the token
+#: that clients on a port must send. Neither is in the gateway's own environment, because kernels are forked off it.
+ENVIRONMENT_FILE, TOKEN_FILE = "environment.json", "token"
 
 #: The environment variable that makes a kernel ask before it starts programs, with its values: whether all programs may
 #: be asked about, or only shell escapes.

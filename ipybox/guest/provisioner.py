@@ -16,31 +16,18 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ipybox.guest import strays
-from ipybox.guest.fork_protocol import Handover, KernelRequest
 from ipybox.guest.last_output import LastOutput
+from ipybox.guest.protocol import ExitStatus
+from ipybox.guest.template import KernelRequest
 from ipybox.guest.template_client import ForkedProcess, KernelTemplate
 
 #: The process ids of all kernels that were not waited for yet.
 running: set[int] = set()
-
-
-class Death(NamedTuple):
-    """How the process of a kernel has ended.
-
-    Attributes:
-        status: Its exit status, as of `subprocess.Popen.returncode`.
-        oom: Whether the operating system killed a process while it ran, because memory ran out.
-        output: What the kernel has left, as long as the end is being reported.
-    """
-
-    status: int
-    oom: bool
-    output: LastOutput
 
 
 def count_oom_kills() -> int:
@@ -56,7 +43,7 @@ class KernelProvisioner(LocalProvisioner):
     """Starts a kernel process in a process group of its own, and kills all its processes when the kernel ends.
 
     Args:
-        on_exit: Called when the kernel has ended.
+        on_exit: Called when the kernel has ended, with how, and what it has left, which is closed afterwards.
         directory: The kernel's own directory, which is removed then.
         template: What it is forked off; None where no process can be.
         spare: Whether the kernel is a spare one, which waits for its session; it is forked, or not started.
@@ -67,7 +54,7 @@ class KernelProvisioner(LocalProvisioner):
 
     def __init__(
         self,
-        on_exit: Callable[["Death"], None],
+        on_exit: Callable[[ExitStatus, LastOutput], None],
         directory: Path,
         template: KernelTemplate | None,
         *,
@@ -95,10 +82,10 @@ class KernelProvisioner(LocalProvisioner):
             return False
         return process.runs and self._template.is_current(process)
 
-    async def hand_over(self, handover: Handover) -> None:
-        """Lets a spare kernel go on as that of a session."""
+    async def hand_over(self, environment: dict[str, str]) -> None:
+        """Lets a spare kernel go on as that of a session, with its variables."""
         assert isinstance(self.process, ForkedProcess)
-        await self.process.hand_over(handover)
+        await self.process.hand_over(environment)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
@@ -209,6 +196,6 @@ class KernelProvisioner(LocalProvisioner):
         self._exited.set()
         try:
             oom = status == -signal.SIGKILL and count_oom_kills() > self._oom_kills
-            self._on_exit(Death(status, oom, self._output))
+            self._on_exit(ExitStatus(status=status, oom=oom), self._output)
         finally:
             self._output.close()

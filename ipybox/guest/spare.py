@@ -1,18 +1,17 @@
 """A spare kernel, which is forked when the gateway starts, and while it is idle, so that no session or reset waits.
 
-It has an id and a process like each kernel, but gets its token and the key of its messages only when it is used
-(`ipybox.guest.fork_protocol`). Before, the gateway does not list it.
+It has an id and a process like each kernel, but gets its token only when it is used (`ipybox.guest.template`). Before,
+the gateway does not list it.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
 
-#: Seconds without a start or an unanswered request, after which the gateway counts as idle.
+#: Seconds without a start of a kernel or a message from or to one, after which the gateway counts as idle.
 QUIET = 0.25
 
 
@@ -41,31 +40,16 @@ class Spare(Generic[K]):
         self._discard = discard
         self._making: asyncio.Task[K | None] | None = None
         self._discarding: set[asyncio.Task[object]] = set()
-        #: Starts and unanswered requests, which a spare kernel must not delay.
-        self._ongoing = 0
         self._timer: asyncio.TimerHandle | None = None
+        #: When the gateway was last active, in seconds of the loop.
+        self._active = 0.0
 
-    def begin(self) -> None:
-        """Notes that something runs which must not be delayed."""
-        self._ongoing += 1
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def end(self) -> None:
-        """Notes its end."""
-        self._ongoing -= 1
-        if self._ongoing == 0 and self._making is None:
-            self._timer = asyncio.get_running_loop().call_later(QUIET, self.start)
-
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Makes no spare kernel in this context."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end()
+    def note_activity(self) -> None:
+        """Notes something that a spare kernel must not delay."""
+        loop = asyncio.get_running_loop()
+        self._active = loop.time()
+        if self._making is None and self._timer is None:
+            self._timer = loop.call_later(QUIET, self._start_if_quiet)
 
     async def take(self) -> K | None:
         """Returns the spare kernel, or None without one. A kernel that is not as a new one would be is discarded."""
@@ -79,10 +63,16 @@ class Spare(Generic[K]):
         return None
 
     def start(self) -> None:
-        """Starts to make a spare kernel, unless one is wanted already."""
-        self._timer = None
+        """Starts to make a spare kernel, unless there is one."""
         if self._making is None:
             self._making = asyncio.create_task(self._made())
+
+    def _start_if_quiet(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        if (quiet_at := self._active + QUIET) <= loop.time():
+            self.start()
+        else:
+            self._timer = loop.call_at(quiet_at, self._start_if_quiet)
 
     async def _made(self) -> K | None:
         try:

@@ -6,11 +6,6 @@ application, and its token. At that moment the process has one thread, no event 
 fork copies none of these in a usable state. The template keeps to that: it runs no code of users and imports nothing
 from the workspace.
 
-The gateway sends it the command line of each kernel and one end of a socket pair (`ipybox.guest.template_client`). The
-template forks, does not read from that socket, and answers with the id of the new process. Only that process reads its
-environment from the socket (`ipybox.guest.forked_kernel`), so that no secret of a kernel is ever in the memory of the
-template and of later kernels. The end of the gateway ends the template.
-
 What a fork can't change needs a new program: variables that are read when a process starts, and modules that were
 imported. Then the template executes itself, under the same id and with the same socket:
 
@@ -19,30 +14,57 @@ imported. Then the template executes itself, under the same id and with the same
 MODULES are more modules to import, separated by commas (`ipybox.guest.preload`). PROBLEMS are those that an earlier try
 found unfit, as JSON. The arguments at the end are empty: they reserve space for the command lines of kernels
 (`ipybox.guest.process`).
+
+Gateway (`ipybox.guest.template_client`) and template talk over a `SOCK_SEQPACKET` pair, in JSON. The end of the gateway
+ends the template.
+
+- template → gateway, when it has imported its modules: those of PROBLEMS, with the reason.
+- gateway → template, with one end of a stream socket pair: the command line of a new kernel. The template forks, and
+  answers with the id of the new process as soon as that is a child of the gateway, or with why the fork failed.
+- gateway → template, without a descriptor: MODULES to import anew, because their packages have changed.
+
+Only the new process reads the stream, so that no secret of a kernel is ever in the memory of the template and of later
+kernels. It becomes a kernel as if it had been started as a program (`run_kernel`), or ends without a request.
+
+- gateway → new process: the descriptors of `LastOutput`, then a `KernelRequest` as a line.
+- gateway → spare kernel, when a session uses it: the variables that differ from session to session, such as the token
+  for tool calls, as a line. No process had them before, and the kernel reads nothing else until then.
 """
 
 import atexit
 import errno
 import gc
+import importlib
 import io
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, BinaryIO, NoReturn, TypedDict
 
-from ipybox.guest.confine import protect_process
-from ipybox.guest.fork_protocol import MAX_BYTES, READY, SOCKET_TYPE, ForkAnswer, ForkRequest, TemplateRequest
+from ipybox.guest.confine import protect_process, unprotect_process
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.preload import preload
-from ipybox.guest.process import change_environment, close_input, die_with_parent, show_command
+from ipybox.guest.process import (
+    COMMAND_SPACE,
+    PLACEHOLDER,
+    change_environment,
+    close_input,
+    die_with_parent,
+    show_command,
+)
+from ipybox.guest.strays import KERNEL_ID
 from ipybox.support.gc_pause import gc_paused
+
+SOCKET_TYPE = socket.SOCK_SEQPACKET
+MAX_BYTES = 1 << 16
 
 #: What gateway and template import. A kernel has imported all of it before its first cell.
 SHARED_MODULES = (
@@ -79,42 +101,36 @@ KERNEL_MODULES = (
 )
 
 
-@dataclass(frozen=True)
-class ForkedTemplate:
-    """The forked process, which waits for its request.
+class KernelRequest(TypedDict):
+    """What to start.
 
     Attributes:
-        pid: Its process id.
-        control: The gateway's end of the socket over which kernels are requested.
-        control_number: The number of the template's end, there.
-        channel: Where its own request is sent.
+        connection: The kernel's ports, and the keys of its messages.
+        environment: The whole environment.
+        directory: The working directory.
+        spare: Whether the kernel waits for its session.
     """
 
-    pid: int
-    control: socket.socket
-    control_number: int
-    channel: socket.socket
-
-    def start(self, request: TemplateRequest) -> None:
-        """Lets the process become the template, and returns when it has its own command line.
-
-        Until then, the application could take it for a process that code has started.
-
-        Raises:
-            OSError: If it has ended.
-        """
-        with self.channel:
-            self.channel.sendall(json.dumps(request).encode())
-            self.channel.shutdown(socket.SHUT_WR)
-            self.channel.recv(1)  # end of file
+    connection: dict[str, Any]
+    environment: dict[str, str]
+    directory: str
+    spare: bool
 
 
-def fork_template() -> ForkedTemplate | None:
-    """Imports the shared modules and forks the template; returns in this process only.
+def fork_template(
+    environment: Mapping[str, str], directory: str, modules: Sequence[str] = ()
+) -> tuple[int, socket.socket] | None:
+    """Imports the shared modules and forks the template; returns in this process only, when the template has its own
+    command line. Until then, the application could take it for a process that code has started.
+
+    Args:
+        environment: The environment of kernels, without what differs from kernel to kernel.
+        directory: Where files of kernels are, whose paths are in their command lines.
+        modules: More modules to import.
 
     Returns:
-        The new process; None if it can't be forked, and on systems whose libraries do not survive that.
-        https://github.com/python/cpython/issues/77906
+        The id of the new process, and the socket to it; None if it can't be forked, and on systems whose libraries do
+        not survive that. https://github.com/python/cpython/issues/77906
     """
     with gc_paused(own=True):
         for module in SHARED_MODULES:
@@ -124,43 +140,45 @@ def fork_template() -> ForkedTemplate | None:
     gc.freeze()  # so that the collector writes to no page that both share
     gateway = os.getpid()
     control, control_end = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
-    channel, channel_end = socket.socketpair()
-    with control_end, channel_end:
+    started, starting = socket.socketpair()
+    with control_end, started, starting:
         try:
             pid = os.fork()
         except OSError:
             control.close()
-            channel.close()
             return None
         if pid == 0:
             control.close()
-            channel.close()
             close_input()  # which is the link
             os.setsid()
             die_with_parent(gateway)
-            run_forked(control_end, channel_end)
+            space = [""] * (len(sys.executable) + len(directory) + COMMAND_SPACE)  # each reserves a byte
+            arguments = [str(control_end.fileno()), str(gateway), ",".join(modules), "{}", *space]
+            become_template(control_end, starting, arguments, environment)
             sys.exit()
-        control.setblocking(False)
-        return ForkedTemplate(pid, control, control_end.fileno(), channel)
+        starting.close()
+        started.recv(1)  # end of file
+    control.setblocking(False)
+    return pid, control
 
 
-def run_forked(control: socket.socket, channel: socket.socket) -> None:
+def become_template(
+    control: socket.socket,
+    starting: socket.socket,
+    arguments: list[str],
+    environment: Mapping[str, str],
+) -> None:
     """Makes this process the template, as if it had been started as a program, and runs it."""
-    with channel:
-        with channel.makefile("rb") as stream:
-            text = stream.read()
-        if not text:  # the gateway has ended
-            os._exit(0)
-        request: TemplateRequest = json.loads(text)
-        command, environment = request["command"], request["environment"]
-        if at_start(environment) != at_start(os.environ):
-            control.set_inheritable(True)
-            os.execve(command[0], command, environment)
-        show_command([argument for argument in command if argument])
-        change_environment(dict(os.environ), environment)
-        sys.orig_argv[:] = command
-
-    sys.argv[:] = [__file__, *command[4:]]  # without python -P -m MODULE
+    command = [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
+    environment = {**environment, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getppid())}
+    if at_start(environment) != at_start(os.environ):
+        control.set_inheritable(True)
+        os.execve(command[0], command, environment)
+    show_command([argument for argument in command if argument])
+    starting.close()
+    change_environment(dict(os.environ), environment)
+    sys.orig_argv[:] = command
+    sys.argv[:] = [__file__, *arguments]
     run_template(control)
 
 
@@ -196,11 +214,8 @@ def run_template(control: socket.socket) -> None:
         sys.exit(f"can't fork kernels from a process with {threads} threads")
     gc.collect()
     gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
-    channel, command = serve(control, environment, problems)
-
-    from ipybox.guest.forked_kernel import run_kernel
-
-    run_kernel(channel, command, environment)
+    control.send(json.dumps(problems).encode())
+    run_kernel(*serve(control, environment), environment)
 
 
 def end_kernel(template: int) -> None:
@@ -229,36 +244,28 @@ def execute(
     os.execve(sys.executable, arguments, environment)
 
 
-def serve(
-    control: socket.socket, environment: dict[str, str], problems: dict[str, str]
-) -> tuple[socket.socket, list[str]]:
-    """Says that it is ready, and forks a process for each request.
-
-    Returns in forked processes only, with the socket and the command line.
+def serve(control: socket.socket, environment: dict[str, str]) -> tuple[socket.socket, list[str]]:
+    """Forks a process for each request; returns in forked processes only, with the socket and the command line.
 
     Args:
         control: The socket to the gateway.
         environment: The environment of a new template.
-        problems: The modules that are not preloaded, with the reason.
     """
-    control.send(READY)
     while True:
         message, fds, _, _ = socket.recv_fds(control, MAX_BYTES, 1)
         if not message:
             sys.exit()
-        request: ForkRequest = json.loads(message)
-        if "modules" in request:
-            execute(control, environment, request["modules"], {})
+        request: list[str] = json.loads(message)
+        if not fds:
+            execute(control, environment, request, {})
         channel = socket.socket(fileno=fds[0])
         try:
-            pid = fork_orphan(request["command"])
+            answer: int | str = fork_orphan(request)
         except OSError as error:
-            answer: ForkAnswer = {"error": f"fork: {error.strerror}"}
-        else:
-            if pid == 0:
-                control.close()
-                return channel, request["command"]
-            answer = {"pid": pid, "not_preloaded": problems}
+            answer = f"fork: {error.strerror}"
+        if answer == 0:
+            control.close()
+            return channel, request
         channel.close()
         control.send(json.dumps(answer).encode())
 
@@ -266,46 +273,85 @@ def serve(
 def fork_orphan(command: list[str]) -> int:
     """Forks a process that becomes a child of the gateway, which adopts orphans; returns its id, or 0 in itself.
 
-    The process leads a session and a process group of its own, and shows its command line, before the gateway adopts
-    it: else the application could take it for a process that has left its kernel. It has been adopted when this returns
-    its id.
+    The process shows its command line before the gateway adopts it: else the application could take it for a process
+    that has left its kernel. It has been adopted when this returns its id.
 
     Raises:
-        OSError: If it can't be forked, or has ended before.
+        OSError: If it can't be forked.
     """
     read_end, write_end = os.pipe()
-    try:
-        between = os.fork()
-    except OSError:
-        os.close(read_end)
-        os.close(write_end)
-        raise
-    if between == 0:
-        try:
-            ready, is_ready = os.pipe()
-            pid = os.fork()
-            if pid == 0:
+    with open(read_end, "rb") as pipe, open(write_end, "wb") as answer:
+        if (between := os.fork()) == 0:
+            with suppress(OSError, ValueError):  # the second is a command line that is too long
                 show_command(command)
-                os.setsid()
-                os.write(is_ready, b".")
-                for end in (read_end, write_end, ready, is_ready):
-                    os.close(end)
-                return 0
-            os.close(is_ready)
-            if os.read(ready, 1):  # else it has ended
+                if (pid := os.fork()) == 0:
+                    os.setsid()
+                    return 0
                 os.write(write_end, b"%d" % pid)
-        except OSError as error:
-            os._exit(error.errno or 1)
-        except ValueError:  # the command line is too long
-            os._exit(1)
+            os._exit(0)
+        answer.close()
+        pid = int(pipe.read() or 0)
+    os.waitpid(between, 0)
+    if not pid:
+        raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
+    return pid
+
+
+def run_kernel(channel: socket.socket, command: list[str], template_environment: dict[str, str]) -> None:
+    """Reads the request and runs the kernel until it ends.
+
+    Args:
+        channel: The socket of the request; nothing of the kernel starts before the request is complete.
+        command: The command line that would start the kernel as a program.
+        template_environment: The environment with which the template was started. What libraries have set since then
+            stays, as they set it in each kernel.
+    """
+    from ipybox.guest import kernel
+    from ipybox.guest.last_output import KernelOutput
+
+    output = KernelOutput(channel)
+    stream = channel.makefile("rb")
+    channel.close()  # as soon as the stream is closed
+    request: KernelRequest = json.loads(read_line(stream))
+    unprotect_process()
+    change_environment(template_environment, request["environment"])
+    os.chdir(request["directory"])
+    close_input()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the gateway does, which has forked the template before
+    renew_secrets()
+    importlib.invalidate_caches()
+    sys.orig_argv[:] = command
+    sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
+    if request["spare"]:
+        kernel.main(request["connection"], output, partial(until_used, stream))
+    else:
+        stream.close()
+        kernel.main(request["connection"], output)
+
+
+def until_used(stream: BinaryIO) -> None:
+    """Waits until a session uses this kernel, and sets its variables."""
+    with stream:
+        os.environ.update(json.loads(read_line(stream)))
+    importlib.invalidate_caches()
+
+
+def read_line(stream: BinaryIO) -> bytes:
+    """Returns the next message; ends this process if the gateway does not need the kernel anymore, or has ended."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
         os._exit(0)
-    os.close(write_end)
-    with open(read_end, "rb") as pipe:
-        answer = pipe.read()
-    _, status = os.waitpid(between, 0)
-    if error := os.waitstatus_to_exitcode(status) or (0 if answer else errno.ECHILD):
-        raise OSError(error, os.strerror(error))
-    return int(answer)
+    return line
+
+
+def renew_secrets() -> None:
+    """Changes what preloaded modules would have in common: the generators of Python and OpenSSL notice a fork."""
+    if (random := sys.modules.get("numpy.random")) is not None:
+        random.seed()
+    for package in ("multiprocessing", "multiprocess"):  # of the standard library, and of pathos
+        if (process := sys.modules.get(f"{package}.process")) is not None:
+            # Who has it can run code in programs that listen for processes.
+            process.current_process().authkey = os.urandom(32)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The gateway's side of the template process: tells it what to become, and has kernels forked off it.
+"""The gateway's side of the template process: has kernels forked off it.
 
 The socket to the template is the only descriptor that both share. See `ipybox.guest.template`.
 """
@@ -9,26 +9,15 @@ import logging
 import os
 import signal
 import socket
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from ipybox.guest.fork_protocol import (
-    MAX_BYTES,
-    READY,
-    ForkAnswer,
-    ForkRequest,
-    Handover,
-    KernelRequest,
-    TemplateRequest,
-)
 from ipybox.guest.last_output import LastOutput
 from ipybox.guest.packages import packages_dir
-from ipybox.guest.process import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import IMPORTING
-from ipybox.guest.strays import KERNEL_ID
-from ipybox.guest.template import ForkedTemplate
+from ipybox.guest.template import MAX_BYTES, KernelRequest
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +59,12 @@ class ForkedProcess:
         if not request["spare"]:
             self._channel.close()
 
-    async def hand_over(self, handover: Handover) -> None:
+    async def hand_over(self, environment: dict[str, str]) -> None:
         """Lets a spare kernel go on. If it has ended, the thread that waits for it notices."""
-        await self._send(handover)
+        await self._send(environment)
         self._channel.close()
 
-    async def _send(self, message: KernelRequest | Handover) -> None:
+    async def _send(self, message: KernelRequest | dict[str, str]) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(message).encode() + b"\n")
 
@@ -110,35 +99,26 @@ class KernelTemplate:
     """The template process. If it is lost, the log has the reason, and kernels start as programs from then on.
 
     Args:
-        forked: The process.
-        environment: The environment of kernels, without what differs from kernel to kernel.
-        directory: Where files of kernels are, whose paths are in their command lines.
-        preload: More modules that the template imports (`ipybox.guest.preload`). If the packages of the workspace have
-            changed, it imports them anew for the next kernel.
+        pid: Its process id.
+        control: The socket over which kernels are requested.
+        preload: More modules that it imports (`ipybox.guest.preload`). If the packages of the workspace have changed,
+            it imports them anew for the next kernel.
     """
 
-    def __init__(
-        self, forked: ForkedTemplate, environment: Mapping[str, str], directory: str, preload: Sequence[str] = ()
-    ):
+    def __init__(self, pid: int, control: socket.socket, preload: Sequence[str] = ()):
         self._preload = list(preload)
         self._packages = packages_dir(Path.cwd())
         #: What the operating system says about the packages that the process may have imported.
         self._imported = self._installed()
         self._lock = asyncio.Lock()
-        self._process = ForkedProcess(forked.pid, forked.channel, None)
-        self._control: socket.socket | None = forked.control
+        self._process = ForkedProcess(pid, control, None)
+        self._control: socket.socket | None = control
         #: Whether the process has imported its modules.
         self._ready = False
         #: Seconds that a kernel waits for that: only the first one does.
         self._patience = IMPORT_TIMEOUT
         #: The modules that were to be preloaded and are not, with the reason (`ipybox.guest.protocol`).
         self.not_preloaded: dict[str, str] = {}
-        space = len(sys.executable) + len(directory) + COMMAND_SPACE  # each empty argument reserves a byte
-        arguments = [str(forked.control_number), str(os.getpid()), ",".join(preload), "{}", *[""] * space]
-        command = [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
-        own = {KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getpid())}
-        with suppress(OSError):  # it has ended, which the first kernel notices
-            forked.start(TemplateRequest(command=command, environment={**environment, **own}))
 
     async def fork(self, command: list[str]) -> ForkedProcess | None:
         """Returns a new process, which waits for its request; None if it can't be forked, or the template imports yet.
@@ -169,27 +149,25 @@ class KernelTemplate:
         """
         if self._ready and self._preload and self._imported != (installed := self._installed()):
             self._ready, self._patience, self._imported = False, IMPORT_TIMEOUT, installed
-            control.send(json.dumps(ForkRequest(command=[], modules=self._preload)).encode())
+            control.send(json.dumps(self._preload).encode())
         if self._ready:
             return True
         patience, self._patience = self._patience, 0
         try:
             async with asyncio.timeout(patience):
-                if await asyncio.get_running_loop().sock_recv(control, len(READY)) != READY:
-                    raise EOFError("its process has exited")
+                problems = await _received(control)
         except TimeoutError:
             self.not_preloaded = dict.fromkeys(self._preload, IMPORTING)
             logger.info(
                 "the template is still importing its modules: until it is ready, kernels start as separate programs"
             )
             return False
-        self._ready, self.not_preloaded = True, {}
+        self._ready, self.not_preloaded = True, problems
         if self._imported is not None and (installed := self._installed()) and installed[0] == self._imported[0]:
             self._imported = installed  # Python has written bytecode there
         return True
 
     async def _fork(self, control: socket.socket, command: list[str]) -> ForkedProcess | None:
-        request = json.dumps(ForkRequest(command=command)).encode()
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:  # too many open files, which says nothing of the template
@@ -198,21 +176,17 @@ class KernelTemplate:
         try:
             ours.setblocking(False)
             with theirs:
-                socket.send_fds(control, [request], [theirs.fileno()])
+                socket.send_fds(control, [json.dumps(command).encode()], [theirs.fileno()])
             async with asyncio.timeout(FORK_TIMEOUT):
-                message = await asyncio.get_running_loop().sock_recv(control, MAX_BYTES)
-            if not message:
-                raise EOFError("its process has exited")
-            answer: ForkAnswer = json.loads(message)
+                answer: int | str = await _received(control)
         except BaseException:
             ours.close()
             raise
-        if "pid" not in answer:
+        if isinstance(answer, str):
             ours.close()
-            logger.debug("the template can't fork a kernel: %s", answer.get("error"))
+            logger.debug("the template can't fork a kernel: %s", answer)
             return None
-        self.not_preloaded = answer.get("not_preloaded", {})
-        return ForkedProcess(answer["pid"], ours, self._imported)
+        return ForkedProcess(answer, ours, self._imported)
 
     def is_current(self, process: ForkedProcess) -> bool:
         """Whether a process has the modules that a new one would have: packages may have been installed since."""
@@ -232,3 +206,14 @@ class KernelTemplate:
             self._control = None
             self._process.kill()
             self._process.wait()
+
+
+async def _received(control: socket.socket) -> Any:
+    """Returns the next message of the template.
+
+    Raises:
+        EOFError: If it has ended.
+    """
+    if not (message := await asyncio.get_running_loop().sock_recv(control, MAX_BYTES)):
+        raise EOFError("its process has exited")
+    return json.loads(message)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ipybox.guest.landlock import is_available
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.process import COMMAND_SPACE, PLACEHOLDER
-from ipybox.guest.protocol import ENVIRONMENT_FILE, Environments
+from ipybox.guest.protocol import ENVIRONMENT_FILE, TOKEN_FILE
 from ipybox.guest.strays import GATEWAY_ID, KERNEL_ID
 from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
@@ -211,9 +211,10 @@ class GatewayConfig(GatewaySetup):
                 environment["NO_PROXY"] = environment["no_proxy"] = self.sandbox.no_proxy
         environment.setdefault("PIP_PYTHON", str(self._pip(private_dir)))
         environment[GATEWAY_ID] = str(private_dir)
-        own = {} if token is None else {"KG_AUTH_TOKEN": token}
-        with create_private(guest_dir / ENVIRONMENT_FILE) as opened:
-            json.dump(Environments(kernels=environment, gateway=own), opened)
+        for name, text in (ENVIRONMENT_FILE, json.dumps(environment)), (TOKEN_FILE, token):
+            if text is not None:
+                with create_private(guest_dir / name) as opened:
+                    opened.write(text)
 
     def _pip(self, private_dir: Path) -> Path:
         """Creates the program that pip runs for kernels in place of itself, and returns its path.

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -197,31 +198,28 @@ class Kernels:
         self.discarded.append(kernel)
 
 
-async def test_none_is_made_while_something_runs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(spares, "QUIET", 0)
-    kernels = Kernels()
+async def test_one_is_made_as_soon_as_the_gateway_has_been_idle(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(spares, "QUIET", 0.05)
+    kernels, loop = Kernels(), asyncio.get_running_loop()
     spare = Spare(kernels.make, kernels.discard)
-    with spare.paused():
-        with spare.paused():
-            pass
-        await asyncio.sleep(0.01)
-        assert (kernels.made, await spare.take()) == ([], None)
-    spare.begin()  # before the timer
-    await asyncio.sleep(0.01)
-    assert kernels.made == []
-    spare.end()
-    await asyncio.sleep(0.01)
+    spare.note_activity()
+    time.sleep(0.02)  # noqa: ASYNC251 - the loop must not run in between
+    spare.note_activity()
+    active = loop.time()
+    async with asyncio.timeout(WAIT):
+        while not kernels.made:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+    assert loop.time() >= active + 0.04
+    spare.note_activity()
     assert await spare.take() is kernels.made[0]
     assert await spare.take() is None
 
 
-async def test_one_that_is_out_of_date_is_discarded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(spares, "QUIET", 0)
+async def test_one_that_is_out_of_date_is_discarded():
     kernels = Kernels()
     spare = Spare(kernels.make, kernels.discard)
-    with spare.paused():
-        pass
-    await asyncio.sleep(0.01)
+    spare.start()
+    await asyncio.sleep(0)
     kernels.made[0].is_current = False
     assert await spare.take() is None
     await asyncio.sleep(0)

@@ -31,10 +31,10 @@ from pathlib import Path
 from ipybox.guest.strays import adopt_orphans
 from ipybox.guest.template import fork_template
 from ipybox.guest.template_client import KernelTemplate
-forked = fork_template()
+forked = fork_template(os.environ, "")
 async def main():
     adopt_orphans(asyncio.get_running_loop(), set)
-    template = KernelTemplate(forked, os.environ, "")
+    template = KernelTemplate(*forked)
     process = await template.fork(["python", "kernel"])
     shown = Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\\0").split("\\0")
     assert f"PPid:\\t{os.getpid()}\\n" in Path(f"/proc/{process.pid}/status").read_text()

@@ -65,11 +65,12 @@ async def test_srt_omits_its_helper_for_root_only_and_only_where_landlock_replac
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS has no Landlock")
 def test_a_gateway_that_depends_on_landlock_ends_without_it():
     code = """
-import sys
+import os, sys
 from ipybox.guest import gateway, landlock
 landlock.CREATE_RULESET = 1023  # as in a Linux without Landlock
 gateway.CORE_PATTERN = "/missing"  # else root needs Landlock in any case
-gateway.fork_template = lambda: sys.exit("it goes on")
+os.environ["IPYBOX_RUNTIME_DIR"] = ""
+gateway.take_environment = lambda _: sys.exit("it goes on")
 sys.argv[1:] = ["--confine", *sys.argv[1:]]
 gateway.main()
 """
