@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ipybox.guest.tools.http import ServerAddress, SyncConnectionPool
+from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import HOST_VARIABLE, INSTALL_PATH, PORT_VARIABLE, TOKEN_VARIABLE, InstallRequest
 
 #: Options without effect here, without and with a value.
@@ -153,11 +153,11 @@ def _located(package: str, directory: Path) -> str:
     return str(directory.resolve() / os.path.expanduser(package)) if is_path and "://" not in package else package
 
 
-def _host() -> SyncConnectionPool:
+def _host() -> ConnectionPool:
     host, port = os.environ.get(HOST_VARIABLE), os.environ.get(PORT_VARIABLE)
     if not host or not port:
         raise _UsageError("packages can't be installed from here: install them before the kernel starts")
-    return SyncConnectionPool(ServerAddress(host, int(port), os.environ.get(TOKEN_VARIABLE)))
+    return ConnectionPool(ServerAddress(host, int(port), os.environ.get(TOKEN_VARIABLE)))
 
 
 def _other_environment(runner: str) -> Path | None:

@@ -25,7 +25,7 @@ from typing import Any, cast
 from IPython.core.magics import script
 
 from ipybox.guest.marks import mark_output
-from ipybox.guest.tools.http import ServerAddress, SyncConnectionPool
+from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import (
     HOST_VARIABLE,
     PORT_VARIABLE,
@@ -88,7 +88,7 @@ class CommandGate:
         address = ServerAddress(
             os.environ[HOST_VARIABLE], int(os.environ[PORT_VARIABLE]), os.environ.get(TOKEN_VARIABLE)
         )
-        self._pool = SyncConnectionPool(address)
+        self._pool = ConnectionPool(address)
 
     @contextmanager
     def escape(self, tool_name: str, command: Command) -> Generator[None]:

@@ -19,7 +19,7 @@ from ipybox.guest.gateway_app import gateway_config, unix_sockets_work
 from ipybox.guest.kernel import kernel_config, pack_json
 from ipybox.guest.protocol import LISTENER, MAX_FDS
 from ipybox.guest.streams import keep_order, write_to_descriptor
-from ipybox.guest.tools.http import ServerAddress, SyncConnectionPool
+from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tracebacks import cut_at_ipybox
 from tests import servers
 
@@ -95,7 +95,7 @@ def test_a_traceback_is_cut_where_it_enters_ipybox():
     with socket.create_server(("127.0.0.1", 0)) as freed:
         address = ServerAddress("127.0.0.1", freed.getsockname()[1], None)
 
-    files = traceback_of("pool.request('GET', '/', b'')", pool=SyncConnectionPool(address))
+    files = traceback_of("pool.request('GET', '/', b'')", pool=ConnectionPool(address))
 
     assert files == ["test_modules.py", "user code"]
 

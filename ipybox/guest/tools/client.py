@@ -3,11 +3,9 @@
 It imports neither the MCP SDK nor an HTTP framework.
 """
 
-import asyncio
 import errno
 import json
 import os
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 from ipybox.guest.marks import mark_output
 from ipybox.guest.tools.arguments import ArgumentError, as_json
 from ipybox.guest.tools.content import render, show_beside_structured
-from ipybox.guest.tools.http import AsyncConnectionPool, ServerAddress, SyncConnectionPool
+from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import (
     DEFAULT_PORT,
     HOST_VARIABLE,
@@ -67,10 +65,7 @@ class ToolRunner:
         self.server_params = server_params
         self._seal = seal
         self._address = _address(host, port, token)
-        self._sync_pool = SyncConnectionPool(self._address)
-        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._pool = ConnectionPool(self._address)
 
     @classmethod
     def from_env(cls, server_name: str, server_params: dict[str, Any], seal: str | None = None) -> Self:
@@ -137,19 +132,15 @@ class ToolRunner:
         await reset(self._address.host, self._address.port, token=self._address.token)
 
     async def _reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
-        loop = asyncio.get_running_loop()
-        pool = self._async_pools.get(loop)
-        if pool is None:
-            pool = self._async_pools[loop] = AsyncConnectionPool(self._address)
         try:
-            status, body = await pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
+            status, body = await self._pool.request_async("POST", RUN_PATH, self._encoded(tool_name, tool_args))
         except OSError as exc:
             raise _unreachable(self._address, exc) from None
         return _decoded(status, body, tool_name)
 
     def _reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
         try:
-            status, body = self._sync_pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
+            status, body = self._pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
         except OSError as exc:
             raise _unreachable(self._address, exc) from None
         return _decoded(status, body, tool_name)
@@ -181,7 +172,7 @@ async def reset(host: str = "localhost", port: int = DEFAULT_PORT, *, token: str
     """
     address = _address(host, port, token)
     try:
-        status, body = await AsyncConnectionPool(address).request("PUT", RESET_PATH, b"")
+        status, body = await ConnectionPool(address).request_async("PUT", RESET_PATH, b"")
     except OSError as exc:
         raise _unreachable(address, exc) from None
     if status >= 400:
@@ -197,7 +188,7 @@ def infer_models(samples: bytes) -> str:
     host, port = os.environ.get(HOST_VARIABLE, "localhost"), int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
     address = _address(host, port, None)
     try:
-        status, body = SyncConnectionPool(address).request("POST", MODELS_PATH, samples)
+        status, body = ConnectionPool(address).request("POST", MODELS_PATH, samples)
     except OSError as exc:
         raise _unreachable(address, exc) from None
     models = cast(dict[str, Any], _decoded(status, body, "infer_models")).get("models")

@@ -2,7 +2,7 @@
 
 This runs in the kernel for each tool call, and supports only the part of HTTP/1.1 (RFC 9112) that the tool server uses,
 which gives the length of all its responses. A complete parser (h11) costs a tool call 0.2 ms more, a sixth of a call.
-`HTTPConnection` does no I/O; the pools move its bytes in two ways, and keep connections for the next request.
+`HTTPConnection` does no I/O; the pool moves its bytes in two ways, and keeps connections for the next request.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import select
 import socket
 import weakref
 from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 RECEIVE_BYTES = 1 << 18
@@ -45,16 +46,19 @@ class ServerAddress:
 
 
 class HTTPConnection:
-    """A connection for one exchange after the other."""
+    """A connection for one exchange after the other: `begin`, then `receive` until that returns the response."""
 
     def __init__(self, address: ServerAddress, sock: socket.socket):
         # Small messages go both ways in turn: Nagle's algorithm would delay each by up to 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
         # Idle connections end with their runner, which needs no close.
-        self._close = weakref.finalize(self, sock.close)
+        self.close = weakref.finalize(self, sock.close)
         # Whether the response to every request has been read, and the server keeps the connection.
         self._in_step = True
+        self._answer = bytearray()
+        #: Status, length of the body, and whether the connection stays; None before the head has arrived.
+        self._head: tuple[int, int, bool] | None = None
         token = address.find_token()
         authorization = f"Authorization: token {token}\r\n" if token is not None else ""
         self._headers = f"Host: localhost\r\nContent-Type: application/json\r\n{authorization}"
@@ -68,39 +72,33 @@ class HTTPConnection:
         poll.register(self.sock, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, method: str, path: str, body: bytes) -> Generator[bytes | None, bytes, tuple[int, bytes]]:
-        """Yields bytes to send, then None each time it needs received bytes to be sent in.
+    def begin(self, method: str, path: str, body: bytes) -> bytes:
+        """Returns a request to send."""
+        self._in_step, self._answer, self._head = False, bytearray(), None
+        return f"{method} {path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
-        Returns the status and the body of the response.
+    def receive(self, data: bytes) -> tuple[int, bytes] | None:
+        """Adds received bytes, and returns the status and the body of the response as soon as it is complete.
 
         Raises:
             ConnectionError: If the response is not HTTP as the tool server uses it, or ends early.
         """
-        self._in_step = False
-        yield f"{method} {path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
-        answer = bytearray()
-        while (end := answer.find(HEAD_END)) < 0:
-            if len(answer) > MAX_HEAD_BYTES:
-                raise ConnectionError("the tool server's response is not HTTP: its headers are too long")
-            answer += yield from _received()
-        status, length, stays = _parse_head(answer[:end].decode("latin-1"))
-        end += len(HEAD_END)
-        while len(answer) < end + length:
-            answer += yield from _received()
+        if not data:
+            raise ConnectionError("the tool server closed the connection before responding")
+        self._answer += data
+        if self._head is None:
+            head, end, rest = self._answer.partition(HEAD_END)
+            if not end:
+                if len(head) > MAX_HEAD_BYTES:
+                    raise ConnectionError("the tool server's response is not HTTP: its headers are too long")
+                return None
+            self._head, self._answer = _parse_head(head.decode("latin-1")), rest
+        status, length, stays = self._head
+        if len(self._answer) < length:
+            return None
         # After a rejected token, the next connection reads the token again.
-        self._in_step = stays and len(answer) == end + length and status != UNAUTHORIZED
-        return status, bytes(answer[end : end + length])
-
-    def close(self) -> None:
-        """Closes the connection, which also cancels a request in progress."""
-        self._close()
-
-
-def _received() -> Generator[None, bytes, bytes]:
-    data = yield None
-    if not data:
-        raise ConnectionError("the tool server closed the connection before responding")
-    return data
+        self._in_step = stays and len(self._answer) == length and status != UNAUTHORIZED
+        return status, bytes(self._answer[:length])
 
 
 def _parse_head(head: str) -> tuple[int, int, bool]:
@@ -120,100 +118,67 @@ def _parse_head(head: str) -> tuple[int, int, bool]:
     return int(status[1]), int(length), headers.get("connection", "").lower() != "close"
 
 
-def _take_usable(idle: list[HTTPConnection]) -> HTTPConnection | None:
-    """Takes a usable connection from `idle`, which threads may do at the same time; closes the others."""
-    while True:
-        try:
-            connection = idle.pop()
-        except IndexError:
-            return None
-        if connection.usable:
-            return connection
-        connection.close()
-
-
-class SyncConnectionPool:
-    """Connections of blocking requests, for use by any thread. A forked child starts with an empty one."""
+class ConnectionPool:
+    """Connections for any thread and the tasks of any event loop. A forked child starts with an empty pool."""
 
     def __init__(self, address: ServerAddress):
         self._address = address
         self._idle: list[HTTPConnection] = []
-        _sync_pools.add(self)
+        _pools.add(self)
 
     def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """Makes a request and returns the status and body of the response."""
-        connection = _take_usable(self._idle) or HTTPConnection(
-            self._address, socket.create_connection((self._address.host, self._address.port))
-        )
-        try:
-            steps = connection.exchange(method, path, body)
-            data = next(steps)
-            while True:
-                if data is not None:
-                    connection.sock.sendall(data)
-                    data = next(steps)
-                else:
-                    data = steps.send(connection.sock.recv(RECEIVE_BYTES))
-        except StopIteration as done:
-            self._idle.append(connection)
-            return done.value
-        except BaseException:
-            connection.close()
-            raise
+        connection = self._take_usable() or self._connect()
+        with self._given_back(connection):
+            connection.sock.setblocking(True)
+            connection.sock.sendall(connection.begin(method, path, body))
+            while (answer := connection.receive(connection.sock.recv(RECEIVE_BYTES))) is None:
+                pass
+            return answer
+
+    async def request_async(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Does what `request` does, without blocking. Cancelling it cancels the request."""
+        loop = asyncio.get_running_loop()
+        connection = self._take_usable() or await asyncio.to_thread(self._connect)
+        with self._given_back(connection):
+            connection.sock.setblocking(False)
+            await loop.sock_sendall(connection.sock, connection.begin(method, path, body))
+            while (answer := connection.receive(await loop.sock_recv(connection.sock, RECEIVE_BYTES))) is None:
+                pass
+            return answer
 
     def forget(self) -> None:
         """Drops all idle connections, without closing them for another process that shares them."""
         self._idle = []
 
+    def _connect(self) -> HTTPConnection:
+        return HTTPConnection(self._address, socket.create_connection((self._address.host, self._address.port)))
 
-class AsyncConnectionPool:
-    """Connections of asynchronous requests, for use by the tasks of one event loop."""
-
-    def __init__(self, address: ServerAddress):
-        self._address = address
-        self._idle: list[HTTPConnection] = []
-
-    async def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Makes a request and returns the status and body of the response. Cancelling it cancels the request."""
-        loop = asyncio.get_running_loop()
-        connection = _take_usable(self._idle) or await self._connect(loop)
-        try:
-            steps = connection.exchange(method, path, body)
-            data = next(steps)
-            while True:
-                if data is not None:
-                    await loop.sock_sendall(connection.sock, data)
-                    data = next(steps)
-                else:
-                    data = steps.send(await loop.sock_recv(connection.sock, RECEIVE_BYTES))
-        except StopIteration as done:
-            self._idle.append(connection)
-            return done.value
-        except BaseException:
-            connection.close()
-            raise
-
-    async def _connect(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
-        addresses = await loop.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
-        for number, (family, kind, proto, _, address) in enumerate(addresses, start=1):
-            sock = socket.socket(family, kind, proto)
+    def _take_usable(self) -> HTTPConnection | None:
+        while True:
             try:
-                sock.setblocking(False)
-                await loop.sock_connect(sock, address)
-            except BaseException as exc:
-                sock.close()
-                if not isinstance(exc, OSError) or number == len(addresses):
-                    raise
-            else:
-                return HTTPConnection(self._address, sock)
-        raise OSError(f"{self._address.host} has no address")
+                connection = self._idle.pop()
+            except IndexError:  # a check before could be outdated: threads do this at the same time
+                return None
+            if connection.usable:
+                return connection
+            connection.close()
+
+    @contextmanager
+    def _given_back(self, connection: HTTPConnection) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            connection.close()  # which also cancels the request
+            raise
+        self._idle.append(connection)
 
 
-_sync_pools: weakref.WeakSet[SyncConnectionPool] = weakref.WeakSet()
+_pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
 
 
 def _forget_connections() -> None:
-    for pool in _sync_pools:
+    for pool in _pools:
         pool.forget()
 
 

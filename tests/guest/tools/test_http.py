@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.guest.tools.http import AsyncConnectionPool, ServerAddress, SyncConnectionPool
+from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from tests.servers import WAIT
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -24,7 +24,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[MakeRequest]:
     threads = ThreadPoolExecutor()
 
     def blocking(address: ServerAddress) -> Request:
-        pool = SyncConnectionPool(address)
+        pool = ConnectionPool(address)
 
         async def make(*request: Any) -> tuple[int, bytes]:
             return await asyncio.get_running_loop().run_in_executor(threads, pool.request, *request)
@@ -32,7 +32,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[MakeRequest]:
         return make
 
     with threads:
-        yield blocking if request.param == "blocking" else lambda address: AsyncConnectionPool(address).request
+        yield blocking if request.param == "blocking" else lambda address: ConnectionPool(address).request_async
 
 
 @asynccontextmanager
@@ -229,19 +229,19 @@ async def test_cancelling_a_request_withdraws_it_and_the_next_one_works():
         gone.set()
 
     async with asyncio.timeout(WAIT), serving(block_once) as address:
-        pool = AsyncConnectionPool(address)
-        request = asyncio.create_task(pool.request("POST", "/", b"a"))
+        pool = ConnectionPool(address)
+        request = asyncio.create_task(pool.request_async("POST", "/", b"a"))
         await arrived.wait()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
         await gone.wait()
-        assert await pool.request("POST", "/", b"b") == (200, b"b")
+        assert await pool.request_async("POST", "/", b"b") == (200, b"b")
 
 
 async def test_threads_share_a_pool():
     async with asyncio.timeout(WAIT), serving(echo) as address:
-        pool = SyncConnectionPool(address)
+        pool = ConnectionPool(address)
         results: dict[int, list[bytes]] = {}
 
         def work(number: int) -> None:
