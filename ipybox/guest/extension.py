@@ -9,10 +9,9 @@ from typing import Any, NoReturn, cast
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 
-from ipybox.guest.marks import OutputMarks, set_marks
 from ipybox.guest.packages import STDOUT, import_from, keep_bytecode_out_of_git, let_children_import, packages_dir
 from ipybox.guest.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
-from ipybox.guest.streams import keep_order
+from ipybox.guest.streams import order_output
 
 #: Seconds to wait for the control thread at exit.
 EXIT_GRACE = 1.0
@@ -37,7 +36,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         kernel.raw_input = refuse_input
         kernel.getpass = refuse_input
         os.environ[STDOUT] = str(os.fstat(sys.stdout.fileno()).st_ino)
-        mark_calls(kernel, sys.stdout, sys.stderr)
+        order_output(kernel, sys.stdout, sys.stderr)
         atexit.register(finish_control_thread, shell, kernel)
     # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
     cast(Any, shell).ask_exit = sys.exit
@@ -46,14 +45,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         from ipybox.guest.shell_commands import control_commands  # takes time that other kernels need not spend
 
         control_commands(shell, escape_only=commands == REQUIRE_ESCAPE)
-
-
-def mark_calls(kernel: Any, *streams: Any) -> None:
-    """Keeps the order of all output, and marks the place of tool calls in it."""
-    marks = OutputMarks(kernel.session, kernel.iopub_thread, streams)
-    kernel.iopub_thread.on_output = marks.note_output
-    marks.drain = keep_order(*streams, on_write=marks.note_output).drain
-    set_marks(marks)
 
 
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:

@@ -16,7 +16,7 @@ CONNECTION = b"c"
 LISTENER = b"l"
 READY = b"r"
 
-#: The type of messages that are marks in a kernel's output (`ipybox.guest.marks`).
+#: The type of messages that are marks in a kernel's output (`ipybox.guest.streams`).
 MARK = "ipybox_mark"
 
 #: Maximum bytes of a message from a kernel. A larger one would end the connection to it.

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from IPython.core.magics import script
 
-from ipybox.guest.marks import mark_output
+from ipybox.guest.streams import mark_output
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import (
     HOST_VARIABLE,

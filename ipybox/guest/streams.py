@@ -8,6 +8,10 @@ write to the file descriptors, too.
 What is written to the file descriptors of stdout and stderr is output of the cell, too. ipykernel's own streams name
 another descriptor, the one that the kernel process was started with. What code hands to a child process that way
 (`subprocess.run(..., stdout=sys.stdout)`) would never reach the cell.
+
+Output and tool calls reach the application on separate ways. Therefore, marks in the output show where in it a tool was
+called: a call names the last mark before it, and the application asks for approval after it has yielded the output
+before that mark.
 """
 
 import codecs
@@ -21,47 +25,17 @@ from typing import Any, cast
 
 from ipykernel.iostream import OutStream
 
+from ipybox.guest.protocol import MARK
+
 #: No pipe holds more, so that one read gets all available data.
 PIPE_BYTES = 1 << 16
 
 #: Characters of one message. Each takes at most 12 bytes as JSON, and a message can have 256 MiB.
 MAX_TEXT = 1 << 22
 
-Write = Callable[[str], int | None]
-
 
 def do_nothing() -> None:
     """Does nothing, where a flush or a callback is expected."""
-
-
-def keep_order(*streams: Any, on_write: Callable[[], None] = do_nothing) -> "DescriptorOutput":
-    """Makes all output, including that to the streams' file descriptors, arrive in the order of writing.
-
-    A write to one of the streams first reads the output of child processes, and flushes the stream that was written to
-    before it. Each write calls `on_write`. Returns the object that collects the output of child processes.
-    """
-    last: list[Any] = [streams[0]]
-    flushes = {id(stream): partial(flush, stream, stream.flush) for stream in streams}
-
-    def ordered(stream: Any, write: Write) -> Write:
-        def write_in_order(text: str) -> int | None:
-            if last[0] is not stream:
-                flushes[id(last[0])]()
-                last[0] = stream
-            written = write(text)
-            on_write()
-            return written
-
-        return write_in_order
-
-    writes = {id(stream): ordered(stream, stream.write) for stream in streams}
-    watched = [stream for stream in streams if getattr(stream, "_fid", None) is not None]
-    children = DescriptorOutput({stream: writes[id(stream)] for stream in watched})
-    for stream in streams:
-        stream.write = children.drained_before(writes[id(stream)])
-        stream.flush = children.drained_before(flushes[id(stream)])
-    children.start()
-    return children
 
 
 def flush(stream: Any, without_thread: Callable[[], None]) -> None:
@@ -133,47 +107,83 @@ def _fault(stream: Any, own: Any) -> str | None:
     return None
 
 
-class DescriptorOutput:
-    """Copies the data that is written to the file descriptors of streams into the streams."""
+class OutputOrder:
+    """Makes all output of a kernel arrive in the order of writing, and inserts marks, numbered from 1.
 
-    def __init__(self, writes: dict[Any, Write]):
+    A write to a stream first collects what others have written to the streams' file descriptors, and flushes the stream
+    that was written to before it. A thread collects while no code writes or flushes.
+
+    Args:
+        session: Creates the kernel's messages.
+        thread: Sends the kernel's output.
+        streams: Its stdout and stderr.
+    """
+
+    def __init__(self, session: Any, thread: Any, *streams: Any):
+        self._session = session
+        self._thread = thread
+        self._streams = streams
+        self._process = os.getpid()
         self._lock = threading.RLock()
+        self._number = 0
+        self._has_output = False
+        self._last = streams[0]
+        self._writes = {stream: stream.write for stream in streams}
+        self._flushes = {stream: partial(flush, stream, stream.flush) for stream in streams}
         self._ready = select.poll()
-        self._sinks: dict[int, tuple[Any, codecs.IncrementalDecoder, Write]] = {}
-        for stream, write in writes.items():
-            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-            self._sinks[stream._fid] = (stream, decoder, write)
-            self._ready.register(stream._fid, select.POLLIN)
-
-    def start(self) -> None:
-        """Starts a thread that collects output while no code writes or flushes."""
+        self._sinks: dict[int, tuple[Any, codecs.IncrementalDecoder]] = {}
+        for stream in streams:
+            stream.write = partial(self._drain_and, partial(self._write, stream))
+            stream.flush = partial(self._drain_and, self._flushes[stream])
+            if (fd := getattr(stream, "_fid", None)) is not None:
+                self._sinks[fd] = (stream, codecs.getincrementaldecoder("utf-8")(errors="replace"))
+                self._ready.register(fd, select.POLLIN)
         if self._sinks:
             os.register_at_fork(after_in_child=self._write_to_descriptors)
             threading.Thread(target=self._watch, name="ipybox-output", daemon=True).start()
 
-    def drained_before(self, action: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `action`, preceded by `drain`."""
+    def note_output(self) -> None:
+        """Notes that there is output after the last mark."""
+        self._has_output = True
 
-        def drain_and_act(*args: Any) -> Any:
-            self.drain()
-            return action(*args)
+    def mark(self) -> int:
+        """Marks the end of the output until now, and returns the number of the mark. Any thread may call this.
 
-        return drain_and_act
+        Without output since the last mark, returns that one.
+        """
+        if os.getpid() == self._process:  # a forked child writes to file descriptors, which its parent reads
+            self._drain()
+            with self._lock:
+                if self._has_output:
+                    self._has_output = False
+                    self._number += 1
+                    for stream in self._streams:
+                        if not stream.closed:
+                            self._thread.schedule(stream._flush)
+                    send = partial(self._session.send, self._thread, MARK, {"number": self._number})
+                    self._thread.schedule(send)
+        return self._number
 
-    def _write_to_descriptors(self) -> None:
-        """Makes the streams of a forked child, which lacks our threads, write to their descriptors."""
-        for stream, _, _ in self._sinks.values():
-            stream.write = partial(write_to_descriptor, stream._original_stdstream_fd)
-            stream.flush = do_nothing
+    def _write(self, stream: Any, text: str) -> int | None:
+        if self._last is not stream:
+            self._flushes[self._last]()
+            self._last = stream
+        written = self._writes[stream](text)
+        self.note_output()
+        return written
 
-    def drain(self) -> None:
-        """Copies the available data."""
+    def _drain_and(self, action: Callable[..., Any], *args: Any) -> Any:
+        self._drain()
+        return action(*args)
+
+    def _drain(self) -> None:
+        """Copies the data that is available from the file descriptors."""
         with self._lock:
             for fd, _ in self._ready.poll(0):
-                stream, decoder, write = self._sinks[fd]
+                stream, decoder = self._sinks[fd]
                 data = os.read(fd, PIPE_BYTES)
                 stream.note_read(data)
-                write(decoder.decode(data))
+                self._write(stream, decoder.decode(data))
                 # ipykernel's thread does this, too: it is the only trace of a crash in native code.
                 os.write(stream._original_stdstream_copy, data)
 
@@ -183,11 +193,32 @@ class DescriptorOutput:
             poll.register(fd, select.POLLIN)
         while True:
             poll.poll()
-            self.drain()
+            self._drain()
+
+    def _write_to_descriptors(self) -> None:
+        """Makes the streams of a forked child, which lacks our threads, write to their descriptors."""
+        for stream, _ in self._sinks.values():
+            stream.write = partial(write_to_descriptor, stream._original_stdstream_fd)
+            stream.flush = do_nothing
+
+
+def mark_output() -> int:
+    """Marks the output of this kernel (`OutputOrder.mark`); returns 0 in a process that is not a kernel."""
+    return 0 if _order is None else _order.mark()
+
+
+def order_output(kernel: Any, *streams: Any) -> None:
+    """Keeps the order of all output of this process's kernel."""
+    global _order
+    _order = OutputOrder(kernel.session, kernel.iopub_thread, *streams)
+    kernel.iopub_thread.on_output = _order.note_output
+
+
+_order: OutputOrder | None = None
 
 
 class GuestOutStream(OutStream):
-    """A stream whose descriptor leads back to it; `DescriptorOutput` reads the other end."""
+    """A stream whose descriptor leads back to it; `OutputOrder` reads the other end."""
 
     def fileno(self) -> int:
         """Returns the descriptor that a child process can write to."""

@@ -18,7 +18,7 @@ from ipybox.guest.gateway import offer_tool_port
 from ipybox.guest.gateway_app import gateway_config, unix_sockets_work
 from ipybox.guest.kernel import kernel_config, pack_json
 from ipybox.guest.protocol import LISTENER, MAX_FDS
-from ipybox.guest.streams import keep_order, write_to_descriptor
+from ipybox.guest.streams import OutputOrder, write_to_descriptor
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tracebacks import cut_at_ipybox
 from tests import servers
@@ -47,7 +47,7 @@ class Stream:
 def test_streams_are_flushed_when_another_one_is_written_to():
     sent: list[str] = []
     out, err = Stream("out", sent), Stream("err", sent)
-    keep_order(out, err)
+    OutputOrder(None, None, out, err)
     for stream, text in ((out, "1"), (out, "2"), (err, "3"), (out, "4"), (err, "5")):
         assert stream.write(text) == 1
     out.flush()

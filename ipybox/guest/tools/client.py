@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
-from ipybox.guest.marks import mark_output
+from ipybox.guest.streams import mark_output
 from ipybox.guest.tools.arguments import ArgumentError, as_json
 from ipybox.guest.tools.content import render, show_beside_structured
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress

@@ -40,7 +40,7 @@ class RunRequest(TypedDict):
     seal: str | None
     tool_name: str
     tool_args: dict[str, Any]
-    #: The last mark in the output of the calling kernel (`ipybox.guest.marks`), or 0.
+    #: The last mark in the output of the calling kernel (`ipybox.guest.streams`), or 0.
     output_mark: NotRequired[int]
 
 
