@@ -212,15 +212,6 @@ class ExecutorConfig:
         """
         return optional_settings(self.sandbox, self.sandbox_config, self.allowed_domains)
 
-    def require_settings(self) -> SandboxSettings:
-        """Returns the sandbox settings, for executors with a sandbox.
-
-        Raises:
-            SandboxError: If the settings can't be read or are wrong.
-        """
-        assert self.settings is not None
-        return self.settings
-
     @cached_property
     def limits(self) -> ResourceLimits:
         """The resource limits of the kernels. By default, the memory limit of a sandbox depends on the machine.
@@ -244,9 +235,8 @@ class ExecutorConfig:
         from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
         from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 
-        settings = self.require_settings if self.sandbox else None
         on_upload: Callable[[Path], object] = UploadedPaths(self.workspace).add if self.remote else lambda _: None
-        return FileTransfer(self.workspace, allowed, settings=settings, on_upload=on_upload)
+        return FileTransfer(self.workspace, allowed, settings=lambda: self.settings, on_upload=on_upload)
 
     def placeholder_values(self) -> dict[str, str]:
         """Returns the current values of `${VAR}` placeholders that this process's environment does not set."""

@@ -105,6 +105,8 @@ class KernelGateway(Gateway):
             spare_kernel=spare_kernel,
         )
         self._watch: LimitMonitor | None = None
+        #: Starts the limit monitor as soon as the gateway answers, even without a client.
+        self._watching: asyncio.Task[None] | None = None
         #: By the ids of kernels that ran cells, the callback if the current cell exceeds its CPU time.
         self._cells: dict[str, Callable[[str], object] | None] = {}
         self._policy: SandboxPolicy | None = None
@@ -208,7 +210,8 @@ class KernelGateway(Gateway):
             if not self.spawned:
                 await self._spawn()
             await self._until_ready()
-            self._watch_limits()
+            if self._watching is not None:
+                await self._watching
             if listener is not None:
                 self._acceptor = Acceptor(listener, self._hand_over, name="ipybox-port")
             self._started = True
@@ -290,7 +293,7 @@ class KernelGateway(Gateway):
         self._process = GatewayProcess(launch, log_to_stderr=self._log_to_stderr)
         await self._process.spawn(self._on_tool_connection)
         if self._limits.any:
-            self._tasks.start(self._watch_when_ready(self._process))
+            self._watching = self._tasks.start(self._watch_limits(self._process))
 
     async def _until_ready(self) -> None:
         """Waits until the gateway answers. If srt failed for a cause that passes, starts the sandbox again.
@@ -334,23 +337,15 @@ class KernelGateway(Gateway):
             await self._process.end(timeout)
             self._process = None
 
-    async def _watch_when_ready(self, process: GatewayProcess) -> None:
-        """Starts the limit monitor as soon as the gateway answers, even without a client."""
+    async def _watch_limits(self, process: GatewayProcess) -> None:
         await process.link.settled()
-        if process.link.ready.is_set() and process is self._process:
-            self._watch_limits()
+        if process.link.ready.is_set():
+            from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
-    def _watch_limits(self) -> None:
-        """Starts the limit monitor, if there are limits and it does not run yet."""
-        if self._watch is not None or not self._limits.any:
-            return
-        from ipybox.kernel_mgr.limits.monitor import LimitMonitor
-
-        assert self._process is not None
-        pid, spare = self._process.pid, self._config.spare_kernel
-        watch = LimitMonitor(pid, self._limits, self._limit_exceeded, self._cpu_exceeded, spare=spare)
-        watch.start()
-        self._watch = watch
+            spare = self._config.spare_kernel
+            watch = LimitMonitor(process.pid, self._limits, self._limit_exceeded, self._cpu_exceeded, spare=spare)
+            watch.start()
+            self._watch = watch
 
     def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:
         logger.warning("%s", message)

@@ -70,7 +70,7 @@ class FileTransfer:
     Args:
         directory: The workspace, which relative paths mean.
         allowed: The allowed directories, relative to it or absolute.
-        settings: Returns the settings of the sandbox, if there is one.
+        settings: Returns the settings of the sandbox; None without a sandbox.
         max_bytes: Maximum bytes of one transfer.
         on_upload: Called with the path of each upload.
 
@@ -83,7 +83,7 @@ class FileTransfer:
         directory: Path,
         allowed: Sequence[str | Path] = (".",),
         *,
-        settings: Callable[[], SandboxSettings] | None = None,
+        settings: Callable[[], SandboxSettings | None] = lambda: None,
         max_bytes: int = MAX_BYTES,
         on_upload: Callable[[Path], object] = lambda _: None,
     ):
@@ -170,7 +170,7 @@ class FileTransfer:
 
     @cached_property
     def _rules(self) -> TransferRules:
-        return TransferRules(self._places.workspace, self._places.allowed, self._settings and self._settings())
+        return TransferRules(self._places.workspace, self._places.allowed, self._settings())
 
     def _readable(self, path: str | Path) -> AllowedPath:
         place = self._places.locate(path)

@@ -253,9 +253,7 @@ def write_file(directory: Directory, item: Item, transfer: Transfer) -> bool:
     there = _stat(directory, name)
     if item.executable is None:
         item = replace(item, executable=there is not None and bool(there.st_mode & stat.S_IXUSR))
-    with directory.scratch(_SCRATCH) as scratch:
-        _write(scratch, name, item, transfer)
-        scratch.rename(name, directory, name)
+    write_tree(directory, [item], transfer)
     return there is not None
 
 
@@ -285,12 +283,8 @@ def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> No
             assert inner is not None, "a file was opened as a directory"
             tree = inner
         if item.file is not None:
-            _write(scratch, name, item, transfer)
+            scratch.write_new(name, transfer.chunks(item), 0o777 if item.executable else 0o666)
             tree[name] = None
-
-
-def _write(directory: Directory, name: str, item: Item, transfer: Transfer) -> None:
-    directory.write_new(name, transfer.chunks(item), 0o777 if item.executable else 0o666)
 
 
 def _fits(directory: Directory, tree: Tree) -> None:

@@ -69,7 +69,7 @@ class NodeFiles:
 
     def __init__(self, workspace: Path, settings: SandboxSettings | None):
         self._workspace = workspace
-        self._transfer = FileTransfer(workspace, settings=None if settings is None else lambda: settings)
+        self._transfer = FileTransfer(workspace, settings=lambda: settings)
 
     async def serve(self, exchange: Exchange) -> None:
         """Answers one request, `PUT` or `READ`."""

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,44 +67,40 @@ async def serve(read_fd: int, write_fd: int) -> None:
 class _Gateway(KernelGateway):
     """A gateway that reports exceeded limits instead of keeping them."""
 
-    on_exceeded: Callable[[Iterable[str], str], None]
+    on_exceeded: Callable[[Exceeded], None]
 
     def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:
         super()._limit_exceeded(message, kernel_id)
         kernels, self.exceeded = list(self.exceeded), {}
-        self.on_exceeded(kernels, message)
+        self.on_exceeded(Exceeded(kernels=kernels, message=message))
 
 
 class _Node:
     """Handles the requests of one application."""
 
     def __init__(self) -> None:
-        self.connection = Connection(client=False, on_request=self._take)
         #: Set when there is no more to serve.
         self.ended = asyncio.Event()
+        self.connection = Connection(client=False, on_request=self._take, on_closed=self.ended.set)
         self._requested = False
         self._gateway: _Gateway | None = None
         #: The workspace of this node and its files, if the application does not share its own.
         self._workspace: NodeWorkspace | None = None
         self._files: NodeFiles | None = None
         self._tasks = TaskSet()
-        self._timer: asyncio.TimerHandle | None = None
         self._exceeded: asyncio.Queue[Exceeded] = asyncio.Queue()
         #: Streams of the application that wait for a connection of code, or connections that wait for a stream.
         self._spare_streams: deque[Stream] = deque()
         self._waiting: deque[socket.socket] = deque()
 
     async def until_end(self) -> None:
-        """Returns when the application or the gateway is gone, or a signal came."""
-        self._watch_application()
-        ends = [asyncio.create_task(event.wait()) for event in (self.ended, self.connection.closed)]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
-            if self._timer is not None:
-                self._timer.cancel()
+        """Returns when the application or the gateway is gone, a signal came, or the application is silent."""
+        loop = asyncio.get_running_loop()
+        while (left := self.connection.last_received + APPLICATION_LOST_AFTER - loop.time()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self.ended.wait()
+                    return
 
     async def stop(self) -> None:
         """Ends the gateway with all kernels, and closes the connection."""
@@ -185,7 +181,7 @@ class _Node:
         start, _ = await exchange.receive(Start)
         workspace = await asyncio.to_thread(self._find_workspace, start)
         gateway = self._gateway = _Gateway.of(start.setup, self._accept_tool_connection, working_dir=workspace)
-        gateway.on_exceeded = self._note_exceeded
+        gateway.on_exceeded = self._exceeded.put_nowait
         await gateway.start()
         self._tasks.start(self._watch_gateway(gateway))
         job = os.environ.get(JOB_VARIABLE, "")
@@ -221,18 +217,6 @@ class _Node:
         question, _ = await exchange.receive(Explain)
         await exchange.send(Explained(lines=await self._gateway.explain(question.text, question.tool_texts)))
 
-    def _note_exceeded(self, kernels: Iterable[str], message: str) -> None:
-        self._exceeded.put_nowait(Exceeded(kernels=list(kernels), message=message))
-
     async def _watch_gateway(self, gateway: KernelGateway) -> None:
         await gateway.join()
         self.ended.set()
-
-    def _watch_application(self) -> None:
-        """Ends the node if the application is silent for too long; looks again when that may be."""
-        loop = asyncio.get_running_loop()
-        silence = loop.time() - self.connection.last_received
-        if silence >= APPLICATION_LOST_AFTER:
-            self.ended.set()
-        else:
-            self._timer = loop.call_later(APPLICATION_LOST_AFTER - silence, self._watch_application)
