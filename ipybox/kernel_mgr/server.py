@@ -222,11 +222,7 @@ class KernelGateway(Gateway):
             raise
 
     async def stop(self, timeout: float = 10) -> None:
-        """Stops the gateway process with all its kernels and children.
-
-        Args:
-            timeout: Seconds to wait for the process to end by itself before it is terminated.
-        """
+        """Stops the gateway process with all its kernels and children; see `Gateway.stop`."""
         async with self._stopping:
             if self._token_file is not None:
                 self._token_file.unlink(missing_ok=True)
@@ -251,7 +247,7 @@ class KernelGateway(Gateway):
 
     @contextlib.contextmanager
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
-        """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
+        """As `Gateway.measure_cell`."""
         self._cells[kernel_id] = on_cpu_exceeded
         if self._watch is not None:
             self._watch.start_cell(kernel_id)

@@ -3,7 +3,7 @@
 import io
 import mimetypes
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -115,7 +115,7 @@ class FileTransfer:
         transfer = Transfer(self.max_bytes)
         place = self._readable(path)
         executable = False
-        with _readable_os_errors(), _source(place, transfer, self._refused(place, "reading")) as source:
+        with _readable_os_errors(), _source(place, transfer, _below(place, self._rules.download_denial)) as source:
             if isinstance(source, Item):
                 data, executable = b"".join(transfer.chunks(source)), bool(source.executable)
                 kind = mime_type(place.path.name)
@@ -136,8 +136,7 @@ class FileTransfer:
         transfer = Transfer(self.max_bytes)
         with _readable_os_errors():
             place = self._writable(destination)
-            refused = self._refused(place, "writing")
-            with _source(trusted_path(source), transfer, refused) as found:
+            with _source(trusted_path(source), transfer, _below(place, self._rules.upload_denial)) as found:
                 return self._write(place, found, transfer)
 
     def copy_out(self, source: str | Path, destination: Path) -> TransferReport:
@@ -149,7 +148,7 @@ class FileTransfer:
         """
         transfer = Transfer(self.max_bytes)
         place = self._readable(source)
-        with _readable_os_errors(), _source(place, transfer, self._refused(place, "reading")) as found:
+        with _readable_os_errors(), _source(place, transfer, _below(place, self._rules.download_denial)) as found:
             return self._write_to_host(destination, found, transfer)
 
     def store(self, download: Download, destination: Path) -> TransferReport:
@@ -189,7 +188,7 @@ class FileTransfer:
     ) -> Source:
         """Returns the file of this content, or what is in this tar and may be written to a place."""
         if is_tar:
-            return unpack(data, transfer, self._refused(place, "writing"))
+            return unpack(data, transfer, _below(place, self._rules.upload_denial))
         return Item(("",), io.BytesIO(data), executable)
 
     def _write(self, place: AllowedPath, source: Source, transfer: Transfer) -> TransferReport:
@@ -200,12 +199,9 @@ class FileTransfer:
                 replaced = write_file(directory, replace(source, names=place.names[-1:]), transfer)
             self._on_upload(place.path)
             return _result(place.path, transfer, replaced)
-        names: dict[str, None] = {}
         with place.open(create=True) as directory:
-            write_tree(directory, _noting(source, names), transfer)
-        if place.names and len(names) > MAX_NAMED_UPLOADS:
-            names = {"": None}
-        for name in names:
+            names = [*write_tree(directory, source, transfer)]
+        for name in [""] if place.names and len(names) > MAX_NAMED_UPLOADS else names:
             self._on_upload(place.path / name)
         return _result(place.path, transfer)
 
@@ -219,11 +215,6 @@ class FileTransfer:
                 write_tree(directory, source, transfer)
         return _result(path, transfer, replaced)
 
-    def _refused(self, place: AllowedPath, what: Literal["reading", "writing"]) -> Refused:
-        """Returns the function that rejects paths below a place."""
-        refuses = self._rules.download_denial if what == "reading" else self._rules.upload_denial
-        return lambda names: refuses(place.path.joinpath(*names))
-
 
 def mime_type(path: str) -> str:
     """Returns the type of a file by its name, without the machine's own tables: the result is the same everywhere."""
@@ -231,11 +222,8 @@ def mime_type(path: str) -> str:
     return guessed if guessed and not packed else "application/octet-stream"
 
 
-def _noting(items: Iterable[Item], names: dict[str, None]) -> Iterator[Item]:
-    """Yields items, and notes the first name of each path."""
-    for item in items:
-        names[item.names[0]] = None
-        yield item
+def _below(place: AllowedPath, denial: Callable[[Path], str | None]) -> Refused:
+    return lambda names: denial(place.path.joinpath(*names))
 
 
 @contextmanager

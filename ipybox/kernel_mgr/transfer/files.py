@@ -257,8 +257,8 @@ def write_file(directory: Directory, item: Item, transfer: Transfer) -> bool:
     return there is not None
 
 
-def write_tree(directory: Directory, items: Iterable[Item], transfer: Transfer) -> None:
-    """Writes files and directories into a directory, in addition to its entries or in place of them.
+def write_tree(directory: Directory, items: Iterable[Item], transfer: Transfer) -> Tree:
+    """Writes files and directories into a directory, in addition to its entries or in place of them; returns them.
 
     Writes everything to a scratch directory first: if that fails, nothing has changed.
 
@@ -272,6 +272,7 @@ def write_tree(directory: Directory, items: Iterable[Item], transfer: Transfer) 
             _stage(scratch, tree, item, transfer)
         _fits(directory, tree)
         _move(scratch, directory, tree)
+    return tree
 
 
 def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> None:

@@ -140,11 +140,15 @@ class NodeLink:
             RefusedError: If the node can't do it.
             StreamClosedError: If the link is closed.
         """
+        exchange = self.request(path, large=bool(limit))
         try:
-            return await self.request(path, large=bool(limit)).ask(request, expected, content=content, limit=limit)
+            await exchange.send(request, content)
+            return await exchange.receive(expected, limit)
         except InvalidMessageError as exc:
             self.fail(f"the node sent {exc}")
             raise
+        finally:
+            exchange.stream.reset()
 
     def _greet(self, data: bytes) -> bytes | None:
         """Looks for the node's first line, and returns what follows it; None if it is not there yet."""

@@ -95,16 +95,6 @@ class Exchange:
         del self._buffer[: message.size]
         return message, content
 
-    async def ask(
-        self, request: Message, expected: type[Expected], *, content: bytes = b"", limit: int = 0
-    ) -> tuple[Expected, bytes]:
-        """Returns the only answer to a request, and its content; errors are those of `send` and `receive`."""
-        try:
-            await self.send(request, content)
-            return await self.receive(expected, limit)
-        finally:
-            self.stream.reset()
-
     async def _read(self) -> None:
         if not (data := await self.stream.receive()):
             raise StreamClosedError
