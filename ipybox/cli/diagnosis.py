@@ -1,7 +1,6 @@
 """What keeps ipybox from working on this machine, and what to do about it.
 
-Checks run at the same time, each with a bound of its own. What can be tried is not inferred: a sandbox is started, and
-must hold.
+Checks run at the same time, each with a bound of its own.
 
 Standard library only, with all that it imports: a plugin's hook runs it before anything is installed.
 """
@@ -17,7 +16,7 @@ from typing import Literal
 from ipybox.docker.engine import DOCKER, engine_findings
 from ipybox.docker.options import default_image
 from ipybox.sandbox.findings import INSTALLERS, Finding, Install, Program, examine
-from ipybox.sandbox.preflight import diagnose, try_sandbox
+from ipybox.sandbox.preflight import diagnose
 
 #: The modes that can be checked; "other" has programs that people often use in addition.
 Mode = Literal["plain", "sandbox", "docker", "other"]
@@ -26,16 +25,16 @@ Mode = Literal["plain", "sandbox", "docker", "other"]
 ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
 INSTALL_UV = Install("uv", ("pip install",), "install it with {}; it starts the Claude Code plugins")
-UV = Program("uv", "uv", None, remedy=INSTALL_UV)
+UV = Program("uv", "uv", "", remedy=INSTALL_UV)
 INSTALL_CLAUDE = Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins")
-CLAUDE = Program("claude", "claude", None, remedy=INSTALL_CLAUDE)
+CLAUDE = Program("claude", "claude", "", remedy=INSTALL_CLAUDE)
 
 
 def examine_modes() -> dict[Mode, list[Finding]]:
     """Returns what the checks of each mode find, in the order of the checks."""
     checks: dict[Mode, list[Callable[[], list[Finding]]]] = {
         "plain": [lambda: [Finding("python", f"{platform.python_version()} ({sys.executable})")]],
-        "sandbox": [diagnose, try_sandbox],
+        "sandbox": [diagnose],
         "docker": [_docker],
         "other": [lambda: [examine(UV)], environment_findings, lambda: [examine(CLAUDE)]],
     }

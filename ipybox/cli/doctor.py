@@ -15,6 +15,7 @@ from ipybox.cli.command import as_json, command
 from ipybox.cli.diagnosis import Mode, examine_modes
 from ipybox.cli.output import say, say_json, say_table
 from ipybox.sandbox.findings import Finding
+from ipybox.sandbox.preflight import INSTALL_SRT
 from ipybox.support.errors import IpyboxError
 
 #: Seconds in which a kernel must start, run a cell and end.
@@ -60,12 +61,17 @@ async def _try_kernels(found: dict[Mode, list[Finding]]) -> None:
 
 async def _kernel(*, sandbox: bool) -> Finding:
     try:
-        with TemporaryDirectory(prefix="ipybox-doctor-") as workspace:
+        with TemporaryDirectory(prefix="ipybox-doctor-") as directory:
+            workspace, outside = Path(directory, "workspace"), Path(directory, "outside")
+            workspace.mkdir()
             async with (
                 asyncio.timeout(KERNEL_TIMEOUT),
                 CodeExecutor(working_dir=workspace, sandbox=sandbox) as executor,
             ):
-                await executor.execute("print('runs')")
+                await executor.execute("try: open('../outside', 'w')\nexcept OSError: pass")
+            if sandbox and outside.exists():
+                problem = "srt lets code write outside the workspace"
+                return Finding("kernel", "is not confined", problem, INSTALL_SRT)
     except TimeoutError:
         return Finding("kernel", "starts too slowly", f"no cell ran within {KERNEL_TIMEOUT:g} s", "try again")
     except (IpyboxError, OSError) as exc:

@@ -13,7 +13,7 @@ from ipybox.docker.errors import DockerError
 from ipybox.sandbox.findings import Finding, Program
 from ipybox.support.probe import ProbeResult, probe
 
-DOCKER = Program("docker", "docker", None, remedy="install Docker Engine or Docker Desktop")
+DOCKER = Program("docker", "docker", "", remedy="install Docker Engine or Docker Desktop")
 
 #: Seconds that the Docker daemon gets to answer.
 DAEMON_TIMEOUT = 1.5

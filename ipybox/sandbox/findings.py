@@ -31,13 +31,9 @@ INSTALLERS = {
 
 @dataclass(frozen=True)
 class Install:
-    """A remedy that is a command that installs one package.
+    """A remedy: a command that installs one package, or several commands if it is unknown which one exists.
 
-    Attributes:
-        package: The name of the package.
-        commands: Commands that install packages, such as `apt-get install`; several if it is unknown which one exists.
-        sentence: The instruction for a person; `{}` stands for the commands.
-        as_root: Whether only root can run the command.
+    In the sentence for a person, `{}` stands for the commands.
     """
 
     package: str
@@ -79,16 +75,6 @@ def together(installs: Iterable[Install]) -> list[str]:
     return [_command_line(commands, names, as_root) for (commands, as_root), names in packages.items()]
 
 
-def install_remedy(package: str | None, path: str | None) -> Remedy:
-    """Returns the remedy that installs a system package, with the installer that is on the PATH."""
-    if package is None:
-        return "install it"
-    installers = ["brew"] if sys.platform == "darwin" else list(INSTALLERS)
-    present = [name for name in installers if which(name, path=path)][:1]
-    commands = tuple(INSTALLERS[name] for name in present or installers[:3])
-    return Install(package, commands, as_root=present not in ([], ["brew"]))
-
-
 def _command_line(commands: Iterable[str], packages: Iterable[str], as_root: bool) -> str:
     alternatives = " or ".join(f"`{' '.join([command, *packages])}`" for command in commands)
     return f"{alternatives} as root" if as_root else alternatives
@@ -100,15 +86,23 @@ class Program:
 
     what: str
     name: str
-    #: The package that installs it, or None if it can't be installed by itself.
-    package: str | None
+    #: The package that installs it, unless there is another remedy.
+    package: str
     arguments: tuple[str, ...] = ("--version",)
     minimum: Version | None = None
-    #: The remedy in place of the installation of the package.
     remedy: Remedy | None = None
 
+    def installation(self, path: str | None) -> Remedy:
+        """Returns how to install it; for a system package, with the installer that is on the PATH."""
+        if self.remedy is not None:
+            return self.remedy
+        installers = ["brew"] if sys.platform == "darwin" else list(INSTALLERS)
+        present = [name for name in installers if which(name, path=path)][:1]
+        commands = tuple(INSTALLERS[name] for name in present or installers[:3])
+        return Install(self.package, commands, as_root=present not in ([], ["brew"]))
 
-NODE = Program("node", "node", None, minimum=(20, 11, 0), remedy="install Node.js 20.11 or later")
+
+NODE = Program("node", "node", "", minimum=(20, 11, 0), remedy="install Node.js 20.11 or later")
 
 #: The programs that srt runs, by platform. It finds the others with `which`, and starts each command with bash.
 PROGRAMS: dict[str, tuple[Program, ...]] = {
@@ -124,7 +118,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
         Program(
             "sandbox-exec",
             "sandbox-exec",
-            None,
+            "",
             ("-p", "(version 1)(allow default)", "/usr/bin/true"),
             remedy="it is part of macOS: add /usr/bin to PATH, and don't run ipybox in another sandbox",
         ),
@@ -135,19 +129,18 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
 def examine(program: Program, path: str | None = None) -> Finding:
     """Returns a program's version, or its problem; blocks for at most `PROBE_TIMEOUT`."""
     finding = presence(program, path)
-    executable = find_program(program.name, path)
-    if executable is None:
+    if finding.found is None:
         return finding
-    outcome = probe([executable, *program.arguments], path=path)
+    outcome = probe([finding.found, *program.arguments], path=path)
     if outcome.failure:
         return as_broken(finding, program.name, outcome, program.remedy or "install it again")
     version = parse_version(outcome.output)
     if version is None:
         return finding
-    finding = replace(finding, found=f"{version_text(version)} ({executable})")
+    finding = replace(finding, found=f"{version_text(version)} ({finding.found})")
     if program.minimum and version < program.minimum:
         problem = f"{program.name} {version_text(version)} is older than {version_text(program.minimum)}"
-        return replace(finding, problem=problem, remedy=program.remedy or install_remedy(program.package, path))
+        return replace(finding, problem=problem, remedy=program.installation(path))
     return finding
 
 
@@ -155,17 +148,15 @@ def presence(program: Program, path: str | None) -> Finding:
     """Returns the path of a program, without running it, or how to install it."""
     executable = find_program(program.name, path)
     if executable is None:
-        remedy = program.remedy or install_remedy(program.package, path)
-        return Finding(program.what, None, absence(program.name), remedy)
+        return Finding(program.what, None, absence(program.name), program.installation(path))
     return Finding(program.what, executable)
 
 
 def absence(name: str) -> str:
     """Returns why a program is not found on PATH."""
     dropped = dropped_program(name)
-    if dropped is None:
-        return f"{name} is not on PATH"
-    return f"{name} is only at {dropped}, which code in the kernel can write to"
+    place = "not on PATH" if dropped is None else f"only at {dropped}, which code in the kernel can write to"
+    return f"{name} is {place}"
 
 
 def as_broken(finding: Finding, name: str, outcome: ProbeResult, remedy: Remedy) -> Finding:

@@ -8,15 +8,18 @@ from ipybox.support.probe import probe
 
 _CAP_SETFCAP = 31
 
+#: Settings of the system, the value that forbids namespaces, and one that permits them. Only the first concerns root.
+_SETTINGS = (
+    ("user.max_user_namespaces", "0", "15000"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+)
+
 
 def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: Path) -> list[Finding]:
     """Returns whether this user can create srt's namespaces, and if not, each reason that was found; blocks.
 
-    Args:
-        bwrap: Path of bubblewrap.
-        path: The PATH to search; `None` for that of this process.
-        weaker_nested: Whether the sandbox starts with `enableWeakerNestedSandbox`.
-        root: The directory that contains /proc and the marks of containers.
+    The arguments except the path of bubblewrap are those of `diagnose`.
     """
     what = "user namespaces"
     wanted = probe(_unshare(bwrap, weaker=weaker_nested), path=path)
@@ -51,18 +54,14 @@ def _namespace_reasons(root: Path) -> list[tuple[str, str]]:
     reasons: list[tuple[str, str]] = []
     if _is_root() and not _has_setfcap(root):
         reasons.append(("root lacks the capability CAP_SETFCAP here", "grant it, or run ipybox as an ordinary user"))
-    forbidding = {"user.max_user_namespaces": "0"}
-    if not _is_root():
-        forbidding |= {"kernel.unprivileged_userns_clone": "0", "kernel.apparmor_restrict_unprivileged_userns": "1"}
-    permitting = {"0": "1", "1": "0"}
-    for name, value in forbidding.items():
-        if _content(root / "proc" / "sys" / name.replace(".", "/")) != value:
-            continue
-        better = "15000" if name == "user.max_user_namespaces" else permitting[value]
-        remedy = f"run `sysctl -w {name}={better}` as root, and put `{name} = {better}` in /etc/sysctl.d to keep it"
-        if "apparmor" in name:
-            remedy += "; or give bwrap an AppArmor profile that grants userns"
-        reasons.append((f"{name} is {value}: this machine doesn't let ordinary users create user namespaces", remedy))
+    for name, forbids, permits in _SETTINGS[: 1 if _is_root() else None]:
+        if _content(root / "proc" / "sys" / name.replace(".", "/")) == forbids:
+            keep = f"put `{name} = {permits}` in /etc/sysctl.d to keep it"
+            remedy = f"run `sysctl -w {name}={permits}` as root, and {keep}"
+            if "apparmor" in name:
+                remedy += "; or give bwrap an AppArmor profile that grants userns"
+            problem = f"{name} is {forbids}: this machine doesn't let ordinary users create user namespaces"
+            reasons.append((problem, remedy))
     if _in_container(root):
         seccomp = _status(root).get("Seccomp") == "2"
         problem = "this is a container that " + ("filters system calls" if seccomp else "may not create namespaces")

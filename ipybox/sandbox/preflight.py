@@ -1,9 +1,9 @@
 """Checks whether this machine meets the requirements of the sandbox, and names remedies.
 
-There are three depths. `require_sandbox` only checks files, takes about a millisecond and is part of every sandboxed
-start. `diagnose` runs the programs and creates namespaces, and so finds problems that files don't show: it is for a
-start that has failed, and for `ipybox doctor`, which also starts a sandbox by `try_sandbox`. `transient_cause` tells
-failures of srt that the next start usually does not meet. Standard library only.
+`require_sandbox` only checks files, takes about a millisecond and is part of every sandboxed start. `diagnose` runs the
+programs and creates namespaces, and so finds problems that files don't show: it is for a start that has failed, and for
+`ipybox doctor`. `transient_cause` tells failures of srt that the next start usually does not meet. Standard library
+only.
 """
 
 import json
@@ -33,7 +33,6 @@ from ipybox.sandbox.findings import (
 from ipybox.sandbox.namespaces import namespace_findings
 from ipybox.support.errors import SandboxError
 from ipybox.support.probe import probe
-from ipybox.support.scratch import ScratchDirectory
 
 #: The oldest supported version of srt.
 MINIMUM_SRT: Version = (0, 0, 78)
@@ -56,9 +55,6 @@ UPDATE_SRT = replace(INSTALL_SRT, package=f"{INSTALL_SRT.package}@latest", sente
 #: How often something is started in the sandbox before a failure counts as lasting.
 SANDBOX_STARTS = 4
 
-#: The cause of what takes too long.
-BUSY = "the machine may be busy"
-
 _TOO_LATE = "Failed to create bridge sockets"
 
 #: What bubblewrap says of a file or directory to mount that is not there.
@@ -66,12 +62,6 @@ _REMOVED = re.compile(
     r"bwrap: Can't (?:find source path .*: No such file or directory|"
     r"(?:create file at|mkdir(?: parents for)?) .*: Read-only file system)"
 )
-
-#: Seconds in which a sandbox must start and end.
-SANDBOX_TIMEOUT = 20.0
-
-#: Runs in the sandbox: it may write here, but not next to it.
-TRIAL = "echo ran > inside; echo escaped > ../outside; true"
 
 
 def require_sandbox(path: str | None = None) -> Path:
@@ -125,16 +115,13 @@ def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path
     """
     quick = requirements(path)
     programs = {program.what: program for program in (NODE, *PROGRAMS.get(sys.platform, ()))}
-
     has_node = all(finding.problem is None for finding in quick if finding.what == NODE.what)
 
     def deeper(finding: Finding) -> list[Finding]:
-        if finding.problem is not None:
-            return [finding]
-        if finding.what == "srt" and has_node:
+        if finding.problem is None and finding.what == "srt" and has_node:
             outcome = probe([str(find_program("srt", path)), "--version"], path=path)
             return [as_broken(finding, "srt", outcome, REINSTALL_SRT) if outcome.failure else finding]
-        if finding.what not in programs:
+        if finding.problem is not None or finding.what not in programs:
             return [finding]
         examined = examine(programs[finding.what], path)
         if finding.what == "bubblewrap" and examined.problem is None:
@@ -148,37 +135,10 @@ def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path
 def transient_cause(output: str) -> str | None:
     """Returns a clause that says why srt failed with this output, or None if the next start would fail, too."""
     if _TOO_LATE in output:
-        return BUSY
+        return "the machine may be busy"
     if _REMOVED.search(output):
         return "a file that the sandbox hides or protects may have just been removed"
     return None
-
-
-def try_sandbox() -> list[Finding]:
-    """Starts a sandbox, and returns whether it lets code write where it may and nowhere else."""
-    if any(finding.problem for finding in requirements()):
-        return []
-    srt = require_sandbox()
-    with ScratchDirectory(sockets=True) as scratch:
-        inside, outside = scratch.path / "workspace" / "inside", scratch.path / "outside"
-        inside.parent.mkdir()
-        settings = scratch.path / "settings.json"
-        settings.write_text(json.dumps(_trial_settings(inside.parent)))
-        command = [str(srt), "--settings", str(settings), "bash", "-c", TRIAL]
-        # Sockets that srt names by its process id are no one else's there.
-        outcome = probe(command, timeout=SANDBOX_TIMEOUT, cwd=inside.parent, env={"TMPDIR": str(scratch.path)})
-        ran, escaped = inside.exists(), outside.exists()
-    cause = BUSY if outcome.timed_out else transient_cause(outcome.failure or "")
-    if cause is not None:
-        problem, remedy = f"srt {outcome.failure}, {cause}", "try again"
-    elif outcome.failure:
-        problem, remedy = f"srt can't start a sandbox: it {outcome.failure}", "fix the other findings first"
-    elif escaped or not ran:
-        problem = "srt lets code write outside the workspace" if escaped else "srt does not run the command"
-        remedy = f"put the srt of npm's @anthropic-ai/sandbox-runtime on PATH instead of {srt}"
-    else:
-        return [Finding("sandbox", "starts and confines code")]
-    return [Finding("sandbox", str(srt), problem, remedy)]
 
 
 def _srt(path: str | None) -> Finding:
@@ -224,11 +184,3 @@ def _processor(package: tuple[Path, str] | None) -> Finding:
         problem = f"srt is incomplete: {seccomp}, which blocks unix sockets, is missing or not executable"
         return Finding("processor", machine, problem, REINSTALL_SRT)
     return Finding("processor", machine)
-
-
-def _trial_settings(workspace: Path) -> dict[str, object]:
-    """Returns settings like ipybox's default: only the workspace is writable, and there is no network."""
-    return {
-        "filesystem": {"denyRead": ["~/.ssh"], "allowWrite": [str(workspace)], "denyWrite": []},
-        "network": {"allowedDomains": [], "deniedDomains": []},
-    }

@@ -12,7 +12,6 @@ import pytest
 
 from ipybox.cli import diagnosis
 from ipybox.cli.diagnosis import examine_modes
-from ipybox.sandbox.preflight import try_sandbox
 from ipybox.workspace.trust import TrustStore
 from plugins.launch.session_notice import PluginWorkspace, session_notice
 from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP
@@ -77,35 +76,6 @@ def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None =
         f"Tell the user what to do: {todo.person[12 : -len(AGAIN)]}. Then call the tool again."
     )
     return wrong.person.partition(": ")[2], todo.person.partition(": ")[2].removesuffix(AGAIN)
-
-
-def test_an_srt_that_isolates_nothing_is_seen(sandbox: Path):
-    copy = package(sandbox, '{"version": "0.0.78"}')
-    replace(copy / "dist", "cli.js", 'case $1 in --version) echo 0.0.78 ;; *) shift 2; exec "$@" ;; esac')
-    (line,) = map(str, try_sandbox())
-    assert line.startswith("srt lets code write outside the workspace: put the srt of npm's ")
-
-
-def test_an_srt_that_does_nothing_is_seen(sandbox: Path):
-    copy = package(sandbox, '{"version": "0.0.78"}')
-    replace(copy / "dist", "cli.js", "exit 0")
-    (line,) = map(str, try_sandbox())
-    assert line.startswith("srt does not run the command: ")
-
-
-def test_an_srt_that_can_not_start_is_seen(sandbox: Path):
-    copy = package(sandbox, '{"version": "0.0.78"}')
-    replace(copy / "dist", "cli.js", "case $1 in --version) echo 0.0.78 ;; *) echo Error: no >&2; exit 1 ;; esac")
-    (line,) = map(str, try_sandbox())
-    assert line.startswith("srt can't start a sandbox: it exited with 1: Error: no: ")
-
-
-def test_an_srt_that_starts_too_late_is_not_called_broken(sandbox: Path):
-    copy = package(sandbox, '{"version": "0.0.78"}')
-    late = "echo Error: Failed to create bridge sockets >&2; exit 1"
-    replace(copy / "dist", "cli.js", f"case $1 in --version) echo 0.0.78 ;; *) {late} ;; esac")
-    (line,) = map(str, try_sandbox())
-    assert line.endswith("Failed to create bridge sockets, the machine may be busy: try again")
 
 
 def test_there_are_no_problems_where_all_is_well(sandbox: Path):

@@ -13,7 +13,7 @@ from ipybox.cli.doctor import doctor
 from ipybox.docker import engine
 from ipybox.support import probe as probing
 from tests.cli.test_diagnosis import docker_program, fill, path_in
-from tests.sandbox.test_preflight import NEEDED, replace
+from tests.sandbox.test_preflight import NEEDED, package, replace
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.kernel
@@ -56,8 +56,31 @@ def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest
 def test_a_kernel_runs_in_the_sandbox_of_the_doctor(sandbox: Path, capsys: pytest.CaptureFixture[str]):
     assert asked(sandbox=True) == 0
     output = capsys.readouterr().out
-    assert re.search(r"^ok +sandbox +sandbox +starts and confines code$", output, re.MULTILINE)
+    assert re.search(r"^ok +sandbox +kernel +runs a cell$", output, re.MULTILINE)
     assert "sandbox mode: works (a kernel ran a cell, confined by the sandbox)\n" in output
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        pytest.param(
+            'shift 3; exec "$@"', "srt lets code write outside the workspace: install it", id="isolates_nothing"
+        ),
+        pytest.param("echo Error: no >&2; exit 1", "Error: no", id="does_not_start"),
+    ],
+)
+def test_an_srt_that_does_not_do_its_work_is_seen(
+    sandbox: Path, command: str, problem: str, capsys: pytest.CaptureFixture[str]
+):
+    copy = package(sandbox, '{"version": "0.0.78"}')
+    replace(copy / "dist", "cli.js", f"case $1 in --version) echo 0.0.78 ;; *) {command} ;; esac")
+
+    assert asked(sandbox=True) == 1
+
+    output = capsys.readouterr().out
+    assert "sandbox mode: can't work\n" in output
+    assert problem in output
 
 
 def test_a_kernel_that_does_not_start_is_a_problem(
