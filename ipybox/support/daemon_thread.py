@@ -1,11 +1,11 @@
 """Threads that do not keep the program from ending."""
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -30,30 +30,20 @@ async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
     `asyncio.to_thread` does not suffice, because Python waits for its threads at exit. If the caller is cancelled, the
     function runs on, and its result is dropped.
 
-    Args:
-        function: The function.
-        name: The name of the thread.
-
     Raises:
         OSError: If the thread can't be started.
     """
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+    outcome.set_running_or_notify_cancel()  # a cancelled caller can't cancel it
     context = copy_context()
-
-    def finish(set_outcome: Callable[[Any], None], value: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: outcome.done() or set_outcome(value))
 
     def run() -> None:
         try:
-            result = context.run(function)
+            outcome.set_result(context.run(function))
         except StopIteration:  # no future can pass it on, as no coroutine can (PEP 479)
-            finish(outcome.set_exception, RuntimeError("the function raised StopIteration"))
+            outcome.set_exception(RuntimeError("the function raised StopIteration"))
         except BaseException as exc:
-            finish(outcome.set_exception, exc)
-        else:
-            finish(outcome.set_result, result)
+            outcome.set_exception(exc)
 
     start_daemon_thread(run, name)
-    return await outcome
+    return await asyncio.wrap_future(outcome)

@@ -18,12 +18,7 @@ TURN = 0.1
 
 
 def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
-    """Checks a number of seconds.
-
-    Args:
-        name: The name of the option, for the error.
-        seconds: The number.
-        unlimited: What else can be given, for the error.
+    """Checks the seconds of an option; errors name it, and with `unlimited` what else can be given.
 
     Raises:
         TypeError: If it is not a number.

@@ -60,9 +60,6 @@ class Endpoint:
     """The address of a component: `dial`, or else a host and port.
 
     Attributes:
-        kind: The kind of component.
-        host: The host.
-        port: The port.
         token: The token of requests; by default the one that the component has published on this machine.
         dial: Returns a connected socket, in place of host and port.
         relayed: Whether programs between this process and the component, such as `srun`, hold up small messages.

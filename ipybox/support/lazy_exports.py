@@ -14,12 +14,9 @@ from typing import Any
 def lazy_exports(
     package: str, modules: Mapping[str, str], load: Callable[[str], ModuleType] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the `__getattr__` and the `__dir__` of a package.
+    """Returns the `__getattr__` and the `__dir__` of a package, given the module of each name that it exports.
 
-    Args:
-        package: The name of the package.
-        modules: The module of each name that it exports.
-        load: Imports a module; by default `import_installed`.
+    `load` imports a module, by default like `import_installed`.
     """
 
     def get(name: str) -> Any:

@@ -5,10 +5,9 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from ipybox.support.process_group import signal_group
 
@@ -20,7 +19,6 @@ STOP_GRACE = 0.5
 
 #: Bytes of a program's output that are kept.
 KEPT_OUTPUT = 65536
-
 
 _running: set[subprocess.Popen[bytes]] = set()
 
@@ -34,14 +32,7 @@ class ProbeResult:
     timed_out: bool = False
 
 
-def probe(
-    command: Sequence[str],
-    *,
-    path: str | None = None,
-    timeout: float | None = None,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-) -> ProbeResult:
+def probe(command: Sequence[str], *, path: str | None = None, timeout: float | None = None) -> ProbeResult:
     """Runs a program without input and returns its result; blocks until it ends.
 
     A program that still runs after `timeout` is killed with its whole process group.
@@ -50,10 +41,7 @@ def probe(
         command: Absolute path of the program, and its arguments.
         path: The program's PATH, by default that of this process.
         timeout: In seconds, by default `PROBE_TIMEOUT`.
-        cwd: Working directory of the program.
-        env: Variables in addition to those of this process.
     """
-    environment = {**os.environ, **({} if path is None else {"PATH": path}), **(env or {})}
     timeout = PROBE_TIMEOUT if timeout is None else timeout
     try:
         process = subprocess.Popen(
@@ -61,8 +49,7 @@ def probe(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
+            env=os.environ if path is None else {**os.environ, "PATH": path},
             start_new_session=True,
         )
     except OSError as exc:

@@ -1,9 +1,9 @@
 """Safe access to directories that untrusted code can write: links planted there are not followed.
 
-Code in the sandbox can write the workspace. It can replace a directory there by a link at any moment, also between a
-check and the checked action. So a directory is opened once, component by component without following links, and all
-actions in it are relative to its descriptor (`openat` and related calls, on Linux and macOS): even if its path changes,
-it stays the same directory. No function here blocks, as opening a planted pipe would.
+Code in the sandbox can replace a directory of the workspace by a link at any moment, also between a check and the
+checked action. So a directory is opened once, component by component without following links, and all actions in it are
+relative to its descriptor: even if its path changes, it stays the same directory. No function here blocks, as opening a
+planted pipe would.
 """
 
 import errno
@@ -29,8 +29,6 @@ _KINDS = {
 }
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY
-# The errors of systems for a link or a file in place of a directory.
-_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 
 
 @contextmanager
@@ -52,12 +50,11 @@ def open_directory(
     """
     if base is not None:
         base.stat()
-    if untrusted_root is None:
-        root, names = path, ()
-    else:
-        path = Path(os.path.abspath(path))  # not `resolve`, which follows links
-        spelled = names_below(path, untrusted_root)
-        root, names = (path, ()) if spelled is None else (untrusted_root, spelled)
+    root, names = path, ()
+    if untrusted_root is not None:
+        root = Path(os.path.abspath(path))  # not `resolve`, which follows links
+        if (spelled := names_below(root, untrusted_root)) is not None:
+            root, names = untrusted_root, spelled
     with ExitStack() as stack:
         if create and not names:
             root.mkdir(parents=True, exist_ok=True)
@@ -95,9 +92,9 @@ class Directory:
             with _naming(path):
                 fd = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.fd)
         except OSError as exc:
-            if exc.errno in _NO_DIRECTORY:
-                raise NotADirectoryError(self._complaint(name)) from exc
-            raise
+            if exc.errno not in (errno.ENOTDIR, errno.ELOOP):  # of a link or a file
+                raise
+            raise NotADirectoryError(self._complaint(name)) from exc
         try:
             yield Directory(fd, path)
         finally:
@@ -190,10 +187,10 @@ class Directory:
             os.rename(name, target_name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
     def remove(self, name: str, *, depth: int = REMOVABLE_DEPTH) -> None:
-        """Removes a file, a link or a directory with its content, as far as possible.
+        """Removes a file, a link or a directory with its content, as far as possible and down to `depth`.
 
-        Entries that can't be removed stay, as do directories nested deeper than `depth`. `shutil.rmtree` would wait for
-        the writer of a pipe that has replaced a directory, and runs out of descriptors on nested directories.
+        `shutil.rmtree` would wait for the writer of a pipe that has replaced a directory, and runs out of descriptors
+        on nested directories.
         """
         with suppress(OSError):
             if not stat.S_ISDIR(self.stat(name).st_mode):
@@ -211,13 +208,11 @@ class Directory:
         return self.path / name
 
     def _complaint(self, name: str) -> str:
-        path = self.path / name
+        what = "not a directory"
         with suppress(OSError):
             if stat.S_ISLNK(self.stat(name).st_mode):
-                return (
-                    f"{path} is a link, and ipybox doesn't follow links that sandboxed code could have made: remove it"
-                )
-        return f"{path} is not a directory: remove it"
+                what = "a link, and ipybox doesn't follow links that sandboxed code could have made"
+        return f"{self.path / name} is {what}: remove it"
 
 
 def kind(state: os.stat_result) -> str:

@@ -113,7 +113,7 @@ def remove_unused(root: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a directory with its content, also directories there that their owner can't write, as far as possible."""
+    """Removes a directory with its content as far as possible, including directories that their owner can't write."""
     shutil.rmtree(path, ignore_errors=True)
     if not path.is_dir():
         return

@@ -12,12 +12,12 @@ _CONFINED = "confined"
 
 
 def state_dir() -> Path:
-    """Returns ipybox's directory in the user's state directory (XDG); it may not exist yet."""
+    """Returns ipybox's directory in the user's state directory (XDG), which may not exist, as those below."""
     return _user_directory("XDG_STATE_HOME", ".local/state") / "ipybox"
 
 
 def data_dir() -> Path:
-    """Returns ipybox's directory in the user's data directory (XDG), for data without secrets; it may not exist yet.
+    """Returns ipybox's directory in the user's data directory (XDG), for data without secrets.
 
     `environments` in it contains the environments of the Claude Code plugins (`plugins/launch/environment.py`).
     """
@@ -25,7 +25,7 @@ def data_dir() -> Path:
 
 
 def environment_locks(environment: str) -> Path:
-    """Returns the directory with the locks of an environment of the plugins; it may not exist yet.
+    """Returns the directory with the locks of an environment of the plugins.
 
     They are not in the environment, because code in the sandbox could lock all that it can read.
     """
@@ -38,13 +38,10 @@ def config_dir() -> Path:
 
 
 def _user_directory(variable: str, name: str) -> Path:
-    """Returns a directory of the user: that of the variable, or the one with a name in the home."""
     # The specification ignores relative paths; they would lead to the workspace, and so would a relative HOME.
-    directory = Path(os.environ.get(variable, ""))
-    home = Path(os.environ.get("HOME", ""))
-    if not home.is_absolute():
-        home = Path(account_home() or "/")
-    return directory if directory.is_absolute() else home / name
+    home = os.environ.get("HOME", "")
+    places = (os.environ.get(variable, ""), os.path.join(home, name), os.path.join(account_home() or "/", name))
+    return next(Path(place) for place in places if os.path.isabs(place))
 
 
 def make_directory(directory: Path, mode: int = 0o700) -> None:
@@ -88,7 +85,7 @@ def empty_directory() -> Path:
 
 
 def scratch_root() -> Path:
-    """Returns the directory of ipybox's scratch directories (`ipybox.support.scratch`); it may not exist yet.
+    """Returns the directory of ipybox's scratch directories (`ipybox.support.scratch`).
 
     It is not in the state directory, because the sandbox opens parts of it, but must not open the state directory.
     """

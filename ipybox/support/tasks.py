@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class TaskSet:
-    """The background tasks of one owner, which cancels them when it stops. A task that fails is logged.
+    """The background tasks of one owner. A task that fails is logged.
 
     A caller may be cancelled at any wait, more than once, and anyio cancels it again at each wait until it has left the
     cancelled scope. Work that must not stop half way gets its own task: `finish` and `undo`.
