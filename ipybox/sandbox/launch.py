@@ -47,12 +47,7 @@ _WRITABLE_FOR_ALL = ("/tmp/claude", "~/.npm/_logs", "~/.claude/debug")
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The sandbox of one workspace.
-
-    Attributes:
-        settings: The user's settings.
-        workspace: The directory in which commands run, and to which paths of the settings are relative.
-    """
+    """The sandbox of one workspace: commands run there, and paths of the settings are relative to it."""
 
     settings: SandboxSettings
     workspace: Path
@@ -101,7 +96,7 @@ class Sandbox:
         """Returns the command line that runs `command` in the workspace, inside the sandbox.
 
         Args:
-            command: The command; its standard streams are those of the returned one.
+            command: The command.
             private_dir: A scratch directory that the guest can't write, for srt's settings and temporary files; removed
                 at the end.
             guest_dir: A directory that the guest can write, in addition to the settings.
@@ -117,14 +112,17 @@ class Sandbox:
         try:
             make_ipybox_dir(self.workspace)
         except OSError as exc:
-            directory = self.workspace / STATE_DIR
-            reason = exc.strerror or exc
-            remedy = "make it writable, or choose another workspace"
-            raise SandboxError(f"the sandbox can't create {directory} in the workspace ({reason}): {remedy}") from exc
+            raise SandboxError(
+                f"the sandbox can't create {self.workspace / STATE_DIR} in the workspace ({exc.strerror or exc}): make "
+                "it writable, or choose another workspace"
+            ) from exc
         settings_file = private_dir / "srt.json"
         patterns = [entry for entry in self.settings.deny_read if is_name_pattern(entry)]
+        opened = self._paths(self.settings.allow_write)
         absent = {
-            name: content for name, content in _placeholders(self.workspace).items() if name not in self._opened()
+            name: content
+            for name, content in _placeholders(self.workspace).items()
+            if name not in OPENABLE or f"{self.workspace}/{name}" not in opened
         }
         write_settings(
             settings_file,
@@ -146,7 +144,8 @@ class Sandbox:
 
     def _shown_by_git(self) -> list[str]:
         """Returns a sentence about the placeholders that git shows, if any."""
-        shown = [name for name, content in PLACEHOLDERS.items() if content is not None and not self._has(name)]
+        files = [name for name, content in PLACEHOLDERS.items() if content is not None]
+        shown = [name for name in files if not os.path.lexists(self.workspace / name)]
         if not shown or (obstacle := git_exclude.obstacle(str(self.workspace))) is None:
             return []
         return [
@@ -154,43 +153,23 @@ class Sandbox:
             f"them in the repository's info/exclude: {printable(obstacle)}. Add them to .gitignore."
         ]
 
-    def _has(self, name: str) -> bool:
-        return os.path.lexists(self.workspace / name)
-
-    def _opened(self) -> set[str]:
-        """Returns the protected names in the workspace's top directory that the settings open."""
-        opened = self._paths(self.settings.allow_write)
-        return {name for name in OPENABLE if f"{self.workspace}/{name}" in opened}
-
     def _paths(self, entries: Iterable[str]) -> set[str]:
         """Returns the absolute paths of entries; for a glob, its directory before the first wildcard."""
-        paths: set[str] = set()
-        for entry in entries:
-            wildcard = _WILDCARD.search(entry)
-            path = entry if wildcard is None else os.path.dirname(entry[: wildcard.start()])
-            paths.add(os.path.normpath(self.workspace / os.path.expanduser(path)))
-        return paths
+        return {os.path.normpath(self.workspace / os.path.expanduser(_literal_part(entry))) for entry in entries}
 
     def _read_only(self) -> list[str]:
         """Returns programs and settings that the application and people run and trust, which a kernel must not change.
 
         Directories that contain the workspace are not writable anyway, unless the user's settings open them.
         """
-        found = {
-            *PYTHON_DIRECTORIES,
-            *map(Path, (*os.get_exec_path(), *dropped_directories())),
-        }
+        found = (*PYTHON_DIRECTORIES, *map(Path, (*os.get_exec_path(), *dropped_directories())))
         paths = {path.resolve() for path in found if path.is_absolute()}
         programs = _existing(sorted(str(path) for path in paths if not self.workspace.is_relative_to(path)))
         return programs if self.settings.file is None else [*programs, str(self.settings.file)]
 
 
 def free_names(workspace: Path) -> None:
-    """Removes the placeholders that a killed sandbox has left in a workspace, if no other sandbox runs there.
-
-    Raises:
-        OSError: If the workspace is gone, for example.
-    """
+    """Removes the placeholders that a killed sandbox has left in a workspace, if no other sandbox runs there."""
     names = {name: None if content is None else content.encode() for name, content in _placeholders(workspace).items()}
     placeholders.clean_up(str(workspace), str(workspace_state_dir(workspace)), names)
 
@@ -213,10 +192,7 @@ def srt_temporary(private_dir: Path) -> Path:
 def srt_command(command: Sequence[str], settings_file: Path, path: str) -> list[str]:
     """Returns the command line that runs `command` in the current directory, under the settings of a file.
 
-    Args:
-        command: The command.
-        settings_file: The settings of srt.
-        path: The PATH for srt and its programs, which code can't write (`host_path`).
+    `path` is the PATH for srt and its programs, which code can't write (`host_path`).
 
     Raises:
         SandboxError: If a requirement of srt is missing; the message names it and the remedy.
@@ -286,14 +262,11 @@ def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Pa
     Entries for a broader directory are accepted, because srt keeps the more specific `denyRead`. A glob of `allowRead`
     stands for all paths that it matches.
     """
-    entries = [("allowRead", entry) for entry in settings.allow_read]
-    entries += [("allowWrite", entry) for entry in settings.allow_write]
-    for key, entry in entries:
-        wildcard = _WILDCARD.search(entry)
-        literal = entry if wildcard is None else os.path.dirname(entry[: wildcard.start()])
-        path = (workspace / Path(literal).expanduser()).resolve()
+    lists = {"allowRead": settings.allow_read, "allowWrite": settings.allow_write}
+    for key, entry in ((key, entry) for key, entries in lists.items() for entry in entries):
+        path = (workspace / Path(_literal_part(entry)).expanduser()).resolve()
         for directory in map(Path.resolve, hidden):
-            covers = wildcard is not None and key == "allowRead" and directory.is_relative_to(path)
+            covers = key == "allowRead" and _WILDCARD.search(entry) and directory.is_relative_to(path)
             if covers or path.is_relative_to(directory):
                 raise SandboxError(
                     f"{settings.source}: 'filesystem.{key}' can't include {entry!r}: {directory} contains keys and "
@@ -320,6 +293,12 @@ def _named(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Returns the names in the workspace's top directory that a pattern covers."""
     matchers = [matchers for matchers in map(name_matchers, patterns) if len(matchers) == 1]
     return [name for name in names if any(matcher.match(name) for (matcher,) in matchers)]
+
+
+def _literal_part(entry: str) -> str:
+    """Returns the path of an entry; for a glob, the directory before the first wildcard."""
+    wildcard = _WILDCARD.search(entry)
+    return entry if wildcard is None else os.path.dirname(entry[: wildcard.start()])
 
 
 def _absolute(entry: str, workspace: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from fnmatch import translate
+from operator import itemgetter
 
 from ipybox.workspace.scan import is_name_pattern, name_matchers
 
@@ -93,8 +94,8 @@ def patterns_of(reason: Reason, entry: str, path: str) -> Iterable[PathPattern]:
 
 def deepest_pattern(patterns: Sequence[PathPattern], components: list[str]) -> tuple[int, PathPattern] | None:
     """Returns the deepest place of a path that a pattern covers, with that pattern; `None` if no pattern does."""
-    found = [(depth, pattern) for pattern in patterns if (depth := pattern.depth(components)) >= 0]
-    return max(found, key=lambda one: one[0], default=None)
+    found = max(((pattern.depth(components), pattern) for pattern in patterns), key=itemgetter(0), default=None)
+    return None if found is None or found[0] < 0 else found
 
 
 def covered_depth(patterns: Sequence[PathPattern], components: list[str]) -> int:

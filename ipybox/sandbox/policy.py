@@ -30,11 +30,12 @@ from ipybox.support.names import OPENABLE, STATE_DIR, expand, is_protected
 _LONGEST_PATH: Final = 1024
 _DEEPEST_PATH: Final = 64
 
+#: Directories of the system that no entry covers, and that have rules of their own.
+_SYSTEM: Final = (["dev"], ["proc"], ["sys"])
+
 #: Characters and components up to which a path is always checked, however the workspace is spelled.
 LONGEST_PATH: Final = 1000
 DEEPEST_PATH: Final = 60
-
-_LOOPBACK_NAMES: Final = ("localhost", "localhost.localdomain", "ip6-localhost")
 
 
 @dataclass(frozen=True)
@@ -103,33 +104,22 @@ class SandboxPolicy:
             if rule is not None:
                 return rule
         # Only the real path counts: a name that leads there may be inside or outside by accident.
-        if (
-            forms
-            and covered_depth(self._allow_write, forms[-1]) < 0
-            and forms[-1][:1] not in (["dev"], ["proc"], ["sys"])
-        ):
-            return Denial(Reason.NOT_IN_ALLOW_WRITE)
-        return None
+        outside = forms and covered_depth(self._allow_write, forms[-1]) < 0
+        return Denial(Reason.NOT_IN_ALLOW_WRITE) if outside and forms[-1][:1] not in _SYSTEM else None
 
     def absent_entry(self, path: str) -> Denial | None:
         """Returns the entry of `allowWrite` that should make a path writable, if nothing is there to be made so."""
-        rules = [
-            _rule(depth, pattern, form)
-            for form in self._forms(path)[-1:]
-            for pattern in self._allow_write
-            if (depth := pattern.depth(form)) >= 0
-        ]
-        if not rules or any(os.path.lexists(rule.place) for rule in rules):
-            return None
-        return replace(rules[0], reason=Reason.ABSENT)
+        forms = self._forms(path)[-1:]
+        covering = [(pattern.depth(form), pattern, form) for form in forms for pattern in self._allow_write]
+        rules = [_rule(*each) for each in covering if each[0] >= 0]
+        absent = rules and not any(os.path.lexists(rule.place) for rule in rules)
+        return replace(rules[0], reason=Reason.ABSENT) if absent else None
 
     def host_rule(self, host: str) -> HostRule | None:
         """Returns the entry that covers a host; None if no entry does, so that the host is denied."""
-        for entries, allowed in ((self.settings.denied_domains, False), (self.settings.allowed_domains, True)):
-            for entry in entries:
-                if _names_host(entry, host.lower()):
-                    return HostRule(entry, allowed)
-        return None
+        rules = [HostRule(entry, False) for entry in self.settings.denied_domains]
+        rules += [HostRule(entry, True) for entry in self.settings.allowed_domains]
+        return next((rule for rule in rules if _names_host(rule.entry, host.lower())), None)
 
     @cached_property
     def _deny_read(self) -> Sequence[PathPattern]:
@@ -213,12 +203,10 @@ class SandboxPolicy:
 def is_loopback(host: str) -> bool:
     """Returns whether a host is the sandbox itself."""
     name = host.lower().rstrip(".")
-    if name in _LOOPBACK_NAMES or name.endswith(".localhost"):
-        return True
     try:
         address = ip_address(name.strip("[]"))
     except ValueError:
-        return False
+        return name in ("localhost", "localhost.localdomain", "ip6-localhost") or name.endswith(".localhost")
     return address.is_loopback or address.is_unspecified
 
 

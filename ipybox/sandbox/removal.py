@@ -7,7 +7,7 @@ people and agents save, such as `mcptools/` and `gentools/`, are removed only if
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +28,8 @@ _PLUGINS = "codeact-*"
 class RemovablePlace:
     """Something that can be removed.
 
-    Attributes:
-        path: Where it is.
-        what: What it holds, for people.
-        kind: `running` is what only a running ipybox needs; what is its own while it runs is `state`. `environment` is
-            what a plugin runs from, in use as long as its lock is held. `workspace` is in the workspace.
+    Of its kinds, `running` is what only a running ipybox needs, and `state` what belongs to one while it runs.
+    `environment` is what a plugin runs from, in use as long as its lock is held; `workspace` is in the workspace.
     """
 
     path: Path
@@ -41,12 +38,7 @@ class RemovablePlace:
 
 
 def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
-    """Returns every place in which ipybox keeps something, as far as there is anything.
-
-    Args:
-        workspace: The workspace.
-        saved: Names of directories in it that are to be removed, too.
-    """
+    """Returns every place in which ipybox keeps something, and directories of the workspace by their names."""
     claude = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     environments = [
         *_entries(data_dir() / "environments"),
@@ -90,13 +82,7 @@ def _sessions_held_off() -> Generator[bool]:
         yield True
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        alone = False
-    else:
-        alone = True
-    try:
-        yield alone
+        yield _taken(lock)
     finally:
         os.close(lock)
 
@@ -119,12 +105,7 @@ def _remove(place: RemovablePlace, workspace: Path) -> bool:
 
 
 def _is_used(place: RemovablePlace, *, alone: bool) -> bool:
-    """Whether a process holds a lock of a place.
-
-    Args:
-        place: The place.
-        alone: Whether no session runs. In which workspaces sessions run is not known.
-    """
+    """Whether a process holds a lock of a place, or may: in which workspaces sessions run is not known."""
     match place.kind:
         case "running":
             return _is_locked(place.path)
@@ -142,11 +123,16 @@ def _is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _taken(lock)
     finally:
         os.close(lock)
+
+
+def _taken(lock: int) -> bool:
+    """Takes a lock until it is closed, and returns whether nobody else holds it."""
+    with suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
     return False
 
 
@@ -169,17 +155,12 @@ def _entries(directory: Path) -> list[Path]:
 
 def size(path: Path) -> int:
     """Returns the bytes of a file, or of all files below a directory, each counted once; links are not followed."""
-    seen: dict[tuple[int, int], int] = {}
-
-    def add(paths: Iterable[str]) -> None:
-        for each in paths:
-            with suppress(OSError):
-                state = os.lstat(each)
-                seen[(state.st_dev, state.st_ino)] = state.st_size
-
-    if not path.is_dir() or path.is_symlink():
-        add([str(path)])
-    else:
-        for directory, _, files in os.walk(path):
-            add(os.path.join(directory, name) for name in files)
-    return sum(seen.values())
+    found = [path] if path.is_symlink() or not path.is_dir() else []
+    for directory, _, files in os.walk(path) if not found else ():
+        found += [Path(directory, name) for name in files]
+    sizes: dict[tuple[int, int], int] = {}
+    for each in found:
+        with suppress(OSError):
+            state = each.lstat()
+            sizes[(state.st_dev, state.st_ino)] = state.st_size
+    return sum(sizes.values())

@@ -9,7 +9,8 @@ https://github.com/anthropic-experimental/sandbox-runtime#configuration
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -115,9 +116,7 @@ PROFILES: Final[Mapping[str, SandboxSettings]] = {
 
 
 def load_settings(config: SandboxConfig | None = None, allowed_domains: Sequence[str] = ()) -> SandboxSettings:
-    """Returns the settings of a file or of a built-in profile.
-
-    The caller vouches for the file: its content is trusted.
+    """Returns the settings of a file, whose content is trusted, or of a built-in profile.
 
     Args:
         config: A file in the format of srt, or the name of a profile: `default` (also for None), or `workspace`, which
@@ -148,10 +147,12 @@ def optional_settings(
         SandboxError: If the settings can't be read or are wrong.
         ValueError: If there are settings without a sandbox.
     """
+    if sandbox:
+        return load_settings(config, allowed_domains)
     for name, value in {"sandbox_config": config, "allowed_domains": allowed_domains or None}.items():
-        if value is not None and not sandbox:
+        if value is not None:
             raise ValueError(f"{name} has no effect while the sandbox is off: pass sandbox=True")
-    return load_settings(config, allowed_domains) if sandbox else None
+    return None
 
 
 def _load(config: SandboxConfig | None) -> SandboxSettings:
@@ -159,10 +160,9 @@ def _load(config: SandboxConfig | None) -> SandboxSettings:
         return config
     if callable(config):
         return config()
-    if config is None or isinstance(config, str):
-        config = config or "default"
-        if config in PROFILES:
-            return PROFILES[config]
+    config = config or "default"
+    if isinstance(config, str) and config in PROFILES:
+        return PROFILES[config]
     path = Path(config)
     try:
         data = path.read_bytes()
@@ -210,25 +210,21 @@ def _take(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: P
         name = prefix + key
         known = keys.get(key)
         if known is None:
+            names = ", ".join(map(repr, keys))
             raise SandboxError(
-                f"the sandbox settings {path} contain an unknown key {name!r} (known: {_list(keys)}): correct or "
-                "remove it, even if srt accepts it"
+                f"the sandbox settings {path} contain an unknown key {name!r} (known: {names}): correct or remove it, "
+                "even if srt accepts it"
             )
         if isinstance(known, Mapping):
             if not isinstance(value, dict):
                 raise SandboxError(f"the sandbox settings {path}: {name!r} must be an object")
-            section = cast(dict[str, Any], value)
-            _take(section, f"{name}.", cast(Mapping[str, Any], known), path, given)
+            _take(cast(dict[str, Any], value), f"{name}.", cast(Mapping[str, Any], known), path, given)
         else:
             field, convert = cast(tuple[str, Callable[[object], object]], known)
             try:
                 given[field] = convert(value)
             except ValueError as exc:
                 raise SandboxError(f"the sandbox settings {path}: {name!r} must be {exc}") from None
-
-
-def _list(keys: Iterable[str]) -> str:
-    return ", ".join(repr(key) for key in keys)
 
 
 def _flag(value: object) -> bool:
@@ -244,21 +240,18 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(map(str, items))
 
 
-def _hosts(value: object) -> tuple[str, ...]:
-    return _each(value, _is_host)
+def _hosts(value: object, is_right: Callable[[str], bool] | None = None) -> tuple[str, ...]:
+    entries = _strings(value)
+    if wrong := [entry for entry in entries if not (is_right or _is_host)(entry)]:
+        raise ValueError(
+            f"a list of hosts, such as 'example.org', '*.example.org' or 'example.org:443', not {wrong[0]!r}"
+        )
+    return entries
 
 
 def _denied_hosts(value: object) -> tuple[str, ...]:
     # `*` stands for all hosts here.
-    return _each(value, lambda entry: _is_host(f"any.host{entry[1:]}" if entry[:2] in ("*", "*:") else entry))
-
-
-def _each(value: object, is_right: Callable[[str], bool]) -> tuple[str, ...]:
-    entries = _strings(value)
-    wrong = next((entry for entry in entries if not is_right(entry)), None)
-    if wrong is not None:
-        raise ValueError(f"a list of hosts, such as 'example.org', '*.example.org' or 'example.org:443', not {wrong!r}")
-    return entries
+    return _hosts(value, lambda entry: _is_host(f"any.host{entry[1:]}" if entry[:2] in ("*", "*:") else entry))
 
 
 def _is_host(entry: str) -> bool:
@@ -268,11 +261,10 @@ def _is_host(entry: str) -> bool:
     if parts is None or int(parts[2] or 0) > 65535:
         return False
     if address:
-        try:
+        with suppress(ValueError):
             IPv6Address(address[1])
-        except ValueError:
-            return False
-        return True
+            return True
+        return False
     name = parts[1].removeprefix("*.")
     labels = name.split(".")
     return parts[1] == "localhost" or (len(labels) > 1 and all(labels) and "*" not in name)
