@@ -45,10 +45,10 @@ def add(workspace: str, names: Collection[str], known: Collection[str], key: str
         names: The names.
         known: All names that may be listed.
         key: The mark of this workspace's lines.
-        lock: The descriptor of a lock that all callers hold while the file changes.
+        lock: A lock of all workspaces, held while the file changes.
 
     Raises:
-        ExcludeError: If they can't be listed; the file is unchanged.
+        ExcludeError: If they can't be listed.
     """
     places = [] if DOT_GIT not in names else [(os.path.join(workspace, DOT_GIT), ".")]
     if (found := _repository(workspace)) is not None:
@@ -59,11 +59,7 @@ def add(workspace: str, names: Collection[str], known: Collection[str], key: str
 
 
 def remove(workspace: str, known: Collection[str], key: str, lock: int) -> None:
-    """Removes the lines of a workspace; the arguments are those of `add`.
-
-    Raises:
-        ExcludeError: If the lines can't be removed.
-    """
+    """Removes the lines of a workspace; arguments and errors are those of `add`."""
     own = os.path.join(workspace, DOT_GIT)
     places = {own} if os.path.isdir(own) and not os.path.islink(own) else set[str]()
     if (found := _repository(workspace)) is not None:
@@ -71,16 +67,6 @@ def remove(workspace: str, known: Collection[str], key: str, lock: int) -> None:
     with _held(lock):
         for git_dir in places:
             _change(git_dir, key, known)
-
-
-def obstacle(workspace: str) -> str | None:
-    """Returns why placeholders of a workspace can't be listed; `None` if they can, or without a repository."""
-    try:
-        if (found := _repository(workspace)) is not None:
-            _change(found[0], "", ())
-    except ExcludeError as exc:
-        return str(exc)
-    return None
 
 
 def _repository(workspace: str) -> tuple[str, str] | None:

@@ -19,13 +19,12 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from ipybox.sandbox import git_exclude, placeholders
+from ipybox.sandbox import placeholders
 from ipybox.sandbox.policy import SandboxPolicy
 from ipybox.sandbox.preflight import require_sandbox, srt_programs
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.errors import SandboxError
 from ipybox.support.names import HOME_FILES, OPENABLE, PLACEHOLDERS, STATE_DIR, expand, literal
-from ipybox.support.printable import printable
 from ipybox.support.private_file import create_private
 from ipybox.support.state import (
     make_directory,
@@ -66,9 +65,7 @@ class Sandbox:
         """
         patterns = [entry for entry in self.settings.deny_read if is_name_pattern(entry)]
         readable = self._paths([*self.settings.allow_read, *python_directories()])
-        found = scan(self.workspace, patterns, readable, self._paths(self.settings.allow_write))
-        found.notices += self._shown_by_git()
-        return found
+        return scan(self.workspace, patterns, readable, self._paths(self.settings.allow_write))
 
     def policy(self, guest_dir: Path) -> SandboxPolicy:
         """Returns the policy that explains denials to code that runs with `kernel_command`."""
@@ -76,13 +73,13 @@ class Sandbox:
         return SandboxPolicy(
             self.settings,
             self.workspace,
-            hidden=map(str, hidden_directories()),
+            hidden=[*map(str, hidden_directories())],
             readable=[*python_directories(), *_srt_programs(), str(guest_dir)],
             writable=[str(guest_dir)],
             read_only=self._read_only(),
-            above=map(escape, found.above),
-            secret=map(escape, found.replaced & found.hidden),
-            closed=map(escape, found.replaced & found.read_only),
+            above=[*map(escape, found.above)],
+            secret=[*map(escape, found.replaced & found.hidden)],
+            closed=[*map(escape, found.replaced & found.read_only)],
         )
 
     def writable(self) -> list[Path]:
@@ -141,17 +138,6 @@ class Sandbox:
         watched = [placeholders.__file__, str(self.workspace), str(state_dir), str(private_dir)]
         taken = [f"{name}/" if content is None else f"{name}={content}" for name, content in absent.items()]
         return [str(interpreter()), "-I", "-S", *watched, *taken, "--", *srt_command(command, settings_file, self.path)]
-
-    def _shown_by_git(self) -> list[str]:
-        """Returns a sentence about the placeholders that git shows, if any."""
-        files = [name for name, content in PLACEHOLDERS.items() if content is not None]
-        shown = [name for name in files if not os.path.lexists(self.workspace / name)]
-        if not shown or (obstacle := git_exclude.obstacle(str(self.workspace))) is None:
-            return []
-        return [
-            f"While the sandbox runs, git shows empty placeholder files ({', '.join(shown)}) because ipybox can't list "
-            f"them in the repository's info/exclude: {printable(obstacle)}. Add them to .gitignore."
-        ]
 
     def _paths(self, entries: Iterable[str]) -> set[str]:
         """Returns the absolute paths of entries; for a glob, its directory before the first wildcard."""

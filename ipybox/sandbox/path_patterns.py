@@ -30,18 +30,14 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Denial:
-    """The reason why access to a path is denied.
-
-    Attributes:
-        reason: The part of the settings.
-        entry: The entry as it is written there, or the protected name; empty if no entry allows access.
-        place: The path that the entry names: the denied path, or a directory above it.
-        below: Whether the denied path is below `place`.
-    """
+    """The reason why access to a path is denied."""
 
     reason: Reason
+    #: The entry as it is written there, or the protected name; empty if no entry allows access.
     entry: str = ""
+    #: The path that the entry names: the denied path, or a directory above it.
     place: str = ""
+    #: Whether the denied path is below `place`.
     below: bool = False
 
 

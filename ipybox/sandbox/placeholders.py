@@ -61,10 +61,7 @@ def clean_up(workspace: str, state_dir: str, placeholders: dict[str, bytes | Non
 class _Taken:
     """The names of a workspace that all its sandboxes together keep taken.
 
-    Args:
-        workspace: The workspace.
-        state_dir: The state directory of this workspace.
-        placeholders: By name, the content of the file, or None for a directory.
+    A placeholder is the content of a file, or None for a directory.
     """
 
     def __init__(self, workspace: str, state_dir: str, placeholders: dict[str, bytes | None]):
@@ -203,10 +200,9 @@ def _remove(root: int, placeholders: dict[str, bytes | None], names: set[str]) -
 
 def _is_there(root: int, name: str) -> bool:
     try:
-        os.stat(name, dir_fd=root, follow_symlinks=False)
+        return bool(os.stat(name, dir_fd=root, follow_symlinks=False))
     except FileNotFoundError:
         return False
-    return True
 
 
 def _is_unchanged(root: int, name: str, content: bytes | None) -> bool:

@@ -8,7 +8,7 @@ are not resolved.
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
@@ -46,43 +46,25 @@ class HostRule:
     allowed: bool
 
 
+@dataclass(frozen=True, eq=False)
 class SandboxPolicy:
-    """The rules of a sandbox that deny a path or a host, like srt.
+    """The rules of a sandbox that deny a path or a host, like srt; paths are relative to its workspace."""
 
-    Args:
-        settings: The settings.
-        workspace: The directory to which paths are relative.
-        hidden: Paths that ipybox always hides, whatever the settings say.
-        readable: More paths that can be read.
-        writable: More paths that can be written.
-        read_only: More paths that can never be written, whatever the settings say.
-        above: More paths that `deny_read` means, above the workspace.
-        secret: More paths that are hidden, from the scan of the workspace.
-        closed: More paths that can't be written, from the scan of the workspace.
-    """
-
-    def __init__(
-        self,
-        settings: SandboxSettings,
-        workspace: Path,
-        *,
-        hidden: Iterable[str] = (),
-        readable: Iterable[str] = (),
-        writable: Iterable[str] = (),
-        read_only: Iterable[str] = (),
-        above: Iterable[str] = (),
-        secret: Iterable[str] = (),
-        closed: Iterable[str] = (),
-    ):
-        self.settings = settings
-        self.workspace = os.path.abspath(workspace)
-        self._hidden = tuple(hidden)
-        self._readable = tuple(readable)
-        self._writable = tuple(writable)
-        self._read_only = tuple(read_only)
-        self._above = tuple(above)
-        self._secret = tuple(secret)
-        self._closed = tuple(closed)
+    settings: SandboxSettings
+    workspace: Path
+    _: KW_ONLY
+    #: Paths that ipybox always hides, whatever the settings say.
+    hidden: Sequence[str] = ()
+    #: More paths that can be read, or written.
+    readable: Sequence[str] = ()
+    writable: Sequence[str] = ()
+    #: More paths that can never be written, whatever the settings say.
+    read_only: Sequence[str] = ()
+    #: More paths that `deny_read` means, above the workspace.
+    above: Sequence[str] = ()
+    #: More paths that are hidden, or can't be written, from the scan of the workspace.
+    secret: Sequence[str] = ()
+    closed: Sequence[str] = ()
 
     def read_denial(self, path: str) -> Denial | None:
         """Returns the denial that hides a path; None if the settings allow reading it.
@@ -124,26 +106,26 @@ class SandboxPolicy:
     @cached_property
     def _deny_read(self) -> Sequence[PathPattern]:
         given = self._patterns(self.settings.deny_read, Reason.DENY_READ, variables=True)
-        above = self._patterns(self._above, Reason.DENY_READ)
-        found = self._patterns(self._secret, Reason.SECRET)
-        return [*given, *above, *found, *self._patterns(self._hidden, Reason.INTERNAL)]
+        above = self._patterns(self.above, Reason.DENY_READ)
+        found = self._patterns(self.secret, Reason.SECRET)
+        return [*given, *above, *found, *self._patterns(self.hidden, Reason.INTERNAL)]
 
     @cached_property
     def _allow_read(self) -> Sequence[PathPattern]:
-        return self._patterns((*self.settings.allow_read, *self._readable), Reason.DENY_READ)
+        return self._patterns((*self.settings.allow_read, *self.readable), Reason.DENY_READ)
 
     @cached_property
     def _deny_write(self) -> Sequence[PathPattern]:
         given = self._patterns(self.settings.deny_write, Reason.DENY_WRITE)
-        return [*given, *self._patterns(self._closed, Reason.PROTECTED)]
+        return [*given, *self._patterns(self.closed, Reason.PROTECTED)]
 
     @cached_property
     def _own_read_only(self) -> Sequence[PathPattern]:
-        return self._patterns((*self._hidden, *self._read_only), Reason.INTERNAL)
+        return self._patterns((*self.hidden, *self.read_only), Reason.INTERNAL)
 
     @cached_property
     def _allow_write(self) -> Sequence[PathPattern]:
-        return self._patterns((*self.settings.allow_write, *self._writable), Reason.NOT_IN_ALLOW_WRITE)
+        return self._patterns((*self.settings.allow_write, *self.writable), Reason.NOT_IN_ALLOW_WRITE)
 
     @cached_property
     def _opened(self) -> set[tuple[str, ...]]:
@@ -152,7 +134,8 @@ class SandboxPolicy:
 
     @cached_property
     def _roots(self) -> Sequence[list[str]]:
-        return [components_of(path) for path in dict.fromkeys((self.workspace, os.path.realpath(self.workspace)))]
+        spellings = (os.path.abspath(self.workspace), os.path.realpath(self.workspace))
+        return [components_of(path) for path in dict.fromkeys(spellings)]
 
     def _patterns(self, entries: Iterable[str], reason: Reason, *, variables: bool = False) -> list[PathPattern]:
         return [
@@ -163,7 +146,7 @@ class SandboxPolicy:
         ]
 
     def _absolute(self, path: str) -> str:
-        return os.path.join(self.workspace, os.path.expanduser(path))
+        return os.path.join(os.path.abspath(self.workspace), os.path.expanduser(path))
 
     def _forms(self, path: str) -> list[list[str]]:
         """Returns the components of a path as it is written, and, if they differ, of the real path."""

@@ -65,13 +65,10 @@ _REMOVED = re.compile(
 
 
 def require_sandbox(path: str | None = None) -> Path:
-    """Returns the path of srt, if all requirements of a sandboxed start are met.
+    """Returns the path of srt, if all requirements of a sandboxed start are met on a PATH, or on that of this process.
 
     Reads a few files and starts no program, unless srt was not installed by npm: then only srt itself can report its
     version, which takes a fraction of a second and blocks.
-
-    Args:
-        path: The PATH to search, by default that of this process.
 
     Raises:
         SandboxError: If something is missing or too old; the message contains a line for each problem, with the remedy.

@@ -125,8 +125,7 @@ def load_settings(config: SandboxConfig | None = None, allowed_domains: Sequence
         allowed_domains: Hosts that can be reached in addition to those of the file or the profile.
 
     Raises:
-        SandboxError: If the file can't be read, or is wrong; the message names the file and the key. Or if an
-            additional host is invalid.
+        SandboxError: If the file can't be read, or it or an additional host is wrong; the message names file and key.
     """
     try:
         added = _hosts(list(allowed_domains))

@@ -28,9 +28,8 @@ def sandbox_settings(
 
     Args:
         store: The files of the workspace that a person trusts.
-        profile: The user's profile, which holds as long as the file is not trusted. The keys of a trusted file replace
-            those of the profile.
-        allowed_domains: Hosts that the user allows in addition to those of the profile or the file.
+        profile: The user's profile. The keys of a trusted file replace those of the profile.
+        allowed_domains: Hosts that the user allows in addition.
         file: A file of settings.
         discover: Whether to look for `sandbox-config.json` in the workspace instead.
         program: The program that trusts files, for messages; by default the current one.

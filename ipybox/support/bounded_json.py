@@ -11,22 +11,14 @@ MAX_MESSAGE_BYTES = 128 << 20
 
 
 class ExcessError(Exception):
-    """A message from an MCP server exceeds a limit.
-
-    Args:
-        limit: The limit, with its unit.
-    """
+    """A message from an MCP server exceeds a limit."""
 
     def __init__(self, limit: str):
         super().__init__(f"it sent a message larger than the limit of {limit}")
 
 
 def check_message(data: bytes) -> None:
-    """Checks a message from an MCP server before it is parsed.
-
-    Raises:
-        ExcessError: If it is too costly to parse.
-    """
+    """Raises an `ExcessError` if a message from an MCP server is too costly to parse."""
     if exceeds_value_limit(data):
         raise ExcessError(f"{MAX_VALUES:,} values")
 
@@ -37,12 +29,7 @@ def exceeds_value_limit(data: bytes) -> bool:
 
 
 def count_values(data: bytes, enough: int) -> int:
-    """Returns about how many values JSON contains.
-
-    Args:
-        data: The JSON.
-        enough: Up to this number, separators within strings count, too, which takes less time.
-    """
+    """Returns about how many values JSON contains; up to `enough`, separators in strings count, which is faster."""
     found = _separators(data)
     if found <= enough:
         return found

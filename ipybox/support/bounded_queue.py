@@ -8,11 +8,7 @@ T = TypeVar("T")
 
 
 class BoundedQueue(Generic[T]):
-    """A bounded queue that never blocks a producer: items beyond the limit are dropped, and counted.
-
-    Args:
-        limit: Maximum size of all waiting items together, in the unit of their sizes.
-    """
+    """A queue that never blocks a producer: items beyond a limit of their sizes in all are dropped, and counted."""
 
     def __init__(self, limit: int):
         self._limit = limit

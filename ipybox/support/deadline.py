@@ -32,14 +32,7 @@ def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
 
 
 class Deadline:
-    """A time limit that starts when it is created, in a running event loop.
-
-    Args:
-        seconds: The limit; None for no limit.
-
-    Raises:
-        TypeError, ValueError: If it is not a positive number, see `check_seconds`.
-    """
+    """A limit of seconds that starts when it is created, in a running event loop; None for no limit."""
 
     def __init__(self, seconds: float | None):
         if seconds is not None:
@@ -109,11 +102,7 @@ class DeadlineLock(asyncio.Lock):
 
     @asynccontextmanager
     async def hold(self, deadline: Deadline) -> AsyncGenerator[None]:
-        """Holds the lock.
-
-        Raises:
-            TimeoutError: If the turn does not come before the deadline.
-        """
+        """Holds the lock, or raises a TimeoutError if the turn does not come before the deadline."""
         try:
             async with deadline.limit():
                 await self.acquire()

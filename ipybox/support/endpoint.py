@@ -57,19 +57,15 @@ class SocketConnector(aiohttp.BaseConnector):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a component: `dial`, or else a host and port.
-
-    Attributes:
-        token: The token of requests; by default the one that the component has published on this machine.
-        dial: Returns a connected socket, in place of host and port.
-        relayed: Whether programs between this process and the component, such as `srun`, hold up small messages.
-    """
+    """The address of a component: `dial`, which returns a connected socket, or else a host and port."""
 
     kind: Kind
     host: str = "localhost"
     port: int | None = None
+    #: The token of requests; by default the one that the component has published on this machine.
     token: str | None = field(default=None, repr=False)
     dial: Dial | None = None
+    #: Whether programs between this process and the component, such as `srun`, hold up small messages.
     relayed: bool = False
 
     @property
@@ -112,11 +108,7 @@ class Endpoint:
 
 
 async def read_answer(response: aiohttp.ClientResponse) -> bytes:
-    """Returns the body of an answer.
-
-    Raises:
-        aiohttp.ClientPayloadError: If it ends early, or is larger than `MAX_ANSWER_BYTES`.
-    """
+    """Returns the body of an answer; raises a ClientPayloadError if it is larger than `MAX_ANSWER_BYTES`."""
     try:
         await response.content.readexactly(MAX_ANSWER_BYTES + 1)
     except asyncio.IncompleteReadError as exc:

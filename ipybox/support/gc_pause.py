@@ -21,8 +21,7 @@ def mark_own_process() -> None:
 def gc_paused(*, own: bool = False) -> Generator[None]:
     """Pauses garbage collection, for all threads; objects alive at the end move to the oldest generation.
 
-    Args:
-        own: Whether this process is certainly ipybox's own. If not, nothing is paused before `mark_own_process`.
+    Unless the process is certainly ipybox's own, nothing is paused before `mark_own_process`.
     """
     enabled = gc.isenabled() and (own or _own_process)
     if enabled:

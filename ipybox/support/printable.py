@@ -20,9 +20,7 @@ _INVISIBLE = re.compile(
 def printable(text: str | PurePath, *, lines: bool = False) -> str:
     """Returns the text with escapes for characters that are invisible or control a terminal; idempotent.
 
-    Args:
-        text: A text or a path, with any bytes.
-        lines: Whether to keep line breaks and tabs.
+    `lines` keeps line breaks and tabs.
     """
     kept = "\n\t" if lines else ""
     return _UNUSUAL.sub(lambda found: found[0] if found[0] in kept or _shows(found[0]) else escape(found[0]), str(text))

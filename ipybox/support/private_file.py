@@ -10,20 +10,12 @@ from ipybox.support.state import make_directory
 
 
 def create_private(path: Path, mode: Literal["w", "wb"] = "w") -> IO[Any]:
-    """Creates a file with mode 0600, and opens it for writing.
-
-    Raises:
-        OSError: If it can't be created, or the path exists.
-    """
+    """Creates a file with mode 0600, which must not exist, and opens it for writing."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), mode)
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Writes a file with mode 0600 and atomically replaces an existing one: readers see the old or the new content.
-
-    Raises:
-        OSError: If it can't be written; an existing file stays.
-    """
+    """Writes a file with mode 0600 and atomically replaces an existing one, which stays if that fails."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     try:
         with create_private(new) as file:
@@ -45,7 +37,6 @@ def load_or_create_key(path: Path) -> bytes:
 
     Raises:
         ValueError: If the file does not contain a key.
-        OSError: If it can't be read or created.
     """
     make_directory(path.parent)
     new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

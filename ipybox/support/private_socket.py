@@ -9,40 +9,32 @@ from pathlib import Path
 
 
 def bind_private(path: Path) -> socket.socket:
-    """Returns a non-blocking socket that listens at a path, in place of one that a killed process left there.
-
-    Raises:
-        OSError: If it can't be created.
-    """
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        path.unlink(missing_ok=True)
-        with _address(path) as address:
-            listener.bind(address)
+    """Returns a non-blocking socket that listens at a path, in place of one that a killed process left there."""
+    path.unlink(missing_ok=True)
+    with _unfinished() as listener, _address(path) as address:
+        listener.bind(address)
         path.chmod(0o600)
         listener.listen()
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
     return listener
 
 
 def connect_private(path: Path) -> socket.socket:
-    """Returns a non-blocking socket that is connected to the one at a path.
-
-    Raises:
-        OSError: If nothing listens there.
-    """
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        with _address(path) as address:
-            connection.connect(address)
-        connection.setblocking(False)
-    except BaseException:
-        connection.close()
-        raise
+    """Returns a non-blocking socket that is connected to the one at a path."""
+    with _unfinished() as connection, _address(path) as address:
+        connection.connect(address)
     return connection
+
+
+@contextmanager
+def _unfinished() -> Generator[socket.socket]:
+    """Yields a new socket, which is non-blocking from then on, or closed in case of an error."""
+    new = socket.socket(socket.AF_UNIX)
+    try:
+        yield new
+        new.setblocking(False)
+    except BaseException:
+        new.close()
+        raise
 
 
 @contextmanager

@@ -35,12 +35,8 @@ class ProbeResult:
 def probe(command: Sequence[str], *, path: str | None = None, timeout: float | None = None) -> ProbeResult:
     """Runs a program without input and returns its result; blocks until it ends.
 
-    A program that still runs after `timeout` is killed with its whole process group.
-
-    Args:
-        command: Absolute path of the program, and its arguments.
-        path: The program's PATH, by default that of this process.
-        timeout: In seconds, by default `PROBE_TIMEOUT`.
+    A program that still runs after `timeout`, by default `PROBE_TIMEOUT`, is killed with its whole process group.
+    `path` is the program's PATH, by default that of this process.
     """
     timeout = PROBE_TIMEOUT if timeout is None else timeout
     try:

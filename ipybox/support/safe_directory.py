@@ -35,7 +35,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY
 def open_directory(
     path: Path, *, untrusted_root: Path | None = None, base: Path | None = None, create: bool = True
 ) -> Generator["Directory"]:
-    """Opens a directory, which is created with its parents if needed.
+    """Opens a directory, which is created with its parents if needed and `create` is true.
 
     Args:
         path: The directory.
@@ -46,7 +46,6 @@ def open_directory(
 
     Raises:
         NotADirectoryError: If the directory, or a parent of it in `untrusted_root`, is a link or not a directory.
-        FileNotFoundError: If `base` does not exist, or `path` does not and `create` is false.
     """
     if base is not None:
         base.stat()
@@ -67,23 +66,15 @@ def open_directory(
 
 @dataclass(frozen=True)
 class Directory:
-    """An open directory. Names in it are single path components, and links are not followed.
-
-    Attributes:
-        fd: Its descriptor.
-        path: Its path when it was opened, for messages.
-    """
+    """An open directory. Names in it are single path components, and links are not followed."""
 
     fd: int
+    #: Its path when it was opened, for messages.
     path: Path
 
     @contextmanager
     def open(self, name: str, *, create: bool = False) -> Generator["Directory"]:
-        """Opens a directory in this one; creates it if needed and `create` is true.
-
-        Raises:
-            NotADirectoryError: If it is a link or not a directory.
-        """
+        """Opens a directory in this one; raises a NotADirectoryError for a link and all else."""
         path = self._path(name)
         if create:
             with suppress(FileExistsError):
@@ -117,11 +108,7 @@ class Directory:
             os.mkdir(name, mode, dir_fd=self.fd)
 
     def write_new(self, name: str, data: bytes | Iterable[bytes], mode: int = 0o666) -> None:
-        """Writes a new file, of one piece or of several. If the disk is full, nothing of it stays.
-
-        Raises:
-            FileExistsError: If the name exists, also as a link.
-        """
+        """Writes a new file, of one piece or of several. If the disk is full, nothing of it stays."""
         with _naming(self._path(name)):
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=self.fd)
             try:
@@ -138,11 +125,7 @@ class Directory:
             self.write_new(".gitignore", b"*\n")
 
     def read(self, name: str, limit: int) -> bytes:
-        """Returns the content of a regular file, without blocking.
-
-        Raises:
-            OSError: If it is something else, such as a link or a pipe, or has more bytes than `limit`.
-        """
+        """Returns the content of a regular file; raises an OSError if it has more bytes than `limit`."""
         with self.open_file(name) as file, _naming(self._path(name)):
             content = file.read(limit + 1)
             if len(content) > limit:
@@ -151,11 +134,7 @@ class Directory:
 
     @contextmanager
     def open_file(self, name: str) -> Generator[BinaryIO]:
-        """Opens a regular file for reading. Nothing else is opened, because that could block or have side effects.
-
-        Raises:
-            OSError: If it is something else, such as a link or a pipe.
-        """
+        """Opens a regular file for reading; all else is an OSError, because it could block or have side effects."""
         with _naming(self._path(name)):
             state = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
             if not stat.S_ISREG(state.st_mode):
@@ -246,11 +225,7 @@ def _naming(path: Path) -> Generator[None]:
 
 
 def open_untrusted(path: Path) -> IO[bytes]:
-    """Opens a path for reading, without following a link at its end, and without waiting for the writer of a pipe.
-
-    Raises:
-        OSError: If it can't be opened, or is a directory.
-    """
+    """Opens a path for reading, without following a link at its end, and without waiting for the writer of a pipe."""
 
     def opener(name: str, _: int) -> int:
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -35,13 +35,11 @@ class ScratchDirectory:
         sockets: Whether sockets are created in the directory, so that its path must be short.
         writable: The directories that code can write according to the settings of its sandbox.
 
-    Attributes:
-        path: The directory, without links in its path.
-
     Raises:
         SandboxError: If the path would be too long for sockets, and code can write the place for short ones.
     """
 
+    #: The directory, without links in its path.
     path: Path
 
     def __init__(self, *, sockets: bool = False, writable: Iterable[Path] = ()):

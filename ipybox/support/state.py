@@ -45,11 +45,7 @@ def _user_directory(variable: str, name: str) -> Path:
 
 
 def make_directory(directory: Path, mode: int = 0o700) -> None:
-    """Creates a directory for state, with its parents, if it does not exist.
-
-    Raises:
-        OSError: If it can't be created; the message says which variable to set.
-    """
+    """Creates a directory for state, with its parents, if needed; an OSError says which variable to set."""
     try:
         directory.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as exc:
@@ -104,11 +100,7 @@ def _place_of(workspace: Path) -> Path:
 
 
 def record_confined_code(directory: Path) -> None:
-    """Records that code runs confined to a directory: what lies there from now on may be its work.
-
-    Raises:
-        OSError: If it can't be recorded.
-    """
+    """Records that code runs confined to a directory: what lies there from now on may be its work."""
     (workspace_state_dir(directory) / _CONFINED).touch()
 
 
@@ -119,10 +111,6 @@ def had_confined_code(path: Path) -> bool:
 
 
 def make_ipybox_dir(workspace: Path) -> None:
-    """Creates the ipybox directory of a workspace, which only ipybox writes, and makes git ignore it.
-
-    Raises:
-        OSError: If it can't be created, or something else has its name, such as a link.
-    """
+    """Creates the ipybox directory of a workspace, which only ipybox writes, and makes git ignore it."""
     with open_directory(workspace / STATE_DIR, untrusted_root=workspace) as state:
         state.keep_out_of_git()

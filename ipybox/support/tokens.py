@@ -31,36 +31,19 @@ def token_file(kind: Kind, port: int) -> Path:
 
 
 def publish_token(kind: Kind, port: int, token: str) -> Path:
-    """Writes the token of the component at `port` where clients of the same user find it; returns the path.
-
-    Raises:
-        OSError: If it can't be written; the message says which variable to set.
-    """
+    """Writes the token of the component at `port` where clients of the same user find it; returns the path."""
     path = token_file(kind, port)
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _remove_dead(kind)
         with contextlib.suppress(FileNotFoundError):
             new.unlink()
         with create_private(new) as file:
-            json.dump({"token": token, "pid": os.getpid()}, file)
+            json.dump({"token": token}, file)
         new.replace(path)
     except OSError as exc:
         raise OSError(unwritable(path.parent, exc.strerror)) from exc
     return path
-
-
-def _remove_dead(kind: Kind) -> None:
-    """Removes the tokens of components of this kind that were killed."""
-    pattern = token_file(kind, 0)
-    for path in pattern.parent.glob(pattern.name.replace("-0.", "-*.")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            pid = int(json.loads(path.read_text())["pid"])
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:
-                path.unlink()
 
 
 def find_token(kind: Kind, port: int) -> str | None:

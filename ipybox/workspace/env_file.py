@@ -9,6 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ipybox.support.safe_directory import open_directory
@@ -37,11 +38,7 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 class EnvFile:
-    """The `.env` file of a workspace, which people may change at any time.
-
-    Args:
-        workspace: The workspace.
-    """
+    """The `.env` file of a workspace, which people may change at any time."""
 
     def __init__(self, workspace: Path):
         self._workspace = workspace
@@ -50,11 +47,9 @@ class EnvFile:
 
     def read(self) -> Mapping[str, str]:
         """Returns its variables, the same object as long as the file does not change."""
-        try:
+        status = None
+        with suppress(OSError):
             found = os.lstat(self._workspace / NAME)
-        except OSError:
-            status = None
-        else:
             status = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
         if status != self._status:
             self._values = read_env_file(self._workspace)
@@ -88,9 +83,7 @@ def _bindings(text: str) -> Iterator[tuple[str, str]]:
     """Yields names and values, without lines that set none."""
     position = 0
     while (position := _skip(_TO_NEXT, text, position)) < len(text):
-        key = _KEY.match(text, position)
-        value = None if key is None else _VALUE.match(text, key.end())
-        if key is not None and value is not None:
+        if (key := _KEY.match(text, position)) and (value := _VALUE.match(text, key.end())):
             position = value.end()
             if (end := _END_OF_LINE.match(text, position)) is not None:
                 position = end.end()

@@ -26,8 +26,7 @@ _CREDENTIALS = re.compile(
 def configs_with_credentials(dot_git: str) -> Iterator[str]:
     """Yields the configuration files with credentials of a repository, its worktrees and its submodules.
 
-    Args:
-        dot_git: The path of a `.git`: a directory, or a file that names it.
+    Its `.git` is a directory, or a file that names it.
     """
     git_dir = dot_git
     if os.path.isfile(dot_git):
@@ -68,9 +67,6 @@ def _read(path: str) -> bytes:
     except (OSError, ValueError):
         return b""
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):  # such as a directory, for which `open` raises
-            return b""
-        with open(file, "rb", closefd=False) as opened:
-            return opened.read(_LARGEST + 1)
+        return os.pread(file, _LARGEST + 1, 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
     finally:
         os.close(file)

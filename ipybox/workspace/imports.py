@@ -21,9 +21,6 @@ def guard_imports(places: WritablePlaces) -> None:
     Removes such directories from `sys.path`, and spells paths that lead to this Python's own directories through a link
     of the workspace without the link. An import that finds only removed directories, or a module of a package that was
     loaded from such a place, raises ModuleNotFoundError, with a message that says what to do.
-
-    Args:
-        places: The places that code can write.
     """
     _guard.add(places)
     for entry in sys.path[:]:

@@ -18,11 +18,7 @@ def host_path(places: WritablePlaces, path: str | None = None) -> str:
     """Returns a PATH for programs of the host, without directories in which code could put programs.
 
     Its directories exist, and are spelled without links. This Python's own directory stays, even if a link in the
-    workspace leads there.
-
-    Args:
-        places: The places that code can write.
-        path: The PATH to start from, by default that of this process.
+    workspace leads there. `path` is the PATH to start from, by default that of this process.
     """
     kept: dict[str, None] = {}
     for entry in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):

@@ -26,16 +26,13 @@ _MAX_LINE = 1024
 
 
 class Registration:
-    """The record of one package, while its lock is held.
-
-    Attributes:
-        seal: The seal of the last registration, or an empty string.
-        modules: The tool of each module that the package has or had, by the module's name.
-    """
+    """The record of one package, while its lock is held."""
 
     def __init__(self, fd: int):
         self._fd = fd
+        #: The seal of the last registration, or an empty string.
         self._manifest, self._origin, self.seal = _fields(fd)
+        #: The tool of each module that the package has or had, by the module's name.
         self.modules = _modules(fd)
 
     def is_of(self, manifest: bytes) -> bool:
@@ -62,11 +59,7 @@ class Registration:
 
 @contextmanager
 def locked_registration(place: Path) -> Generator[Registration]:
-    """Opens the record of the package at a place, and waits for its lock.
-
-    Args:
-        place: Its path without links.
-    """
+    """Opens the record of the package at a place, which is a path without links, and waits for its lock."""
     file = record_file(place)
     make_directory(file.parent)
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -78,19 +71,12 @@ def locked_registration(place: Path) -> Generator[Registration]:
 
 
 def current_seal(file: Path) -> str:
-    """Returns the seal of the last registration in a record, without waiting; empty if there was no registration.
-
-    Args:
-        file: What `record_file` returns.
-    """
+    """Returns the seal of the last registration in a `record_file`, without waiting; empty if there was none."""
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        with file.open("rb", buffering=0) as record:
+            return _fields(record.fileno())[2]
     except FileNotFoundError:
         return ""
-    try:
-        return _fields(fd)[2]
-    finally:
-        os.close(fd)
 
 
 def record_file(place: Path) -> Path:
@@ -100,8 +86,7 @@ def record_file(place: Path) -> Path:
 
 def _fields(fd: int) -> tuple[str, str, str]:
     line = os.pread(fd, _MAX_LINE, 0).decode(errors="replace").partition("\n")[0]
-    manifest, _, rest = line.partition(" ")
-    origin, _, seal = rest.partition(" ")
+    manifest, origin, seal = [*line.split(" ", 2), "", "", ""][:3]
     return manifest, origin, seal
 
 

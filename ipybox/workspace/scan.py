@@ -30,20 +30,17 @@ _MOST_NAMED = 5
 
 @dataclass
 class ScanResult:
-    """The absolute paths that a scan has found.
+    """The absolute paths that a scan has found."""
 
-    Attributes:
-        hidden: Paths that code must not read.
-        above: Those of them that match the patterns in directories above the workspace.
-        read_only: Paths that it must not write.
-        replaced: Paths of both that stand for others in them, and are neither in the settings nor protected names.
-        notices: Sentences about what is hidden or protected in another way than people expect.
-    """
-
+    #: Paths that code must not read.
     hidden: set[str] = field(default_factory=set[str])
+    #: Those of them that match the patterns in directories above the workspace.
     above: set[str] = field(default_factory=set[str])
+    #: Paths that code must not write.
     read_only: set[str] = field(default_factory=set[str])
+    #: Paths of both that stand for others in them, and are neither in the settings nor protected names.
     replaced: set[str] = field(default_factory=set[str])
+    #: Sentences about what is hidden or protected in another way than people expect.
     notices: list[str] = field(default_factory=list[str])
 
 
@@ -71,8 +68,7 @@ def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], wr
     Args:
         workspace: The directory to search.
         patterns: Patterns of names that must not be read, see `is_name_pattern`.
-        readable: Absolute paths that the settings open for reading.
-        writable: Absolute paths that they open for writing.
+        readable, writable: Absolute paths that the settings open.
 
     Raises:
         SandboxError: If there are more files than a sandbox can hide or protect.
@@ -234,11 +230,9 @@ def _mount_points(found: ScanResult, root: str) -> set[str]:
 
 def _replace(found: ScanResult, directory: str, because: str) -> None:
     """Replaces all paths that were found in a directory with the directory."""
-    hidden, read_only = (
-        {path for path in paths if is_below(path, directory)} for paths in (found.hidden, found.read_only)
-    )
+    hidden = {path for path in found.hidden if is_below(path, directory)}
     found.hidden -= hidden
-    found.read_only -= read_only
+    found.read_only -= {path for path in found.read_only if is_below(path, directory)}
     (found.hidden if hidden else found.read_only).add(directory)
     found.replaced.add(directory)
     verb = "hides" if hidden else "write-protects"

@@ -33,10 +33,7 @@ def key_path() -> Path:
 def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str:
     """Returns the seal of a server's name and parameters; placeholders are sealed unresolved.
 
-    Args:
-        server_name: The server's name.
-        server_params: Its parameters.
-        root_dir: The parent directory of its package; the seal is valid for its workspace.
+    The seal is valid for the workspace of `root_dir`, the parent directory of the server's package.
     """
     root = root_dir.resolve()
     here = Path.cwd().resolve()
@@ -50,11 +47,7 @@ def mac_of(seal: str) -> str:
 
 
 class SealVerifier:
-    """Checks whether calls name a server as it is currently registered in a workspace.
-
-    Args:
-        workspace: The workspace.
-    """
+    """Checks whether calls name a server as it is currently registered in a workspace."""
 
     def __init__(self, workspace: Path):
         self._workspace = workspace.resolve()

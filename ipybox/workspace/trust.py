@@ -33,28 +33,21 @@ MAX_SIZE: Final = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """One agreement of a person.
-
-    Attributes:
-        workspace: The workspace.
-        file: The path of the file in the workspace.
-        profile: The sandbox profile with which the file was compared; empty for a file that is not about the sandbox.
-        sha256: The hash of the content.
-    """
+    """One agreement of a person to a file of a workspace."""
 
     workspace: str
     file: str
+    #: The sandbox profile with which the file was compared; empty for a file that is not about the sandbox.
     profile: str
+    #: The hash of the content.
     sha256: str
 
 
 class TrustStore:
     """Remembers which files of one workspace a person trusts.
 
-    Args:
-        workspace: The workspace.
-        vouched: Hashes of content that the caller vouches for, such as `ipybox docker` in a container, where the
-            state directory lies in the workspace.
+    The caller vouches for content with some hashes, such as `ipybox docker` in a container, where the state directory
+    lies in the workspace.
     """
 
     def __init__(self, workspace: Path, vouched: Collection[str] = ()):
@@ -77,11 +70,7 @@ class TrustStore:
         )
 
     def trust(self, file: Path, data: bytes, profile: str = "") -> None:
-        """Remembers that a person has agreed to this content of a file.
-
-        Raises:
-            OSError: If it can't be written.
-        """
+        """Remembers that a person has agreed to this content of a file."""
         if self._directory is None:
             raise PermissionError(
                 f"the state directory {state_dir()} is inside the workspace, where code may change it"
@@ -110,18 +99,15 @@ class TrustStore:
             file: The file, if `ipybox trust` does not look for it by itself.
             program: The program and its first arguments; by default those that run this ipybox.
         """
-        options = [f"--sandbox-profile={profile}"] if profile not in ("", "default") else []
+        words = [*(program or _program()), "trust", f"--workspace={self.workspace}"]
         if not self.can_remember:  # a container, which does not know where its workspace is on the host
-            return printable(shlex.join(["ipybox", "trust", *options, *([file.name] if file else [])]))
-        names = [] if file is None else [str(file)]
-        return printable(
-            shlex.join([*(program or _program()), "trust", f"--workspace={self.workspace}", *options, *names])
-        )
+            words, file = ["ipybox", "trust"], file and Path(file.name)
+        words += [f"--sandbox-profile={profile}"] if profile not in ("", "default") else []
+        return printable(shlex.join([*words, *([str(file)] if file else [])]))
 
     def _stored(self) -> list[tuple[Path, Agreement]]:
         found: list[tuple[Path, Agreement]] = []
-        paths = sorted(self._directory.glob("*.json")) if self._directory is not None else []
-        for path in paths:
+        for path in () if self._directory is None else self._directory.glob("*.json"):
             with suppress(OSError, ValueError, TypeError):
                 agreement = Agreement(**json.loads(path.read_bytes()))
                 if agreement.workspace == str(self.workspace):
@@ -129,12 +115,8 @@ class TrustStore:
         return sorted(found, key=lambda each: (each[1].file, each[1].profile))
 
     def _agreement(self, file: Path, data: bytes, profile: str) -> Agreement:
-        return Agreement(
-            workspace=str(self.workspace),
-            file=self._relative(file),
-            profile=profile,
-            sha256=hashlib.sha256(data).hexdigest(),
-        )
+        content = hashlib.sha256(data).hexdigest()
+        return Agreement(workspace=str(self.workspace), file=self._relative(file), profile=profile, sha256=content)
 
     def _relative(self, file: Path) -> str:
         path = Path(os.path.abspath(file))

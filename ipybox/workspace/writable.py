@@ -32,7 +32,7 @@ PYTHON_DIRECTORIES = _python_directories()
 
 
 class WriteSettings(Protocol):
-    """The part of the sandbox settings that says where code can write."""
+    """The part of `SandboxSettings` that says where code can write."""
 
     @property
     def allow_write(self) -> tuple[str, ...]:

@@ -263,7 +263,6 @@ def test_without_a_repository_names_are_taken(tmp_path: Path):
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     prepared(workspace)
-    assert git_exclude.obstacle(str(workspace)) is None
     with guarded(workspace):
         assert entries(workspace) == PLACEHOLDERS.keys()
 
@@ -272,9 +271,6 @@ def test_a_list_that_is_too_large_is_left_alone(workspace: Path):
     exclude = exclude_of(workspace)
     exclude.write_bytes(content := b"# x\n" * (1 << 18) + b"#")
 
-    reason = git_exclude.obstacle(str(workspace))
-    assert reason is not None
-    assert "larger than 1048576 bytes" in reason
     with guarded(workspace):
         assert (workspace / ".env").is_file()
     assert exclude.read_bytes() == content
@@ -336,7 +332,6 @@ def test_a_planted_repository_leads_nowhere_else(plant: Callable[[Path, Path], N
     prepared(workspace)
     plant(workspace, target)
 
-    assert git_exclude.obstacle(str(workspace)) is not None
     with guarded(workspace):
         assert exclude.read_bytes() == before
         assert (workspace / ".env").is_file()
@@ -345,42 +340,19 @@ def test_a_planted_repository_leads_nowhere_else(plant: Callable[[Path, Path], N
     assert not (workspace / ".env").exists()
 
 
-def test_what_code_has_prepared_is_read_in_linear_time(workspace: Path):
+def test_what_code_has_prepared_is_read_in_linear_time(workspace: Path, tmp_path: Path):
     made = workspace / "made"
     for name in ("objects", "refs", "info"):
         (made / name).mkdir(parents=True)
     (made / "HEAD").touch()
-    (made / "config").write_text(f"worktree = x{' ' * 900_000}x\nworktree = ../inner\n")
+    (made / "config").write_text(f"a = x{' ' * 900_000}x\nworktree = ../inner\n")
     (made / "info" / "exclude").write_text("# ipybox : names that a running sandbox keeps taken\n" * 20_000)
     inner = workspace / "inner"
     inner.mkdir()
     (inner / ".git").write_text("gitdir: ../made\n")
 
     start = time.process_time()
-    git_exclude.obstacle(str(inner))
+    with open(tmp_path / "lock", "w") as lock:
+        git_exclude.add(str(inner), {".env"}, {".env"}, "", lock.fileno())
 
     assert time.process_time() - start < 2  # of what takes milliseconds, and took a minute
-
-
-def test_what_git_shows_is_told(workspace: Path):
-    exclude = exclude_of(workspace)
-    exclude.rename(exclude.with_name("mine"))
-    exclude.symlink_to("mine")
-
-    from ipybox.sandbox.launch import Sandbox
-    from ipybox.sandbox.settings import PROFILES
-
-    (notice,) = Sandbox(PROFILES["default"], workspace).found.notices
-    assert "info/exclude" in notice
-    assert ".env, .mcp.json" in notice
-
-
-def test_a_list_that_is_missing_is_made_and_a_huge_one_is_left_alone(workspace: Path):
-    exclude_of(workspace).unlink()
-    assert git_exclude.obstacle(str(workspace)) is None
-
-    exclude_of(workspace).write_bytes(b"#" * (1 << 20))
-    assert git_exclude.obstacle(str(workspace)) is None
-
-    exclude_of(workspace).write_bytes(b"#" * ((1 << 20) + 1))
-    assert "larger than 1048576 bytes" in (git_exclude.obstacle(str(workspace)) or "")

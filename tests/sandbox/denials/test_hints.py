@@ -19,7 +19,7 @@ A_FILE = "a file for sandbox_config, and start a new executor"
 
 
 def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy):
-    ssh = f"{policy.workspace.removesuffix('/workspace')}/home/.ssh"
+    ssh = f"{policy.workspace.parent}/home/.ssh"
 
     assert explain_denials(f"cat: {ssh}/id_rsa: No such file or directory", policy) == [
         f"The sandbox refused to open {ssh}/id_rsa: filesystem.denyRead of {SOURCE} lists {ssh}. "
