@@ -9,11 +9,9 @@ from typing import Any, NoReturn, cast
 
 from ipybox.cli.option import Kind
 from ipybox.cli.option_table import OPTIONS, options_of, sandbox_mistake
-from ipybox.docker.errors import DockerError
 from ipybox.docker.launcher import launch
-from ipybox.docker.options import Options
+from ipybox.docker.options import DockerError, Options, container_options
 from ipybox.docker.refusal import refuse
-from ipybox.docker.request import container_options
 from ipybox.support.printable import printable
 
 #: Options of which `container_options` makes something. The ipybox in the container gets all others as they are.

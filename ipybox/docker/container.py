@@ -13,8 +13,7 @@ import secrets
 from pathlib import Path
 
 from ipybox.docker.engine import Engine
-from ipybox.docker.errors import DockerError
-from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, Options
+from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, DockerError, Options
 from ipybox.support.state import record_confined_code, workspace_state_dir
 from ipybox.support.way_in import PLUGIN_VARIABLE
 
@@ -31,9 +30,6 @@ PIDS_LIMIT = 1024
 
 #: The command that creates a container reads the system call filter from here: it needs no file.
 PROFILE_FILE = "/dev/stdin"
-
-#: Seconds that the container gets to end after a stop request.
-STOP_GRACE = 2
 
 #: Label of ipybox's containers; its value is the workspace.
 LABEL = "ipybox.workspace"
@@ -54,7 +50,10 @@ def create_command(options: Options, engine: Engine) -> list[str]:
     if options.sandbox and uid == 0:
         whose = "Docker is rootless" if engine.rootless else f"root owns the workspace {options.workspace}"
         raise DockerError(f"--sandbox needs a container that does not run as root, but {whose}: remove --sandbox")
-    code, container = _memory(options.memory_limit, engine.memory)
+    code = engine.memory // 2 if options.memory_limit is None else options.memory_limit
+    container = min(code + MEMORY_BESIDE_CODE, engine.memory) if code else 0
+    # The variable by which messages name the options of a plugin (`ipybox.support.way_in`), if it is set.
+    way_in = [PLUGIN_VARIABLE] if PLUGIN_VARIABLE in os.environ else []
     return [
         *(engine.program, "create", "--pull", "never", "--rm", "--init"),
         *("--interactive", "--attach", "stdin", "--attach", "stdout", "--attach", "stderr"),
@@ -75,35 +74,12 @@ def create_command(options: Options, engine: Engine) -> list[str]:
         *(("--memory", str(container), "--memory-swap", str(container)) if container else ()),
         *(("--network", options.network) if options.network else ()),
         # By name: the command takes the values from its environment.
-        *(argument for name in (*options.env, *_way_in()) for argument in ("--env", name)),
+        *(argument for name in (*options.env, *way_in) for argument in ("--env", name)),
         options.image,
         *([f"--memory-limit={code}"] if code else []),
         *(["--sandbox"] if options.sandbox else []),
         *options.passed_on,
     ]
-
-
-def _way_in() -> list[str]:
-    """Returns the variable by which messages name the options of a plugin (`ipybox.support.way_in`), if it is set."""
-    return [PLUGIN_VARIABLE] if PLUGIN_VARIABLE in os.environ else []
-
-
-def attach_command(engine: Engine, container: str) -> list[str]:
-    """Returns the command that starts the container with its own stdin, stdout and stderr, and ends with it.
-
-    On a signal to end, some releases of Docker pass it on to the container, others only end themselves.
-    """
-    return [engine.program, "start", "--attach", "--interactive", container]
-
-
-def stop_command(engine: Engine, container: str) -> list[str]:
-    """Returns the command that asks the container to end, and kills it if it doesn't."""
-    return [engine.program, "stop", "-t", str(STOP_GRACE), container]
-
-
-def remove_command(engine: Engine, container: str) -> list[str]:
-    """Returns the command that removes the container in any state."""
-    return [engine.program, "rm", "--force", "--volumes", container]
 
 
 def _user(options: Options, engine: Engine) -> tuple[int, int]:
@@ -137,12 +113,6 @@ def _permit_sandbox(engine: Engine) -> list[str]:
     if engine.apparmor:  # its profile for containers forbids all mounts
         granted.append("apparmor=unconfined")
     return [argument for option in granted for argument in ("--security-opt", option)]
-
-
-def _memory(limit: int | None, machine: int) -> tuple[int, int]:
-    """Returns the limits of the code and of the container; 0 means no limit."""
-    code = machine // 2 if limit is None else limit
-    return code, (min(code + MEMORY_BESIDE_CODE, machine) if code else 0)
 
 
 def _fields(*fields: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any, cast
 
-from ipybox.docker.errors import DockerError
+from ipybox.docker.options import DockerError
 from ipybox.sandbox.findings import Finding, Program
 from ipybox.support.probe import ProbeResult, probe
 
@@ -57,7 +57,7 @@ def find_engine(image: str, network: str | None = None) -> Engine:
         raise DockerError(f"docker is not on PATH: {DOCKER.remedy}")
     # A network of another container has no name.
     networks = [["network", "inspect", network]] if network and ":" not in network else []
-    info, inspected, *connected = _ask(program, DAEMON_TIMEOUT, INFORMATION, _inspection(image), *networks)
+    info, inspected, *connected = _ask(program, INFORMATION, _inspection(image), *networks)
     problem = _daemon_problem(info) or _image_problem(image, inspected)
     if problem is not None:
         raise DockerError(str(problem))
@@ -67,17 +67,11 @@ def find_engine(image: str, network: str | None = None) -> Engine:
 
 
 def engine_findings(image: str) -> list[Finding]:
-    """Returns the findings about Docker for the user: the daemon, and if it answers, the image.
-
-    Args:
-        image: Name of the image.
-    """
+    """Returns the findings about Docker for the user: the daemon, and if it answers, the image."""
     program = _program()
     if program is None:
         return [Finding("docker", None, "docker is not on PATH", DOCKER.remedy)]
-    version, inspected = _ask(
-        program, DAEMON_TIMEOUT, ["version", "--format", "{{.Server.Version}}"], _inspection(image)
-    )
+    version, inspected = _ask(program, ["version", "--format", "{{.Server.Version}}"], _inspection(image))
     if (problem := _daemon_problem(version)) is not None:
         return [problem]
     problem = _image_problem(image, inspected)
@@ -110,10 +104,10 @@ def _engine(program: str, information: str) -> Engine:
     return Engine(program, int(memory), rootless="rootless" in names, apparmor="apparmor" in names)
 
 
-def _ask(program: str, timeout: float, *questions: Sequence[str]) -> list[ProbeResult]:
+def _ask(program: str, *questions: Sequence[str]) -> list[ProbeResult]:
     """Sends several requests to the daemon concurrently."""
     with ThreadPoolExecutor(len(questions)) as pool:
-        asked = [pool.submit(probe, [program, *question], timeout=timeout) for question in questions]
+        asked = [pool.submit(probe, [program, *question], timeout=DAEMON_TIMEOUT) for question in questions]
         return [answer.result() for answer in asked]
 
 

@@ -18,10 +18,9 @@ import subprocess
 from contextlib import suppress
 from typing import NoReturn
 
-from ipybox.docker.container import attach_command, create_command, remove_command, stop_command
+from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine, find_engine
-from ipybox.docker.errors import DockerError
-from ipybox.docker.options import Options
+from ipybox.docker.options import DockerError, Options
 from ipybox.docker.seccomp import profile
 
 #: Seconds that Docker gets to create a container, which may include mounting its image.
@@ -30,12 +29,15 @@ CREATE_TIMEOUT = 60.0
 #: Seconds that ipybox gets to end after the end of its stdin.
 END_GRACE = 2.0
 
+#: Seconds that the container gets to end after a stop request, before it is killed.
+STOP_GRACE = 2
+
 #: Seconds that Docker gets to stop or remove a container, and how often removal is tried.
 REMOVE_TIMEOUT = 30.0
 REMOVE_TRIES = 3
 
 #: The first bytes that the owner sends.
-MADE, FAILED = b"+", b"-"
+MADE, FAILED = "+", "-"
 
 
 def launch(options: Options) -> NoReturn:
@@ -51,21 +53,16 @@ def launch(options: Options) -> NoReturn:
         ours.close()
         _own(options, engine, theirs)
     theirs.close()
-    container = _receive(ours)
-    command = attach_command(engine, container)
+    with ours.makefile("rb") as answers:
+        line = answers.readline().rstrip(b"\n").decode(errors="replace")
+    if not line.startswith(MADE):
+        raise DockerError(line[1:] or "can't create the container: the process creating it died")
+    container = line[1:]
+    # On a signal to end, some releases of Docker pass it on to the container, others only end themselves.
+    command = [engine.program, "start", "--attach", "--interactive", container]
     os.set_inheritable(ours.fileno(), True)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the docker command would inherit that
     os.execv(command[0], command)
-
-
-def _receive(owner: socket.socket) -> str:
-    """Returns the id of the container when the owner has created it."""
-    with owner.makefile("rb") as stream:
-        line = stream.readline().rstrip(b"\n")
-    text = line[1:].decode(errors="replace")
-    if line[:1] == MADE:
-        return text
-    raise DockerError(text or "can't create the container: the process creating it died")
 
 
 def _own(options: Options, engine: Engine, client: socket.socket) -> NoReturn:
@@ -98,8 +95,9 @@ def _own_container(options: Options, engine: Engine, client: socket.socket, stdi
         told = _wait_for_end(client, stdin)
     finally:
         if not told:
-            _ask(stop_command(engine, container))
-        removed = any(_ask(remove_command(engine, container)) for _ in range(REMOVE_TRIES))
+            _ask([engine.program, "stop", "-t", str(STOP_GRACE), container])
+        remove = [engine.program, "rm", "--force", "--volumes", container]
+        removed = any(_ask(remove) for _ in range(REMOVE_TRIES))
     return 0 if removed else 1
 
 
@@ -116,9 +114,9 @@ def _wait_for_end(client: socket.socket, stdin: int) -> bool:
     return True
 
 
-def _send(client: socket.socket, kind: bytes, text: str) -> None:
+def _send(client: socket.socket, kind: str, text: str) -> None:
     with suppress(BrokenPipeError):
-        client.sendall(kind + text.replace("\n", " ").encode() + b"\n")
+        client.sendall(f"{kind}{text}".replace("\n", " ").encode() + b"\n")
 
 
 def _create(options: Options, engine: Engine) -> str:

@@ -13,6 +13,8 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from ipybox.code_exec.executor import CodeExecutor
@@ -175,35 +177,33 @@ class KernelSessions:
         return _STOPPING if self._stopped else f"session {name!r} was reset while in use"
 
     def _start(self, name: str) -> "_Session":
-        self._check_new(name)
-        session = self._sessions[name] = _Session(lambda: self._executor(name))
-        session.start.add_done_callback(lambda _: self._settle(name, session))
-        return session
-
-    def _check_new(self, name: str) -> None:
         if self._stopped:
             raise CodeExecutionError(_STOPPING)
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid session name: use up to 64 letters, digits and any of _ . -")
-        if name != DEFAULT_SESSION and len(names := self.names) >= self.limit:
+        if name != DEFAULT_SESSION and len({DEFAULT_SESSION, *self._sessions}) >= self.limit:
             raise ValueError(
-                f"the limit of {self.limit} sessions (max_sessions) is reached: {', '.join(names)}. "
+                f"the limit of {self.limit} sessions (max_sessions) is reached: {', '.join(self.names)}. "
                 "Use one of these sessions, or end one by calling reset with its name"
             )
+        session = self._sessions[name] = _Session()
+        session.start = asyncio.create_task(self._started(name, session))
+        session.start.add_done_callback(partial(self._settle, name, session))
+        return session
 
-    def _executor(self, name: str) -> CodeExecutor:
-        """Returns an executor for a session that starts."""
-        if self._default is None:
-            self._default = self._new_executor()
-        if name == DEFAULT_SESSION:
-            return self._default
-        return self._expired.get(name) or self._default.sibling(name)
+    async def _started(self, name: str, session: "_Session") -> CodeExecutor:
+        """Starts the executor of a session."""
+        default = self._default = self._default or self._new_executor()
+        executor = default if name == DEFAULT_SESSION else self._expired.get(name) or default.sibling(name)
+        session.executor = executor
+        await executor.start()
+        return executor
 
-    def _settle(self, name: str, session: "_Session") -> None:
+    def _settle(self, name: str, session: "_Session", start: "asyncio.Task[CodeExecutor]") -> None:
         """Notes that a session has started; forgets one that could not be started."""
-        if session.start.cancelled():
+        if start.cancelled():
             return
-        if (exc := session.start.exception()) is None:
+        if (exc := start.exception()) is None:
             logger.info("session %s started", name)
             self._expired.pop(name, None)
             self._release(name, session)
@@ -216,12 +216,16 @@ class KernelSessions:
         """Does what follows when a session is not used any more: it leaves the queue, or may expire later."""
         if session.users or self._sessions.get(name) is not session:
             return
-        if session.withdrawable:
+        executor = session.executor
+        if not session.start.done() and executor is not None and executor.status.node is not None:
             logger.info("session %s left the engine's queue: its request was cancelled", name)
             del self._sessions[name]
             self._tasks.start(session.end())
         elif self._idle_timeout is not None and session.state == "running":
-            session.expire_after(self._idle_timeout, lambda: self._expire(name, session))
+            if session.expiry is not None:
+                session.expiry.cancel()
+            expire = partial(self._expire, name, session)
+            session.expiry = asyncio.get_running_loop().call_later(self._idle_timeout, expire)
 
     def _expire(self, name: str, session: "_Session") -> None:
         """Stops a session that was not used for the timeout."""
@@ -236,26 +240,26 @@ class KernelSessions:
         del self._sessions[name]
         self._expired.pop(name, None)
         self._expired[name] = executor
-        while len(self._expired) > MAX_EXPIRED:
+        if len(self._expired) > MAX_EXPIRED:
             del self._expired[next(iter(self._expired))]
         self._tasks.start(executor.expire(self._idle_timeout))
 
 
+@dataclass(eq=False)
 class _Session:
     """One session, from its start to its end.
 
-    Args:
-        new_executor: Returns its executor, which is not running.
+    Attributes:
+        executor: Its executor; None if it could not be created.
+        users: How many callers use it, or wait for its start.
+        expiry: Stops it if it is not used until then.
+        start: Starts it.
     """
 
-    def __init__(self, new_executor: Callable[[], CodeExecutor]):
-        self._new_executor = new_executor
-        #: The executor; None if it could not be created.
-        self.executor: CodeExecutor | None = None
-        #: How many callers use it, or wait for its start.
-        self.users = 0
-        self._expiry: asyncio.TimerHandle | None = None
-        self.start = asyncio.create_task(self._start())
+    executor: CodeExecutor | None = None
+    users: int = 0
+    expiry: asyncio.TimerHandle | None = None
+    start: "asyncio.Task[CodeExecutor]" = field(init=False)
 
     @property
     def state(self) -> State:
@@ -264,27 +268,11 @@ class _Session:
             return "running"
         return "queued" if self.executor is not None and self.executor.status.waits_for else "starting"
 
-    @property
-    def withdrawable(self) -> bool:
-        """Whether it waits, or will wait, for the node of an engine, which may take long."""
-        return not self.start.done() and self.executor is not None and self.executor.status.node is not None
-
-    def expire_after(self, seconds: float, expire: Callable[[], None]) -> None:
-        """Calls a function after some seconds, in place of earlier calls of this method."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._expiry = asyncio.get_running_loop().call_later(seconds, expire)
-
     async def end(self) -> None:
         """Stops the executor, also while it is being started."""
-        if self._expiry is not None:
-            self._expiry.cancel()
+        if self.expiry is not None:
+            self.expiry.cancel()
         self.start.cancel()
         await asyncio.wait([self.start])
         if not self.start.cancelled() and self.start.exception() is None:
             await self.start.result().stop()
-
-    async def _start(self) -> CodeExecutor:
-        self.executor = self._new_executor()
-        await self.executor.start()
-        return self.executor

@@ -14,8 +14,7 @@ from ipybox.cli.docker import container, read_options
 from ipybox.cli.parsing import explain
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine
-from ipybox.docker.errors import DockerError
-from ipybox.docker.options import MEMORY_BESIDE_CODE, Options
+from ipybox.docker.options import MEMORY_BESIDE_CODE, DockerError, Options
 from ipybox.docker.refusal import refuse, request_id
 from ipybox.support.state import workspace_state_dir
 from ipybox.workspace.trust import TrustStore

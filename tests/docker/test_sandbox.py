@@ -11,8 +11,7 @@ import pytest
 from ipybox.cli.docker import container
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine, find_engine
-from ipybox.docker.errors import DockerError
-from ipybox.docker.options import Options
+from ipybox.docker.options import DockerError, Options
 from ipybox.docker.seccomp import profile
 from ipybox.support.state import workspace_state_dir
 from tests import registry
