@@ -26,7 +26,7 @@ from ipybox.support.deadline import Deadline
 from ipybox.support.errors import CodeExecutionError
 from ipybox.support.tokens import new_token
 from ipybox.tool_exec.approval.approvals import Approvals, accept_call, reject_call
-from ipybox.tool_exec.caller import ToolCaller
+from ipybox.tool_exec.dispatch import ToolCaller
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

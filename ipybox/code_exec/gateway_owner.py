@@ -17,7 +17,7 @@ from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIAB
 from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
-from ipybox.tool_exec.caller import ToolCaller
+from ipybox.tool_exec.dispatch import ToolCaller
 
 
 class GatewayOwner:

@@ -19,7 +19,7 @@ from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.support.tasks import TaskSet
-from ipybox.tool_exec.caller import ToolCaller
+from ipybox.tool_exec.dispatch import ToolCaller
 
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.attach.client_cells import ClientCells

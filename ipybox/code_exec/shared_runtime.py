@@ -14,7 +14,7 @@ from weakref import WeakSet
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.gateway_owner import GatewayOwner
 from ipybox.support.gc_pause import gc_paused
-from ipybox.tool_exec.caller import ToolCaller
+from ipybox.tool_exec.dispatch import ToolCaller
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.server import ToolServer

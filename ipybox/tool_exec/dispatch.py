@@ -5,20 +5,46 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipybox.audit.records import ToolCallRecord
 from ipybox.guest.tools.protocol import RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.tool_exec.approval.protocol import NoDecision, RequestKind
-from ipybox.tool_exec.caller import ToolCaller
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 
 if TYPE_CHECKING:
+    from ipybox.audit.recorder import SessionRecorder
     from ipybox.mcp_client.answers import ToolResult
+    from ipybox.tool_exec.approval.approvals import Approvals
+    from ipybox.tool_exec.approval.server import ApprovalChannel
+    from ipybox.tool_exec.functions.function_tools import FunctionTools
+    from ipybox.tool_exec.server_connections import ServerConnections
 
 #: Characters at the end of each text of an MCP server that `on_text` gets.
 MAX_NOTED_TEXT = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCaller:
+    """A source of tool calls, with all that decides on them, performs and records them: a kernel, or the application.
+
+    Attributes:
+        token: The token that its requests carry.
+        approvals: Decides on its calls.
+        recorder: Records the calls.
+        on_text: Called with each text that a tool returns; None if nothing looks at them.
+        connections: The connections to its MCP servers, which the tool server adds.
+        functions: The functions of the application, if it has any; the tool server adds them.
+    """
+
+    token: str
+    approvals: "Approvals | ApprovalChannel"
+    recorder: "SessionRecorder"
+    on_text: Callable[[str], None] | None = None
+    connections: "ServerConnections | None" = None
+    functions: "FunctionTools | None" = None
 
 
 async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from ipybox.guest.tools.protocol import (
     INSTALL_PATH,
@@ -27,8 +28,7 @@ from ipybox.guest.tools.protocol import (
     is_shell_request,
 )
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, DeniedError, read_body, read_json
-from ipybox.tool_exec.caller import ToolCaller
-from ipybox.tool_exec.dispatch import run_call
+from ipybox.tool_exec.dispatch import ToolCaller, run_call
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
@@ -46,8 +46,6 @@ MAX_SHELL_BYTES = 4 << 20
 IPYBOX_SERVER = "ipybox"
 
 INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
-
-Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class KernelRequests:

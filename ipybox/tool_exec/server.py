@@ -2,7 +2,7 @@
 
 It asks the application before each call.
 
-It serves two HTTP APIs (`apps`), each with its own tokens:
+It serves two HTTP APIs, each with its own tokens:
 
 - The *kernel API* (`kernel_requests`) serves connections that come from kernels (`accept_kernel_connection`).
 - The *application API* serves connections of the application: private ones (`endpoint`) and, if a port is given,
@@ -10,10 +10,11 @@ It serves two HTTP APIs (`apps`), each with its own tokens:
 """
 
 import asyncio
+import hmac
 import logging
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,25 +23,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from ipybox.audit.recorder import SessionRecorder
-from ipybox.guest.tools.protocol import (
-    APPROVAL_PATH,
-    RESET_PATH,
-    RUN_PATH,
-    STATUS_PATH,
-    RunReply,
-)
+from ipybox.guest.tools.protocol import APPROVAL_PATH, RESET_PATH, RUN_PATH, STATUS_PATH, RunReply
 from ipybox.support.endpoint import Endpoint
-from ipybox.support.listen import listen
+from ipybox.support.listen import is_local, listen
 from ipybox.support.printable import PrintableFormatter
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token, publish_token
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES
 from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
-from ipybox.tool_exec.apps import serve_connection, start_api
-from ipybox.tool_exec.caller import ToolCaller
+from ipybox.tool_exec.dispatch import ToolCaller
 from ipybox.tool_exec.kernel_requests import KernelRequests
 from ipybox.tool_exec.server_connections import ServerConnections
 from ipybox.workspace.seal import SealVerifier
@@ -55,6 +50,12 @@ logger = logging.getLogger(__name__)
 #: refused until some are closed.
 MAX_KERNEL_CONNECTIONS = 256
 CONNECTIONS_PER_KERNEL = 32
+
+#: Kernel clients keep their connections, so the server does not close idle ones. Seconds.
+KEEPALIVE = 24 * 3600.0
+
+#: Seconds that calls in progress get to end when the server stops.
+SHUTDOWN_GRACE = 1.0
 
 
 class ToolServer:
@@ -191,8 +192,8 @@ class ToolServer:
         self._stopped.set()
 
     async def _serve(self, listener: socket.socket | None) -> None:
-        self._kernel_api = await start_api(self._callers.keys(), self._kernel_requests.handlers)
-        self._application_api = await start_api(
+        self._kernel_api = await _start_api(self._callers.keys(), self._kernel_requests.handlers)
+        self._application_api = await _start_api(
             {self._token},
             {
                 ("POST", RUN_PATH): self._own_requests.handlers["POST", RUN_PATH],
@@ -225,12 +226,13 @@ class ToolServer:
             finally:
                 await self._connections.reset()
             return
-        async with self._new_connections() as connections:
-            self._callers[caller.token] = replace(caller, connections=connections, functions=self._functions)
-            try:
-                yield connections
-            finally:
-                del self._callers[caller.token]
+        connections = self._new_connections()
+        self._callers[caller.token] = replace(caller, connections=connections, functions=self._functions)
+        try:
+            yield connections
+        finally:
+            del self._callers[caller.token]
+            await connections.aclose()
 
     def accept_kernel_connection(self, connection: socket.socket) -> None:
         """Serves a connection from a kernel; takes ownership of the socket."""
@@ -251,7 +253,7 @@ class ToolServer:
             self._tasks.start(self._serve_kernel(server, connection))
 
     async def _serve_kernel(self, server: web.Server, connection: socket.socket) -> None:
-        await serve_connection(server, connection)
+        await _serve_connection(server, connection)
         self._arriving.discard(connection)
 
     def _dial(self) -> socket.socket:
@@ -261,7 +263,7 @@ class ToolServer:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(False)
-        self._tasks.start(serve_connection(server, theirs))
+        self._tasks.start(_serve_connection(server, theirs))
         return ours
 
     async def _reset(self, _request: web.Request) -> web.Response:
@@ -278,6 +280,48 @@ class ToolServer:
         await websocket.prepare(request)
         await self._approvals.connect(websocket)
         return websocket
+
+
+async def _start_api(tokens: Collection[str], routes: Mapping[tuple[str, str], Handler]) -> web.AppRunner:
+    """Returns a running HTTP server with these routes, without a listening socket; the tokens may change."""
+    app = web.Application(middlewares=[_guard(tokens)], client_max_size=MAX_REQUEST_BYTES)
+    for (method, path), handler in routes.items():
+        app.router.add_route(method, path, handler)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handler_cancellation=True,  # a disconnect cancels the call
+        keepalive_timeout=KEEPALIVE,
+        shutdown_timeout=SHUTDOWN_GRACE,
+        auto_decompress=False,
+    )
+    await runner.setup()
+    return runner
+
+
+async def _serve_connection(server: web.Server, connection: socket.socket) -> None:
+    """Serves a connection that was accepted elsewhere; takes ownership of the socket."""
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(server, connection)
+    except OSError as exc:
+        logger.debug("a connection ended before it was served: %s", exc)
+        connection.close()
+
+
+def _guard(tokens: Collection[str]) -> Middleware:
+    """Returns a middleware that accepts only requests with one of the tokens, and no requests of web pages."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if "Origin" in request.headers or not is_local(request.host):
+            return web.json_response(RunReply(error="requests from web pages are refused"), status=403)
+        presented = request.headers.get("Authorization", "").encode(errors="replace")
+        for token in tokens:
+            if hmac.compare_digest(presented, f"token {token}".encode()):
+                return await handler(request)
+        return web.json_response(RunReply(error="the request's token is missing or wrong"), status=401)
+
+    return guard
 
 
 def _log_handler() -> logging.Handler:

@@ -20,7 +20,7 @@ import importlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, MissingVariableError
 
@@ -50,12 +50,6 @@ class ServerConnections:
         # Connections whose session expired, with calls that may still be answered.
         self._expired: set[_ServerConnection] = set()
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     async def call(
         self, server_name: str, server_params: dict[str, Any], tool_name: str, tool_args: dict[str, Any]

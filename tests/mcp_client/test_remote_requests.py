@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -253,7 +254,7 @@ async def test_an_error_has_its_data(remote: RemoteServer, error: Message, text:
 async def test_calls_whose_session_expired_are_repeated_in_one_new_session(remote: RemoteServer, denial: Answer):
     remote.sessions = True
     params = {"url": f"{remote.url}/mcp"}
-    async with asyncio.timeout(WAIT), ServerConnections(WAIT) as connections:
+    async with asyncio.timeout(WAIT), aclosing(ServerConnections(WAIT)) as connections:
 
         async def call(text: str) -> Any:
             return (await connections.call("s", params, "echo", {"text": text})).content[0]["text"]
@@ -277,7 +278,7 @@ async def test_a_call_that_two_sessions_do_not_know_is_an_error(remote: RemoteSe
     remote.released.set()
     remote.script = answers_bad(Answer(404, "slow down", "text/plain"))
     params = {"url": f"{remote.url}/mcp"}
-    async with asyncio.timeout(WAIT), ServerConnections(WAIT) as connections:
+    async with asyncio.timeout(WAIT), aclosing(ServerConnections(WAIT)) as connections:
         with pytest.raises(MCPConnectionLost, match=r"^MCP server 's': .* knows the session: HTTP 404: slow down$"):
             await connections.call("s", params, "echo", {"text": "bad"})
         await connections.call("s", params, "echo", {"text": "hi"})
@@ -288,7 +289,7 @@ async def test_a_call_that_two_sessions_do_not_know_is_an_error(remote: RemoteSe
 async def test_a_reset_also_ends_calls_of_an_expired_session(remote: RemoteServer):
     remote.sessions = True
     params = {"url": f"{remote.url}/mcp"}
-    async with asyncio.timeout(WAIT), ServerConnections(WAIT) as connections:
+    async with asyncio.timeout(WAIT), aclosing(ServerConnections(WAIT)) as connections:
         kept = asyncio.create_task(connections.call("s", params, "echo", {"text": "kept"}))
         while "tools/call" not in remote.methods:  # noqa: ASYNC110 - the server gives no signal
             await asyncio.sleep(0)

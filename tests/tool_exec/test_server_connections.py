@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.servers import WAIT
 async def sessions() -> AsyncIterator[ServerConnections]:
     processes = servers.descendants()
     async with asyncio.timeout(2 * WAIT):
-        async with ServerConnections(WAIT) as sessions:
+        async with aclosing(ServerConnections(WAIT)) as sessions:
             yield sessions
     assert servers.descendants() - processes == set()
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -1,8 +1,5 @@
 """Functions of the application as tools, which code in a kernel calls like the tools of an MCP server named `app`.
 
-    signature        the types of a function: rejects what a tool can't have, checks arguments, converts results
-    function_tools   all functions of an application, by their names, as tools, and their calls
-
 pydantic makes the schemas and checks the values. `func_metadata` of the MCP SDK does the same, but it is internal to
 the SDK's server, takes a second to import, and accepts what a tool can't have until the first call.
 """

@@ -3,141 +3,41 @@
 import asyncio
 import inspect
 import json
+import keyword
 import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
 from threading import BoundedSemaphore
-from typing import Any
+from types import NoneType, SimpleNamespace
+from typing import Any, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, SchemaError
 
 from ipybox.guest.tools.protocol import RunReply
 from ipybox.support.daemon_thread import in_daemon_thread
 from ipybox.support.errors import ToolRunnerError
-from ipybox.tool_exec.functions.signature import (
-    ResultType,
-    ToolSchema,
-    arguments_adapter,
-    problems,
-    resolved_signature,
-    tool_name,
-)
 
 logger = logging.getLogger(__name__)
-
-
-class FunctionTool:
-    """A function as a tool.
-
-    Args:
-        function: A function or method, sync or async, whose parameters and result have types.
-
-    Attributes:
-        name: The name of the function.
-        description: Its docstring, if any.
-        input_schema: The schema of its arguments.
-        output_schema: The schema of its result; None if that is text.
-
-    Raises:
-        ValueError: If the function can't be a tool; the message names it, and the parameter.
-    """
-
-    def __init__(self, function: Callable[..., Any]):
-        self.name = tool_name(function)
-        self.description = inspect.getdoc(function)
-        signature = resolved_signature(function)
-        self._function = function
-        self._is_async = inspect.iscoroutinefunction(function)
-        self._arguments = arguments_adapter(signature)
-        self._result = ResultType(signature.return_annotation)
-        self.input_schema = self._arguments.json_schema(schema_generator=ToolSchema)
-        self.output_schema = self._result.schema
-
-    async def call(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> RunReply:
-        """Calls the function, and returns the reply to code.
-
-        An async function is cancelled with the caller. A sync one, which nothing can cancel, then runs on to its end.
-
-        Args:
-            arguments: The arguments as code sent them. They are checked before the call.
-            threads: Counts the threads of sync functions, each until its function returns.
-
-        Raises:
-            ToolRunnerError: If the arguments don't fit, the function raises, its result is not JSON of its type, or too
-                many threads run.
-        """
-        with self._failures():
-            checked = self._checked(arguments)
-            if self._is_async:
-                value = await self._function(**checked)
-            else:
-                value = await in_daemon_thread(partial(self._run, checked, threads), f"ipybox-{self.name}")
-            return self._reply(value)
-
-    def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        try:
-            # Strict, and as JSON: the function gets what was approved, and not for example 1 for "1" or true.
-            return self._arguments.validate_json(json.dumps(arguments), strict=True)
-        except ValidationError as exc:
-            raise ToolRunnerError(f"invalid arguments for {self.name}(): {problems(exc)}") from exc
-
-    def _run(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> Any:
-        if not threads.acquire(blocking=False):
-            raise ToolRunnerError(
-                f"{self.name}() was not called: too many calls are running, including those from ended cells"
-            )
-        try:
-            return self._function(**arguments)
-        except KeyboardInterrupt as exc:  # of the function itself: no Ctrl-C raises it in this thread
-            raise ToolRunnerError("KeyboardInterrupt") from exc
-        finally:
-            threads.release()
-
-    def _reply(self, value: object) -> RunReply:
-        try:
-            return self._result.reply(value)
-        except ValueError as exc:
-            raise ToolRunnerError(f"the result of {self.name}() {exc}") from exc
-
-    @contextmanager
-    def _failures(self) -> Generator[None]:
-        """Turns exceptions of the application's code into errors for code in the kernel: type and text only."""
-        try:
-            yield
-        except ToolRunnerError:
-            raise
-        except asyncio.CancelledError as exc:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Something that the function awaited was cancelled, but not this call.
-            raise ToolRunnerError("CancelledError") from exc
-        except (Exception, SystemExit) as exc:
-            logger.info("tool %s() failed", self.name, exc_info=exc)
-            # Code must not learn paths of the host, which the text of an OSError contains.
-            text = exc.strerror if isinstance(exc, OSError) and exc.filename is not None else _text(exc)
-            raise ToolRunnerError(": ".join(filter(None, [type(exc).__name__, text]))) from exc
-
-
-def _text(exc: BaseException) -> str:
-    """Returns the text of an exception of any class, or an empty text if that fails."""
-    try:
-        return str(exc)
-    except Exception:  # whatever its `__str__` raises
-        return ""
-
 
 #: Calls of sync functions that run at the same time; more are refused. A call that was cancelled counts until its
 #: function returns, so that code can't start threads without end. Other calls are limited by connections of kernels.
 MAX_THREADS = 256
 
+#: Problems of a value that an error lists.
+_MAX_PROBLEMS = 10
+
+_REJECTED_KINDS = {
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only: tools are called with keyword arguments",
+    inspect.Parameter.VAR_POSITIONAL: "accepts any number of arguments: use a list",
+    inspect.Parameter.VAR_KEYWORD: "accepts any number of arguments: use a dict",
+}
+
 
 class FunctionTools:
     """The functions of an application as tools. Only these can be called, by the names that they had here.
-
-    Args:
-        functions: The functions.
 
     Attributes:
         tools: The tools, in the order of the functions.
@@ -167,3 +67,198 @@ class FunctionTools:
                 f"the application provides no function {tool_name!r}; available: {', '.join(self._by_name)}"
             )
         return await tool.call(tool_args, self._threads)
+
+
+class FunctionTool:
+    """A function as a tool.
+
+    A result that is a `str` is text, and None is an empty text. Everything else is structured content, which must be a
+    JSON object in MCP: what is not an object is wrapped in `{"result": …}`, as MCP servers of the Python SDK do.
+
+    Args:
+        function: A function or method, sync or async, whose parameters and result have types.
+
+    Attributes:
+        name: The name of the function.
+        description: Its docstring, if any.
+        input_schema: The schema of its arguments.
+        output_schema: The schema of its result; None if that is text.
+
+    Raises:
+        ValueError: If the function can't be a tool; the message names it, and the parameter.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self.name = _tool_name(function)
+        self.description = inspect.getdoc(function)
+        signature = _resolved_signature(function)
+        self._function = function
+        self._arguments = _arguments_adapter(signature)
+        self.input_schema = self._arguments.json_schema(schema_generator=_ToolSchema)
+        returned = signature.return_annotation
+        self._result: TypeAdapter[Any] = TypeAdapter(returned)
+        self.output_schema = None if returned in (str, NoneType) else _result_schema(self._result)
+        self._wrapped = self.output_schema is not None and not _is_object(self.output_schema)
+        if self._wrapped:
+            self._result = TypeAdapter(create_model("Result", result=(returned, ...)))
+            self.output_schema = _result_schema(self._result)
+
+    async def call(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> RunReply:
+        """Calls the function, and returns the reply to code.
+
+        An async function is cancelled with the caller. A sync one, which nothing can cancel, then runs on to its end.
+
+        Args:
+            arguments: The arguments as code sent them. They are checked before the call.
+            threads: Counts the threads of sync functions, each until its function returns.
+
+        Raises:
+            ToolRunnerError: If the arguments don't fit, the function raises, its result is not JSON of its type, or too
+                many threads run.
+        """
+        with self._failures():
+            try:
+                # Strict, and as JSON: the function gets what was approved, and not for example 1 for "1" or true.
+                checked = self._arguments.validate_json(json.dumps(arguments), strict=True)
+            except ValidationError as exc:
+                raise ToolRunnerError(f"invalid arguments for {self.name}(): {_problems(exc)}") from exc
+            if inspect.iscoroutinefunction(self._function):
+                value = await self._function(**checked)
+            else:
+                value = await in_daemon_thread(partial(self._run, checked, threads), f"ipybox-{self.name}")
+            return self._reply(value)
+
+    def _run(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> Any:
+        if not threads.acquire(blocking=False):
+            raise ToolRunnerError(
+                f"{self.name}() was not called: too many calls are running, including those from ended cells"
+            )
+        try:
+            return self._function(**arguments)
+        except KeyboardInterrupt as exc:  # of the function itself: no Ctrl-C raises it in this thread
+            raise ToolRunnerError("KeyboardInterrupt") from exc
+        finally:
+            threads.release()
+
+    def _reply(self, value: object) -> RunReply:
+        try:
+            checked = self._result.validate_python({"result": value} if self._wrapped else value)
+            result = self._result.dump_python(checked, mode="json", by_alias=True, warnings="error")
+            # Neither infinite numbers nor lone surrogates, which no reply can carry.
+            json.dumps(result, allow_nan=False, ensure_ascii=False).encode()
+        except ValidationError as exc:
+            raise ToolRunnerError(
+                f"the result of {self.name}() does not match its return type: {_problems(exc)}"
+            ) from exc
+        except (PydanticSerializationError, ValueError, RecursionError) as exc:
+            raise ToolRunnerError(f"the result of {self.name}() is not JSON: {exc}") from exc
+        if self.output_schema is not None:
+            return RunReply(structured=result, content=[])
+        return RunReply(content=[] if result is None else [{"type": "text", "text": result}])
+
+    @contextmanager
+    def _failures(self) -> Generator[None]:
+        """Turns exceptions of the application's code into errors for code in the kernel: type and text only."""
+        try:
+            yield
+        except ToolRunnerError:
+            raise
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Something that the function awaited was cancelled, but not this call.
+            raise ToolRunnerError("CancelledError") from exc
+        except (Exception, SystemExit) as exc:
+            logger.info("tool %s() failed", self.name, exc_info=exc)
+            # Code must not learn paths of the host, which the text of an OSError contains.
+            text = exc.strerror if isinstance(exc, OSError) and exc.filename is not None else _text(exc)
+            raise ToolRunnerError(": ".join(filter(None, [type(exc).__name__, text]))) from exc
+
+
+class _ToolSchema(GenerateJsonSchema):
+    """Generates JSON Schema; a default that is not JSON is omitted, and its parameter remains optional."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as in the base class
+
+
+def _tool_name(function: object) -> str:
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise ValueError(f"tools: {function!r} is not a function or method: define a function with `def`")
+    name = function.__name__
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"tools: {function.__qualname__} has no usable name: define a function with `def`")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"tools: {name}() is a generator: return a list")
+    return name
+
+
+def _resolved_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Returns the signature of a function, with types in place of annotations that are strings."""
+    name = function.__name__
+    names: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
+    signature = inspect.signature(function)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in _REJECTED_KINDS:
+            raise ValueError(f"tools: parameter '{parameter}' of {name}() {_REJECTED_KINDS[parameter.kind]}")
+        where = f"parameter '{parameter.name}' of {name}()"
+        parameters.append(parameter.replace(annotation=_resolved(parameter.annotation, where, names)))
+    result = _resolved(signature.return_annotation, f"the result of {name}()", names)
+    return signature.replace(parameters=parameters, return_annotation=result)
+
+
+def _resolved(annotation: Any, where: str, names: dict[str, Any]) -> Any:
+    if annotation is inspect.Signature.empty:
+        raise ValueError(f"tools: {where} has no type: annotate it")
+    holder: Any = SimpleNamespace(__annotations__={where: annotation})
+    try:
+        resolved = get_type_hints(holder, globalns=names, include_extras=True)[where]
+    except Exception as exc:  # the annotation is any expression
+        raise ValueError(f"tools: the type {annotation!r} of {where} can't be resolved: {exc}") from None
+    try:
+        TypeAdapter(resolved).json_schema(schema_generator=_ToolSchema)
+    except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError) as exc:
+        # Further sentences are about settings of pydantic.
+        problem = getattr(exc, "message", str(exc)).split(". ")[0].removesuffix(".")
+        raise ValueError(f"tools: the type {annotation!r} of {where} has no JSON Schema: {problem}") from None
+    return resolved
+
+
+def _arguments_adapter(signature: inspect.Signature) -> TypeAdapter[dict[str, Any]]:
+    """Returns the adapter that checks a function's arguments, which are a JSON object, and adds its defaults."""
+
+    def arguments(**values: Any) -> dict[str, Any]:
+        return values
+
+    # pydantic describes and checks the arguments of this function instead, so that no check calls the real one.
+    described: Any = arguments
+    described.__signature__ = signature
+    described.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return TypeAdapter(described)
+
+
+def _result_schema(result: TypeAdapter[Any]) -> dict[str, Any]:
+    return result.json_schema(mode="serialization", schema_generator=_ToolSchema)
+
+
+def _is_object(schema: dict[str, Any]) -> bool:
+    reference = str(schema.get("$ref", ""))  # of a type that refers to itself
+    if reference.startswith("#/$defs/"):
+        schema = schema["$defs"][reference.removeprefix("#/$defs/")]
+    return schema.get("type") == "object"
+
+
+def _problems(exc: ValidationError) -> str:
+    """Returns what is wrong in a value, and where."""
+    errors = exc.errors(include_url=False, include_context=False, include_input=False)
+    lines = [": ".join(filter(None, [".".join(map(str, each["loc"])), each["msg"]])) for each in errors[:_MAX_PROBLEMS]]
+    return "; ".join([*lines, *([f"{len(errors):,} problems in all"] if len(errors) > _MAX_PROBLEMS else [])])
+
+
+def _text(exc: BaseException) -> str:
+    """Returns the text of an exception of any class, or an empty text if that fails."""
+    try:
+        return str(exc)
+    except Exception:  # whatever its `__str__` raises
+        return ""
