@@ -19,7 +19,7 @@ import ipaddress
 import logging
 import re
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -118,27 +118,6 @@ class HTTPServerInfo:
     drain: Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class HTTPLimits:
-    """What a server accepts.
-
-    Attributes:
-        clients: Number of concurrent MCP sessions.
-        connections: Number of concurrent connections.
-        request: Bytes of the largest request.
-    """
-
-    clients: int
-    connections: int
-    request: int
-
-    @classmethod
-    def of(cls, kernel_sessions: int, request: int) -> "HTTPLimits":
-        """Returns the limits of a server with so many kernel sessions."""
-        clients = max(MAX_CLIENTS, kernel_sessions)
-        return cls(clients, clients * CONNECTIONS_PER_CLIENT, request)
-
-
 #: Returns the metrics and the type of their content, for the types that a client accepts.
 Exposition = Callable[[str], tuple[bytes, str]]
 
@@ -149,7 +128,8 @@ async def listening(
     host: str,
     port: int,
     token: str | None,
-    limits: HTTPLimits,
+    kernel_sessions: int,
+    max_request: int,
     metrics: Exposition,
     allowed_hosts: Sequence[str] = (),
 ) -> AsyncGenerator[HTTPServerInfo]:
@@ -160,7 +140,8 @@ async def listening(
         host: A name or address of this machine.
         port: A port, or 0 for any free one.
         token: The token that requests need; None for a random one.
-        limits: What the server accepts.
+        kernel_sessions: The limit of sessions, which has as many MCP sessions at least.
+        max_request: Bytes of the largest request.
         metrics: Returns the metrics, which a route of their own serves.
         allowed_hosts: Names by which clients reach a proxy in front of the server.
 
@@ -176,18 +157,19 @@ async def listening(
         check_host(name)
     with listen(host, port) as listener:
         address, port = listener.getsockname()[:2]
-        gate = TokenMiddleware(token, limits.clients)
+        clients = max(MAX_CLIENTS, kernel_sessions)
+        gate = TokenMiddleware(token, clients)
         server.middleware.append(gate.handle)
         accepted = security(host, address, allowed_hosts)
         _serve_metrics(server, metrics, accepted)
         gate.app = server.streamable_http_app(
             streamable_http_path=PATH,
-            max_request_body_size=limits.request,
+            max_request_body_size=max_request,
             session_idle_timeout=IDLE_TIMEOUT,
-            max_sessions=limits.clients,
+            max_sessions=clients,
             transport_security=accepted,
         )
-        web = _Uvicorn(_config(gate, limits.connections))
+        web = _Uvicorn(_config(gate, clients * CONNECTIONS_PER_CLIENT))
         token_file = publish_token("mcp-server", port, token)
         serving = asyncio.create_task(web.serve([listener]))
         name = f"[{host}]" if ":" in host else host
@@ -218,7 +200,8 @@ class TokenMiddleware:
         self._token = token.encode()
         self._max_clients = max_clients
         self._exchanges: set[HTTPExchange] = set()
-        self._calls: set[asyncio.Future[None]] = set()
+        #: The calls in progress, each as an event that tells its end.
+        self._calls: set[asyncio.Event] = set()
         self._draining = self._closed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -253,19 +236,19 @@ class TokenMiddleware:
             return await _until_client_goes(ctx, call_next)
         if self._draining:
             raise MCPError(INTERNAL_ERROR, "ipybox is shutting down and accepts no new calls")
-        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._calls.add(call)
+        ended = asyncio.Event()
+        self._calls.add(ended)
         try:
             return await _until_client_goes(ctx, call_next)
         finally:
-            self._calls.discard(call)
-            call.set_result(None)
+            self._calls.discard(ended)
+            ended.set()
 
     async def drain(self) -> None:
         """Refuses new calls, and returns when those in progress have ended."""
         self._draining = True
         while self._calls:
-            await asyncio.wait(tuple(self._calls))
+            await next(iter(self._calls)).wait()
 
     def _health(self) -> PlainTextResponse:
         if self._draining or self._closed:
@@ -300,8 +283,6 @@ class HTTPExchange:
         self._receive = receive
         self._send = send
         self._max_clients = max_clients
-        #: Whether the application had no room for another MCP session.
-        self._crowded = False
         self._started = False
         #: Whether the whole response was sent, or the client is gone.
         self.is_complete = False
@@ -334,25 +315,17 @@ class HTTPExchange:
         """Sends a part of the response; drops data after its end."""
         if self.is_complete:
             return
-        if self._crowded:
-            if message["type"] == "http.response.body" and not message.get("more_body", False):
-                await self._refuse_client()
-            return
         if message["type"] == "http.response.start" and message["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
-            self._crowded = True  # the only reason for which the SDK's application answers so
+            # The only reason for which the SDK's application answers so, without the remedy: it refuses an MCP session.
+            self.is_complete = True
+            text = _TOO_MANY_CLIENTS.format(limit=self._max_clients, minutes=IDLE_TIMEOUT / 60)
+            logger.warning("refused a client: %s", text)
+            error = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": text}}
+            await JSONResponse(error, message["status"])({"type": "http"}, self._receive, self._send)
             return
         self._started = True
         self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
-
-    async def _refuse_client(self) -> None:
-        """Sends the refusal of another MCP session, with its remedy, which the SDK's own one does not tell."""
-        text = _TOO_MANY_CLIENTS.format(limit=self._max_clients, minutes=IDLE_TIMEOUT / 60)
-        logger.warning("refused a client: %s", text)
-        error = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": text}}
-        self.is_complete = True
-        response = JSONResponse(error, HTTPStatus.SERVICE_UNAVAILABLE)
-        await response({"type": "http"}, self._receive, self._send)
 
     async def complete(self, scope: Scope) -> None:
         """Completes a response that ended early."""
@@ -379,13 +352,11 @@ async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: Cal
 
 def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
     """Returns the name and version that a client gives itself, and its address."""
-    params: Mapping[str, Any] = ctx.params or {}
-    meta: object = params.get("_meta")
-    if isinstance(meta, Mapping):
-        params = {**params, **{str(key).rpartition("/")[2]: value for key, value in cast(Any, meta).items()}}
-    info: object = params.get("clientInfo")
-    known: Mapping[str, object] = cast(Any, info) if isinstance(info, Mapping) else {}
-    label = " ".join(str(known[key])[:_LABEL] for key in ("name", "version") if key in known)
+    match ctx.params:
+        case {"clientInfo": {**known}} | {"_meta": {"io.modelcontextprotocol/clientInfo": {**known}}}:
+            label = " ".join(str(known[key])[:_LABEL] for key in ("name", "version") if key in known)
+        case _:
+            label = ""
     address = ctx.request.client.host if ctx.request is not None and ctx.request.client is not None else "?"
     return printable(f"{label or 'without a name'}, from {address}")
 
@@ -435,7 +406,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition, accepted: TransportSecuritySettings) -> None:
-    """Adds the route of the metrics, with the same checks of `Host` and `Origin` as the endpoint."""
+    # With the same checks of `Host` and `Origin` as the endpoint.
     check = TransportSecurityMiddleware(accepted)
 
     async def answer(request: Request) -> Response:

@@ -142,10 +142,10 @@ class MCPServer:
             sessions = self._services.sessions
             self._services.observer = metrics = ServerMetrics(sessions, socket.gethostname())
             server = await self._load()
-            from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, HTTPLimits, listening
+            from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, listening
 
-            limits = HTTPLimits.of(sessions.limit, MAX_REQUEST if self._files is None else MAX_UPLOAD)
-            async with listening(server, host, port, token, limits, metrics.exposition, allowed_hosts) as listener:
+            accepted = (sessions.limit, MAX_REQUEST if self._files is None else MAX_UPLOAD)
+            async with listening(server, host, port, token, *accepted, metrics.exposition, allowed_hosts) as listener:
                 on_listening(listener)
                 try:
                     await asyncio.shield(listener.serving)

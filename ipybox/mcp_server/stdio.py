@@ -3,14 +3,22 @@
 The SDK accepts lines of any length, and drops invalid messages: the client would wait for an answer until it times out.
 Here each line is a message, or is answered with the error that JSON-RPC defines for it.
 https://www.jsonrpc.org/specification#error_object
+
+Both streams may be pipes, sockets, files or terminals, whose other end may be slow or gone. Their descriptors stay in
+blocking mode: other processes may share them.
 """
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+import os
+import select
+import stat
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server import mcpserver
 from mcp.shared.message import SessionMessage
@@ -27,11 +35,13 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from ipybox.mcp_server.standard_streams import MessageOutput, message_input, message_output
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 
 #: Bytes of a line: enough for an upload of 64 MiB in base64.
 MAX_LINE = 128 << 20
+
+#: Bytes that one read returns at most; a pipe has no more by default.
+MAX_READ = 1 << 16
 
 
 class InvalidMessageError(Exception):
@@ -57,15 +67,15 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
         Raises:
             OSError: If stdout can't be written, because the client or its disk space is gone.
         """
-        try:
-            async with _stdio() as (messages, answers):
-                server = self._lowlevel_server
+        server = self._lowlevel_server
+        with standard_streams() as (stdin, stdout):
+            serving = anyio.CancelScope()
+            answers = AnswerStream(stdout, serving)
+            messages = MessageStream(LineReader(stdin.read), answers)
+            with serving:
                 await server.run(messages, answers, server.create_initialization_options())
-        except BaseExceptionGroup as group:  # an error that `except*` raises is in a group before Python 3.11.4
-            failed, others = group.split(OSError)
-            if failed is None or others is not None:
-                raise
-            raise OSError(f"can't answer the MCP client: {_leaf(failed)}") from group
+            if answers.failure is not None:
+                raise OSError(f"can't answer the MCP client: {answers.failure}") from answers.failure
 
 
 class LineReader:
@@ -170,9 +180,7 @@ def _request_id(value: Any) -> RequestId | None:
 class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
     """The messages of the client, as the SDK's server takes them. It has no task of its own, which would cost time.
 
-    Args:
-        lines: The lines of stdin.
-        answers: Receives the answers to lines that are no messages.
+    Lines that are no messages are answered directly.
     """
 
     def __init__(self, lines: LineReader, answers: "AnswerStream"):
@@ -207,14 +215,15 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
 
     Args:
         stdout: Stdout.
-        on_failure: Called with the first error of stdout.
+        serving: Cancelled at the first error of stdout.
     """
 
-    def __init__(self, stdout: MessageOutput, on_failure: Callable[[OSError], object]):
+    def __init__(self, stdout: "MessageOutput", serving: anyio.CancelScope):
         self._stdout = stdout
-        self._on_failure = on_failure
+        self._serving = serving
         self._turn = anyio.Lock(fast_acquire=True)
-        self._failed = False
+        #: The first error of stdout.
+        self.failure: OSError | None = None
 
     async def send(self, item: SessionMessage) -> None:
         """Writes a message.
@@ -224,37 +233,83 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
         """
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         async with self._turn:
-            if self._failed:
+            if self.failure is not None:
                 raise anyio.BrokenResourceError
             try:
                 await self._stdout.write(data)
             except OSError as exc:
-                self._failed = True
-                self._on_failure(exc)
+                self.failure = exc
+                self._serving.cancel()
                 raise anyio.BrokenResourceError from exc
 
     async def aclose(self) -> None:
         """Does nothing: stdout has an owner."""
 
 
-@asynccontextmanager
-async def _stdio() -> AsyncGenerator[tuple[MessageStream, AnswerStream]]:
-    """Yields the stream of messages and the one for answers.
+class MessageInput:
+    """Stdin, which one task reads; the caller owns the descriptor."""
 
-    Raises:
-        ExceptionGroup: With an OSError as soon as stdout can't be written; the body is cancelled.
-    """
-    with message_input() as stdin, message_output() as stdout:
-        async with anyio.create_task_group() as failures:
-            answers = AnswerStream(stdout, lambda exc: failures.start_soon(_fail, exc))
-            yield MessageStream(LineReader(stdin.read), answers), answers
+    def __init__(self, fd: int):
+        self._fd = fd
+        mode = os.fstat(fd).st_mode
+        #: Whether a read may block. Files and /dev/null never do, and an event loop can't wait for them.
+        self._waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
+
+    async def read(self) -> bytes:
+        """Returns available bytes as soon as there are some, or nothing at the end.
+
+        Raises:
+            OSError: If it can't be read.
+        """
+        # Not in a thread: handing a message over would take longer than reading it.
+        await (anyio.wait_readable(self._fd) if self._waits else anyio.lowlevel.checkpoint())
+        return os.read(self._fd, MAX_READ)
 
 
-async def _fail(exc: OSError) -> None:
-    raise exc
+class MessageOutput:
+    """Stdout, which one task at a time writes to; the caller owns the descriptor."""
+
+    def __init__(self, fd: int):
+        self._fd = fd
+
+    async def write(self, data: bytes) -> None:
+        """Writes all data.
+
+        Raises:
+            OSError: If it can't be written.
+        """
+        # If the descriptor is ready, so many bytes don't block. A thread would take longer than the write.
+        if len(data) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
+            data = data[os.write(self._fd, data) :]
+        if data:
+            await anyio.to_thread.run_sync(self._write, data)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._fd, left) :]
 
 
-def _leaf(exc: BaseException) -> BaseException:
-    while isinstance(exc, BaseExceptionGroup):
-        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
-    return exc
+@contextmanager
+def standard_streams() -> Generator[tuple[MessageInput, MessageOutput]]:
+    """Yields stdin and stdout. Meanwhile, children and libraries find stdin empty, and their output goes to stderr."""
+    empty = os.open(os.devnull, os.O_RDONLY)
+    try:
+        stderr = os.dup(2)
+    except OSError:  # it is closed
+        stderr = os.open(os.devnull, os.O_WRONLY)
+    with _diverted(0, empty) as stdin, _diverted(1, stderr) as stdout:
+        yield MessageInput(stdin), MessageOutput(stdout)
+
+
+@contextmanager
+def _diverted(number: int, other: int) -> Generator[int]:
+    """Yields another descriptor of a standard stream, whose own number means `other` in this context."""
+    original = os.dup(number)
+    os.dup2(other, number)
+    os.close(other)
+    try:
+        yield original
+    finally:
+        os.dup2(original, number)
+        os.close(original)

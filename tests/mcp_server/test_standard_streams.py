@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_server.standard_streams import MessageInput, MessageOutput
+from ipybox.mcp_server.stdio import MessageInput, MessageOutput
 from tests.servers import WAIT
 
 #: What a process prints around and within the context, in several ways.
 PRINTED = """
 import asyncio, os, sys
-from ipybox.mcp_server.standard_streams import message_output
+from ipybox.mcp_server.stdio import standard_streams
 
 async def main():
-    with message_output() as stdout:
+    with standard_streams() as (_, stdout):
         print("library", flush=True)
         os.system("echo child")
         await stdout.write(b"message\\n")
