@@ -1,7 +1,7 @@
 """ipybox as an MCP server: the interface for MCP clients. It runs no code itself.
 
     stdio, http ──► server ──► tools, file_tools ──► services ──► kernel_sessions: a CodeExecutor for each session
-                                   │                    └─► elicitation, approver, question: approvals by the user
+                                   │                    └─► approver, question: approvals by the user
                                    ├─► registration: MCP servers whose tools code may call
                                    ├─► detached: cells and registrations that wait for a person between requests
                                    └─► results/: an output as a client gets it

@@ -1,10 +1,13 @@
 """Approval of tool calls by an MCP client's user, through elicitation; `ipybox.mcp_server.question` has the forms.
 
+The forms are sent while the request of the cell is in progress, or end it, depending on the revision of MCP: see
+`detached`. The cell runs all the time.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
 import asyncio
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -14,13 +17,17 @@ from weakref import WeakValueDictionary
 
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitRequestFormParams, ElicitResult
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import ValidationError
 
 from ipybox.audit.redaction import Redactor, shortened
-from ipybox.mcp_server.question import Question, rules_option
-from ipybox.mcp_server.shown_call import name_of
-from ipybox.support.errors import SandboxError
+from ipybox.code_exec.cell_runner import Cell
+from ipybox.code_exec.executor import CodeExecutionResult, CodeExecutor
+from ipybox.mcp_server.detached import DetachedTask
+from ipybox.mcp_server.progress import Progress
+from ipybox.mcp_server.question import Question, name_of, rules_option
+from ipybox.support.deadline import Deadline
+from ipybox.support.errors import CodeExecutionError, SandboxError
 from ipybox.support.printable import printable
 from ipybox.support.private_file import create_private
 from ipybox.support.scratch import ScratchDirectory
@@ -32,15 +39,20 @@ READING_TIME = 0.5
 
 logger = logging.getLogger(__name__)
 
+#: The key of a form: there is one at a time.
+APPROVAL = "approval"
+
 #: Sends a form to the client, and returns its user's answer.
 Ask = Callable[[ElicitRequestFormParams], Awaitable[ElicitResult]]
 
 #: An MCP server and one of its tools.
 _Tool = tuple[str, str]
 
+_Cell = DetachedTask[ElicitRequestFormParams, CodeExecutionResult]
+
 
 class ElicitationApprover:
-    """Decides on tool calls: by a policy, and with forms for the client's user if the policy asks.
+    """Runs the cells of a server, whose tool calls a policy decides on, and if it asks, the client's user with forms.
 
     Each client shows one form at a time, because an answer may make others unnecessary. An answer of the client itself,
     such as one of a hook, holds for its call only, and is recorded as such.
@@ -57,6 +69,46 @@ class ElicitationApprover:
         #: A notice about a form that expired without an answer, until another form shows it to a user.
         self.withdrawn: str | None = None
         self._clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
+        #: Cells that wait for the client to repeat its request with an answer.
+        self._waiting: dict[str, _Cell] = {}
+
+    async def run(
+        self, executor: CodeExecutor, code: str, timeout: float, progress: Progress | None, context: Context[Any, Any]
+    ) -> CodeExecutionResult | InputRequiredResult:
+        """Executes a cell, or continues the one that a request answers; returns its result or its next form.
+
+        Reports progress to the request that started the cell.
+
+        Raises:
+            CodeExecutionError: If the code fails, as with `CodeExecutor.stream`, or the cell to continue does not
+            exist.
+            TimeoutError: If the cell timed out.
+        """
+        # On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
+        client = None if context.headers is None else context.headers.get("mcp-session-id", object())
+
+        async def execute(ask: Ask | None) -> CodeExecutionResult:
+            tell, on_output = (None, None) if progress is None else (progress.note, progress.note_output)
+            approver = self.cell(ask, client, seconds=timeout, tell=tell)
+            return await executor.run(Cell(code, Deadline(timeout), approver.decide, on_output))
+
+        ask = _asker(context)
+        if ask is None or context.session.can_send_request:
+            return await execute(ask)
+        if context.request_state is None:
+            self._waiting = {state: cell for state, cell in self._waiting.items() if not cell.finished}
+            return await self._next(DetachedTask(execute))
+        cell = self._waiting.pop(context.request_state, None)
+        if cell is None:
+            raise CodeExecutionError("the cell that asked this question has finished")
+        answer = (context.input_responses or {}).get(APPROVAL)
+        cell.answer(answer if isinstance(answer, ElicitResult) else ElicitResult(action="cancel"))
+        return await self._next(cell)
+
+    async def aclose(self) -> None:
+        """Ends cells that wait for answers."""
+        for cell in self._waiting.values():
+            await cell.cancel()
 
     def cell(
         self,
@@ -70,11 +122,23 @@ class ElicitationApprover:
 
         Args:
             ask: Sends a form to the user; None if the client does not support forms.
-            client: What `client_of` returns.
+            client: An object that is equal for requests of one client, as far as its transport can tell clients apart.
             seconds: How long the cell may take; its forms expire with it.
             tell: Shows the user a line, immediately; None if nothing is shown.
         """
-        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), seconds, tell or _show_nothing)
+        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), seconds, tell or (lambda _: None))
+
+    async def _next(self, cell: _Cell) -> CodeExecutionResult | InputRequiredResult:
+        try:
+            form = await cell.next_form()
+        except asyncio.CancelledError:
+            await cell.cancel()
+            raise
+        if form is None:
+            return cell.result()
+        state = uuid.uuid4().hex
+        self._waiting[state] = cell
+        return InputRequiredResult(input_requests={APPROVAL: ElicitRequest(params=form)}, request_state=state)
 
 
 class _Client:
@@ -187,7 +251,7 @@ class CellApprover:
         return min((seconds for seconds in (self._approver.timeout, left) if seconds is not None), default=None)
 
 
-def asker(context: Context[Any, Any]) -> Ask | None:
+def _asker(context: Context[Any, Any]) -> Ask | None:
     """Returns a function that sends forms to the user of the client that made a request; None without such support."""
     capabilities = context.client_capabilities
     elicitation = None if capabilities is None else capabilities.elicitation
@@ -199,14 +263,6 @@ def asker(context: Context[Any, Any]) -> Ask | None:
         return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
 
     return ask
-
-
-def client_of(context: Context[Any, Any]) -> object:
-    """Returns an object that is equal for requests of one client, as far as its transport can tell clients apart.
-
-    On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own object.
-    """
-    return None if context.headers is None else context.headers.get("mcp-session-id", object())
 
 
 @contextmanager
@@ -226,10 +282,6 @@ def _kept(text: str | None) -> Generator[Path | None]:
         with create_private(file, "wb") as opened:
             opened.write(text.encode())
         yield file
-
-
-def _show_nothing(line: str) -> None:
-    """Takes the place of a function that shows the user a line."""
 
 
 _DECLINED = "the user declined it"

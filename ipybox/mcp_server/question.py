@@ -1,12 +1,17 @@
 """The forms that ask the user of an MCP client about tool calls; `approver` sends them and decides.
 
 No form is empty, and no field has a default value: without a person, some clients accept empty forms, and some fill in
-default values. Hints go into the description of the field, because the message shows the call (`shown_call`).
-
+default values. Hints go into the description of the field, because the message shows the call.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+
+Claude Code 2.1.332 shows four lines of a form's message, or three of a longer message, each cut at the terminal's
+width; no key shows the rest. So all arguments go into those lines. If they don't fit, the first line says so, the
+others show each argument cut, and the lines after them are for clients that show more.
 """
 
+import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,10 +20,35 @@ from typing import Any, Literal
 from mcp_types import ElicitRequestFormParams, ElicitResult
 
 from ipybox.audit.redaction import Redactor
-from ipybox.mcp_server.shown_call import ShownCall
+from ipybox.guest.tools.protocol import SHELL_MAGIC_TOOL
 from ipybox.support.printable import printable
+from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
 from ipybox.tool_exec.approval.protocol import RequestKind
+
+#: What every client shows of a message: columns (in a terminal of 80), lines, and lines if there are more.
+COLUMNS = 74
+LINES = 4
+LINES_OF_MORE = 3
+
+#: Columns of a name in these lines, and of the shortest piece of an argument. If there are too many arguments for that,
+#: these lines show so many from either end.
+MAX_NAME = 30
+MIN_PIECE = 8
+MANY = 4
+
+#: Limits of the lines after these: characters of one argument, and arguments.
+MAX_ARGUMENT = 600
+MAX_ARGUMENTS = 20
+
+#: Characters and lines of a shell command there.
+MAX_COMMAND = 4000
+MAX_COMMAND_LINES = 60
+
+#: Begins each line of a text that is not ipybox's, so that it does not look like one of ipybox.
+BAR = "| "
+
+_ELLIPSIS = "…"
 
 #: The extent of an answer: one call, the tool's calls in the rest of the cell, or all calls of the tool or the server.
 Extent = Literal["call", "cell", "tool", "server"]
@@ -115,3 +145,184 @@ def rules_option() -> str:
     if "CLAUDE_PLUGIN_ROOT" in os.environ:  # https://code.claude.com/docs/en/plugins-reference
         return "the plugin's option `approve` (/plugin configure)"
     return "`--approve FILE`"
+
+
+class ShownCall:
+    """A call as people see it: known secrets are shortened, and what a terminal would obey is escaped.
+
+    Args:
+        call: The call.
+        kind: Whether it is the call of a tool, or a shell command.
+        redactor: Knows the secrets.
+    """
+
+    def __init__(self, call: ToolCall, kind: RequestKind, redactor: Redactor):
+        self._redactor = redactor
+        self._arguments = dict(call.arguments)
+        self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
+        self._title = f"Code calls {_name(call.server)}.{_name(call.tool)}"
+        self._head = f"Code calls {_short_name(call.server)}.{_short_name(call.tool)}("
+        if kind == "shell":
+            self._title = f"Code runs a shell {'script' if call.tool == SHELL_MAGIC_TOOL else 'command'}"
+            self._head = f"{self._title} ("
+
+    def brief(self) -> list[str] | None:
+        """Returns the lines that every client shows, or None if the call does not fit in."""
+        arguments = [f"{_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
+        command = [] if self._command is None else [self._text(line) for line in _lines(self._command, LINES)]
+        lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments] or ["without arguments"])]
+        if _fit(lines):
+            return lines
+        lines = _wrapped(f"{self._head}{', '.join(self._pieces(COLUMNS * LINES))})", LINES, words=True)
+        return lines if _fit(lines) else None
+
+    def shortened(self, file: Path | None) -> list[str]:
+        """Returns the lines of a call that does not fit: those that every client shows, then others.
+
+        Args:
+            file: The file with the whole call, if there is one.
+        """
+        notice = _wrapped("Shortened" if file is None else f"Shortened. Full text: {_place(file)}", LINES_OF_MORE - 1)
+        left = LINES_OF_MORE - len(notice)
+        # Less the bracket and a column for each line, whose last one a wide character may leave empty.
+        room = left * (COLUMNS - len(BAR) - 1) - _columns(self._head) - 1
+        pieces = self._pieces(room)
+        if len(pieces) * MIN_PIECE > room:
+            pieces = [*pieces[:MANY], f"+{len(pieces) - 2 * MANY} more", *pieces[-MANY:]]
+        width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
+        call = _wrapped(f"{self._head}{', '.join(_cut_columns(piece, width) for piece in pieces)})", left)
+        return [*notice, *call[:left], *self._listing(limited=True)]
+
+    def whole(self) -> str:
+        """Returns the whole call."""
+        return "\n".join([self._title, *self._listing(limited=False), ""])
+
+    def _pieces(self, most: int) -> list[str]:
+        """Returns the arguments, each as much as `most` columns need to know of it."""
+        pieces = [f"{_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
+        return pieces if self._command is None else [self._json(self._command, most), *pieces]
+
+    def _json(self, value: object, most: int) -> str:
+        return printable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
+
+    def _listing(self, *, limited: bool) -> list[str]:
+        lines: list[str] = []
+        if self._command is not None:
+            command = self._redactor.known_tokens(self._command)
+            lines = [f"  {BAR}{printable(line)}" for line in _lines(_cut(command, MAX_COMMAND) if limited else command)]
+            if limited and (missing := len(lines) - MAX_COMMAND_LINES) > 0:
+                half = MAX_COMMAND_LINES // 2
+                lines[half:-half] = [f"  [... {missing} lines not shown ...]"]
+        for name, value in [*self._arguments.items()][: MAX_ARGUMENTS if limited else None]:
+            if not limited and isinstance(value, str) and "\n" in value:
+                text = printable(self._redactor.known_tokens(value), lines=True)
+                lines += [f"  {printable(name)}:", *(f"  {BAR}{line}" for line in _lines(text))]
+            elif limited:
+                text = self._redactor.known_tokens(_dumped(value))
+                lines.append(f"  {printable(_cut(name))}: {printable(_cut(text))}")
+            else:
+                lines.append(f"  {printable(name)}: {self._text(_dumped(value))}")
+        if limited and (missing := len(self._arguments) - MAX_ARGUMENTS) > 0:
+            lines.append(f"  [... {missing} more arguments not shown ...]")
+        return lines
+
+    def _text(self, text: str) -> str:
+        return printable(self._redactor.known_tokens(text))
+
+
+def name_of(call: ToolCall) -> str:
+    """Returns the name of a tool in sentences."""
+    return f"{printable(_cut(call.tool))} on MCP server {printable(_cut(call.server))}"
+
+
+def _short_name(name: str) -> str:
+    return _cut_columns(_name(name), MAX_NAME)
+
+
+def _name(name: str) -> str:
+    """Returns a name that can't be taken for something else, such as for a value; identifiers may be invisible."""
+    plain = name.replace("-", "_").replace(".", "_").isidentifier() and printable(name) == name
+    return name if plain else printable(_dumped(name))
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _place(file: Path) -> str:
+    home = Path.home()
+    return printable(f"~/{file.relative_to(home)}" if file.is_relative_to(home) else file)
+
+
+def _lines(text: str, most: int = -1) -> list[str]:
+    return text.removesuffix("\n").split("\n", most)
+
+
+def _cut(text: str, most: int = MAX_ARGUMENT) -> str:
+    """Returns a text, or its head and tail, because the important part can be at either end."""
+    missing = len(text) - most
+    if missing <= 0:
+        return text
+    half = most // 2
+    return f"{text[:half]} [... {missing:,} characters not shown ...] {text[-half:]}"
+
+
+def _fit(lines: Sequence[str]) -> bool:
+    return len(lines) <= LINES and all(_columns(line) <= COLUMNS for line in lines)
+
+
+def _width(character: str) -> int:
+    """Returns the columns of a character: two for those that some terminals or clients draw wide, such as symbols."""
+    return 1 if character < "\u1100" or character == _ELLIPSIS else 2
+
+
+def _columns(text: str, most: int = 4 * COLUMNS) -> int:
+    """Returns how many columns of a terminal a text takes; of one that takes more than `most`, only that it does."""
+    return sum(map(_width, text[: most + 1]))
+
+
+def _cut_columns(text: str, most: int) -> str:
+    """Returns a text, or its head and tail, in at most so many columns."""
+    if _columns(text, most) <= most:
+        return text
+    tail = (most - 1) // 3
+    return f"{_prefix(text, most - 1 - tail)}{_ELLIPSIS}{_prefix(text[::-1], tail)[::-1]}"
+
+
+def _prefix(text: str, columns: int) -> str:
+    end = 0
+    for character in text[:columns]:
+        columns -= _width(character)
+        if columns < 0:
+            break
+        end += 1
+    return text[:end]
+
+
+def _share(widths: Sequence[int], room: int) -> int:
+    """Returns the width to which the longest are cut so that all fit."""
+    for shorter, width in enumerate(sorted(widths)):
+        share = room // (len(widths) - shorter)
+        if width > share:
+            return share
+        room -= width
+    return max(widths, default=0)
+
+
+def _wrapped(text: str, most: int, *, words: bool = False) -> list[str]:
+    """Returns a text in lines of the form's width; of one that needs more than `most` lines, one line more.
+
+    Args:
+        text: The text.
+        most: How many lines there can be.
+        words: Whether to break it between words where possible, which takes more lines.
+    """
+    lines: list[str] = []
+    while text and len(lines) <= most:
+        bar = BAR if lines else ""
+        line = _prefix(text, COLUMNS - len(bar))
+        if words and len(line) < len(text) and (space := line.rfind(" ")) > len(line) // 2:
+            line = line[: space + 1]
+        lines.append(bar + line)
+        text = text[len(line) :]
+    return lines

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ipybox.code_exec.executor import CodeExecutionResult
     from ipybox.kernel_mgr.packages import PackageInstaller
     from ipybox.kernel_mgr.transfer.file_transfer import Download
-    from ipybox.mcp_server.elicitation import ElicitingRunner
+    from ipybox.mcp_server.approver import ElicitationApprover
     from ipybox.mcp_server.progress import Progress
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
@@ -41,13 +41,7 @@ REGISTRATION_TIMEOUT = 120.0
 class WorkspaceServices:
     """Creates services on demand, because that fails if settings are wrong: calls report the error, and try again.
 
-    Args:
-        config: The options of the sessions' executors, but for approvals and the audit log.
-        max_sessions: How many sessions can exist, the default one included.
-        session_idle_timeout: Seconds after which a session that is not used is stopped; None for no limit.
-        approve: How tool calls are approved.
-        audit: What the audit log contains.
-        register_timeout: Seconds in which an MCP server must answer when it is registered.
+    The arguments are those of `MCPServer`.
 
     Raises:
         TypeError, ValueError: If `max_sessions` allows no session, or a timeout is not positive.
@@ -70,7 +64,7 @@ class WorkspaceServices:
         self.observer: SessionObserver | None = None
         self._attach_socket = AttachSocket(config.workspace, self.sessions)
         #: Runs cells whose tool calls may need an answer of the user; created with the policy, before any cell runs.
-        self._elicitation: ElicitingRunner | None = None
+        self._approver: ElicitationApprover | None = None
         self._approve: Approval | Callable[[], ApprovalPolicy] = approve
         self._audit_option: AuditOption = audit
         self._audit: AuditLog | None = None
@@ -99,8 +93,8 @@ class WorkspaceServices:
 
     async def aclose(self) -> None:
         """Stops all sessions and their processes."""
-        if self._elicitation is not None:
-            await self._elicitation.aclose()
+        if self._approver is not None:
+            await self._approver.aclose()
         await self._attach_socket.aclose()
         await self.sessions.stop()
         if self._audit is not None:
@@ -119,8 +113,8 @@ class WorkspaceServices:
             if self._approve == "auto":
                 cell = Cell(code, Deadline(timeout), accept_call, None if progress is None else progress.note_output)
                 return await executor.run(cell)
-            assert self._elicitation is not None
-            return await self._elicitation.run(executor, code, timeout, progress, context)
+            assert self._approver is not None
+            return await self._approver.run(executor, code, timeout, progress, context)
 
     async def read_from_node(self, path: str) -> "Download | None":
         """Returns a file of the first session whose node has it; None if code runs in the workspace, or nowhere.
@@ -140,11 +134,7 @@ class WorkspaceServices:
         return None
 
     def places(self) -> WritablePlaces:
-        """Returns the places that code can write.
-
-        Raises:
-            SandboxError: If the settings of the sandbox are wrong.
-        """
+        """Returns the places that code can write; raises a SandboxError if the settings of the sandbox are wrong."""
         return self.config.writable_places
 
     def packages(self) -> "PackageInstaller":
@@ -162,7 +152,7 @@ class WorkspaceServices:
     def _new_executor(self) -> CodeExecutor:
         policy, audit = self._policy(), self.opened_audit()
         if policy is not None:
-            self._elicitation = self._eliciting_runner(policy)
+            self._approver = self._approver_with(policy)
         # The timeout of a form applies instead: it starts when the user sees the form.
         config = replace(self.config, approval_policy=policy, approval_timeout=None, audit=audit, notebook_bytes=0)
         self._attach_socket.start()
@@ -195,13 +185,12 @@ class WorkspaceServices:
             return ApprovalPolicy(source="--approve ask")
         return self._approve() if callable(self._approve) else ApprovalPolicy.load(self._approve, self.config.workspace)
 
-    def _eliciting_runner(self, policy: "ApprovalPolicy") -> "ElicitingRunner":
+    def _approver_with(self, policy: "ApprovalPolicy") -> "ElicitationApprover":
         from ipybox.audit.redaction import secrets_among
         from ipybox.mcp_server.approver import ElicitationApprover
-        from ipybox.mcp_server.elicitation import ElicitingRunner
         from ipybox.workspace.env_file import EnvFile
 
         approver = ElicitationApprover(policy)
         approver.redactor.know(secrets_among({**os.environ, **(self.config.variables or {})}))
         approver.redactor.follow(EnvFile(self.config.workspace))
-        return ElicitingRunner(approver)
+        return approver

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
@@ -44,16 +44,7 @@ META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
 
 
 class ToolHandlers:
-    """The tools of one MCP server.
-
-    Args:
-        services: The services that the tools use.
-        files: Transfers files for the file tools; None if the server does not offer them.
-        images: How images are returned: as paths of their files, as images for the model, or as both.
-        resources: Whether Claude Code, too, learns that it can read long outputs as resources.
-        instructions: How detailed the instructions for the agent are.
-        structured_results: Whether the results of cells have structured content, too, with an output schema.
-    """
+    """The tools of one MCP server; with `files`, those for files, too. The other options are those of `MCPServer`."""
 
     def __init__(
         self,
@@ -107,7 +98,7 @@ class ToolHandlers:
         """
         try:
             async with progress_of(context) as progress:
-                note_line = _ignore if progress is None else progress.note_line
+                note_line: Callable[[str], None] = progress.note_line if progress else lambda _: None
                 modules = await self._registrations.register(server_name, server_params, context, note_line)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
@@ -271,14 +262,9 @@ def _structured(ctx: ServerRequestContext[Any, Any], answer: Any) -> Any:
             {"name": ToolHandlers.execute_ipython_cell.__name__, **params},
             {"isError": True, "content": [{"text": str(text)}]},
         ) if "structuredContent" not in answer:
-            match params.get("arguments"):
-                case {"session": str(session)}:
-                    pass
-                case {"session": _}:
-                    session = None
-                case _:
-                    session = DEFAULT_SESSION
-            return {**answer, "structuredContent": refused(text, session).content()}
+            session = cast(dict[str, Any], params.get("arguments") or {}).get("session", DEFAULT_SESSION)
+            content = refused(text, session if isinstance(session, str) else None).content()
+            return {**answer, "structuredContent": content}
         case _:
             return answer
 
@@ -296,22 +282,11 @@ def _unchanged_logging() -> Generator[None]:
     """Keeps the SDK's server from configuring the logging of the application, for which it would also import rich."""
     names = sdk_server.__dict__
     configure = names.get("configure_logging")  # no public name of the SDK, which may rename it
-    if configure is None:
-        yield
-        return
-    names["configure_logging"] = _leave_unchanged
+    names["configure_logging"] = lambda level="INFO": None
     try:
         yield
     finally:
         names["configure_logging"] = configure
-
-
-def _ignore(line: str) -> None:
-    """Takes the place of a function that reports a line to a client that asked for no progress."""
-
-
-def _leave_unchanged(level: str = "INFO") -> None:
-    """Takes the place of the SDK's function."""
 
 
 def _changes(title: str, *, idempotent: bool, open_world: bool) -> ToolAnnotations:

@@ -55,7 +55,7 @@ class SavedFile(_Part):
 
     @classmethod
     def of(cls, path: Path) -> "SavedFile":
-        """Returns a file that a display was saved in."""
+        """Returns the file at a path."""
         return cls(path=printable(path), mime_type=_MIME_TYPES[path.suffix])
 
 
@@ -81,16 +81,8 @@ class CellResult(_Part):
 def refused(text: str, session: str | None) -> CellResult:
     """Returns the result of a call that failed before or outside of the execution, with its message."""
     error = CellError(kind="other", name=None, value=text, traceback=None)
-    return CellResult(
-        text="",
-        images=[],
-        files=[],
-        error=error,
-        session=session,
-        kernel_restarted=False,
-        notices=[],
-        full_output=None,
-    )
+    nothing: dict[str, Any] = {"text": "", "images": [], "files": [], "notices": [], "full_output": None}
+    return CellResult(**nothing, error=error, session=session, kernel_restarted=False)
 
 
 def failure_text(failure: Exception) -> str:

@@ -1,11 +1,13 @@
 """Images for models: of a type, a size and a number of bytes that every API accepts."""
 
+import binascii
 import logging
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from mcp_types import ImageContent
 
 logger = logging.getLogger(__name__)
 
@@ -24,21 +26,13 @@ TIMEOUT = 15.0
 _WORKER = Path(__file__).with_name("image_worker.py")
 
 
-@dataclass(frozen=True)
-class ModelImage:
-    """An image for a model."""
-
-    mime_type: str
-    data: bytes
-
-
-def model_images(images: Sequence[bytes | None]) -> list[ModelImage | str]:
+def model_images(images: Sequence[bytes | None]) -> list[ImageContent | str]:
     """Returns an image for the model for each image, or the reason why it can't be shown. Blocks."""
     shown = [_picture(data) for data in images[:MAX_MODEL_IMAGES]]
     return [*shown, *[f"more than {MAX_MODEL_IMAGES}"] * (len(images) - len(shown))]
 
 
-def _picture(data: bytes | None) -> ModelImage | str:
+def _picture(data: bytes | None) -> ImageContent | str:
     if data is None:
         return "too large"
     command = [sys.executable, "-I", str(_WORKER), str(MAX_SIDE), str(MAX_BYTES)]
@@ -51,4 +45,5 @@ def _picture(data: bytes | None) -> ModelImage | str:
     if done.returncode != 0 or not line:
         logger.debug("can't show an image: %s", done.stderr.decode(errors="replace"))
         return "damaged or too large"
-    return ModelImage(mime_type.decode(), smaller or data)
+    text = binascii.b2a_base64(smaller or data, newline=False).decode()
+    return ImageContent(data=text, mime_type=mime_type.decode())

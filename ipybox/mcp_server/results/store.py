@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ipybox.support.names import STATE_DIR
 from ipybox.support.safe_directory import Directory, open_directory
@@ -32,27 +32,17 @@ _SUFFIX = ".txt"
 _NAME = re.compile(r"[0-9a-f]{11}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class StoredOutput:
-    """A kept output.
-
-    Attributes:
-        name: Its name, which sorts by age.
-        size: Bytes of its text in UTF-8.
-    """
+class StoredOutput(NamedTuple):
+    """A kept output: its name, which sorts by age, and the bytes of its text in UTF-8."""
 
     name: str
     size: int
 
 
-@dataclass(frozen=True)
-class OutputPage:
-    """A part of an output.
+class OutputPage(NamedTuple):
+    """A part of an output, in which no character is cut in two, and a line only if it is long.
 
-    Attributes:
-        text: The part; no character is cut in two, and a line only if it is long.
-        end: The offset, in bytes, of the next part.
-        size: Bytes of the full output.
+    `end` is the offset, in bytes, of the next part, and `size` the bytes of the full output.
     """
 
     text: str
@@ -61,13 +51,7 @@ class OutputPage:
 
 
 class OutputStore:
-    """The outputs of one workspace. Its methods block, and can be called from several threads.
-
-    Args:
-        workspace: The workspace.
-        max_files: How many outputs are kept; a new one replaces the oldest.
-        max_bytes: How many bytes they have together.
-    """
+    """The outputs of one workspace. Its methods block, and can be called from several threads."""
 
     def __init__(self, workspace: Path, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES):
         self._workspace = workspace
@@ -136,12 +120,10 @@ class OutputStore:
     def _make_room(self, directory: Directory, size: int) -> None:
         kept = _kept(directory)
         size += sum(one.size for one in kept)
-        count = len(kept) + 1
-        for one in kept:
-            if count <= self._max_files and size <= self._max_bytes:
+        for newer, one in zip(range(len(kept), 0, -1), kept, strict=True):
+            if newer < self._max_files and size <= self._max_bytes:
                 break
             directory.remove(f"{one.name}{_SUFFIX}")
-            count -= 1
             size -= one.size
 
     def _write(self, directory: Directory, data: bytes) -> str:

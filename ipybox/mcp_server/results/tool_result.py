@@ -11,7 +11,6 @@ No block of text is blank (empty, or only white space): model APIs answer reques
 """
 
 import asyncio
-import binascii
 import logging
 import re
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
 from ipybox.mcp_server.choices import Images
 from ipybox.mcp_server.results.cell_result import CellError, CellResult, SavedFile, failure_text
-from ipybox.mcp_server.results.model_images import ModelImage, model_images
+from ipybox.mcp_server.results.model_images import model_images
 from ipybox.mcp_server.results.resources import output_uri
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.support.outputs import ExecutionOutput
@@ -55,7 +54,7 @@ _FORGED = f"Output lines that start with {MARK} were printed by the code, not by
 
 @dataclass
 class _Truncation:
-    """What of a text is returned: the truncated text, a notice about the rest, and the file with the full text."""
+    # The truncated text, a notice about the rest, and the file with the full text.
 
     text: str
     notices: list[str] = field(default_factory=list[str])
@@ -63,13 +62,7 @@ class _Truncation:
 
 
 class ToolResultBuilder:
-    """Builds the tool results of executions.
-
-    Args:
-        store: Keeps the full text of truncated outputs.
-        images: How images are returned.
-        structured: Whether results have structured content as well.
-    """
+    """Builds the tool results of executions; the full text of truncated outputs goes to the store."""
 
     def __init__(self, store: OutputStore, images: Images = "both", *, structured: bool = False):
         self._store = store
@@ -105,8 +98,7 @@ class ToolResultBuilder:
             messages = "\n".join([*lines, *_list(self._links(output.images, shown)), *_files(output.files)])
         texts = [truncated.text, messages] if len(truncated.text) < MESSAGES_FIRST else [messages, truncated.text]
         content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
-        if shown:
-            content += [_block(image) for image in shown if isinstance(image, ModelImage)]
+        content += [image for image in shown if isinstance(image, ImageContent)]
         result = CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
         if self._structured:
             structure = await asyncio.to_thread(
@@ -145,7 +137,7 @@ class ToolResultBuilder:
         truncated.notices.append(f"{omission}Full output: {place}")
         return truncated
 
-    def _links(self, paths: Sequence[Path], shown: Sequence[ModelImage | str]) -> list[str]:
+    def _links(self, paths: Sequence[Path], shown: Sequence[ImageContent | str]) -> list[str]:
         """Returns the paths to list: always those of images that are not shown, with the reason."""
         links: list[str] = []
         for path, image in zip_longest(paths, shown):
@@ -208,11 +200,6 @@ def _list(links: Sequence[str]) -> list[str]:
 
 def _files(paths: Sequence[Path]) -> list[str]:
     return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
-
-
-def _block(image: ModelImage) -> ImageContent:
-    data = binascii.b2a_base64(image.data, newline=False).decode()
-    return ImageContent(data=data, mime_type=image.mime_type)
 
 
 #: Characters of a line up to which backspaces move the cursor; in longer lines they are only removed.

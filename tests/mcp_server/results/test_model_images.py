@@ -1,13 +1,15 @@
+import base64
 import io
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mcp_types import ImageContent
 from PIL import Image
 
 from ipybox.mcp_server.results import model_images as pictures_module
-from ipybox.mcp_server.results.model_images import MAX_BYTES, MAX_MODEL_IMAGES, MAX_SIDE, ModelImage, model_images
+from ipybox.mcp_server.results.model_images import MAX_BYTES, MAX_MODEL_IMAGES, MAX_SIDE, model_images
 
 
 def encoded(picture: Image.Image, form: str = "PNG") -> bytes:
@@ -20,10 +22,11 @@ def noise(width: int, height: int) -> Image.Image:
     return Image.frombytes("RGB", (width, height), os.urandom(3 * width * height))
 
 
-def decoded(picture: ModelImage | str) -> Image.Image:
-    assert isinstance(picture, ModelImage), picture
-    assert len(picture.data) <= MAX_BYTES
-    image = Image.open(io.BytesIO(picture.data))
+def decoded(picture: ImageContent | str) -> Image.Image:
+    assert isinstance(picture, ImageContent), picture
+    data = base64.b64decode(picture.data)
+    assert len(data) <= MAX_BYTES
+    image = Image.open(io.BytesIO(data))
     assert Image.MIME[image.format or ""] == picture.mime_type
     image.load()
     return image
@@ -33,7 +36,8 @@ def decoded(picture: ModelImage | str) -> Image.Image:
 def test_image_that_models_take_stays_as_it_is(form: str):
     data = encoded(noise(64, 48), form)
 
-    assert model_images([data]) == [ModelImage(f"image/{form.lower()}", data)]
+    text = base64.b64encode(data).decode()
+    assert model_images([data]) == [ImageContent(data=text, mime_type=f"image/{form.lower()}")]
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "I;16"])
@@ -82,7 +86,7 @@ def test_what_can_not_be_shown_is_said(data: Callable[[], bytes | None]):
 def test_there_are_so_many_pictures_and_no_more():
     shown = model_images([encoded(Image.new("RGB", (8, 8)))] * (MAX_MODEL_IMAGES + 2))
 
-    assert [isinstance(picture, ModelImage) for picture in shown] == [True] * MAX_MODEL_IMAGES + [False] * 2
+    assert [isinstance(picture, ImageContent) for picture in shown] == [True] * MAX_MODEL_IMAGES + [False] * 2
     assert shown[-1] == f"more than {MAX_MODEL_IMAGES}"
 
 
