@@ -24,7 +24,7 @@ from ipybox.guest.tools.protocol import SHELL_MAGIC_TOOL
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
-from ipybox.tool_exec.approval.protocol import RequestKind
+from ipybox.tool_exec.approval.request import RequestKind
 
 #: What every client shows of a message: columns (in a terminal of 80), lines, and lines if there are more.
 COLUMNS = 74

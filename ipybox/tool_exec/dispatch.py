@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ipybox.audit.records import ToolCallRecord
 from ipybox.guest.tools.protocol import RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
-from ipybox.tool_exec.approval.protocol import NoDecision, RequestKind
+from ipybox.tool_exec.approval.request import NoDecision, RequestKind
 from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ipybox.mcp_server import approver as approver_module
 from ipybox.mcp_server.approver import CellApprover, ElicitationApprover
 from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
-from ipybox.tool_exec.approval.protocol import Rejection
+from ipybox.tool_exec.approval.request import Rejection
 from ipybox.workspace.trust import TrustStore
 from tests import servers
 from tests.conftest import Mode, both_modes

@@ -379,22 +379,10 @@ def test_what_is_no_answer_is_a_value_error(message: object):
 
 
 def test_a_request_is_no_answer():
+    async def respond(_: object) -> None: ...
+
     with pytest.raises(ValueError, match="not an answer"):
-        parse_answer(
-            approve_request(
-                "1",
-                {
-                    "server_name": "s",
-                    "tool_name": "t",
-                    "tool_args": {},
-                    "server_params": None,
-                    "output_mark": 0,
-                    "kind": "tool",
-                    "created_at": "2026-01-01T00:00:00+00:00",
-                    "expires_at": None,
-                },
-            )
-        )
+        parse_answer(approve_request(ApprovalRequest("s", "t", {}, respond)))
 
 
 def test_a_request_reads_like_a_call():

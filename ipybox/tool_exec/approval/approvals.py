@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 from ipybox.audit.records import ApprovalDecision
 from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.tasks import TaskSet
-from ipybox.tool_exec.approval.protocol import NOBODY, TIMEOUT, NoDecision, Outcome, RequestKind
-from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
+from ipybox.tool_exec.approval.request import (
+    NOBODY,
+    TIMEOUT,
+    ApprovalCallback,
+    ApprovalRequest,
+    NoDecision,
+    Outcome,
+    RequestKind,
+    ask,
+)
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.approval.policy import ApprovalPolicy

@@ -1,9 +1,8 @@
 """The application's end of the approval channel."""
 
 import json
-from datetime import datetime
 from http import HTTPStatus
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 
@@ -16,13 +15,10 @@ from ipybox.tool_exec.approval.protocol import (
     DISCONNECTED,
     OTHER_CLIENT,
     ApprovalDecision,
-    ApproveParams,
-    DecidedParams,
-    NoDecision,
-    Outcome,
     answer,
+    received_request,
 )
-from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
+from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, NoDecision, Outcome, ask
 
 __all__ = ["ApprovalClient", "ApprovalRequest"]
 
@@ -97,7 +93,7 @@ class ApprovalClient:
                 if frame.type is aiohttp.WSMsgType.TEXT:
                     message = json.loads(frame.data)
                     if message["method"] == APPROVE_METHOD:
-                        self._ask(websocket, message["id"], message["params"])
+                        self._ask(websocket, message)
                     elif message["method"] == DECIDED_METHOD:
                         self._settle(message["params"])
         finally:
@@ -105,28 +101,16 @@ class ApprovalClient:
                 request.settle("cancelled", DISCONNECTED)
             self._pending.clear()
 
-    def _ask(self, websocket: aiohttp.ClientWebSocketResponse, request_id: str, params: ApproveParams) -> None:
+    def _ask(self, websocket: aiohttp.ClientWebSocketResponse, message: dict[str, Any]) -> None:
         async def respond(outcome: Outcome) -> None:
-            await websocket.send_json(answer(request_id, outcome))
+            await websocket.send_json(answer(request.id, outcome))
             await request.decided()  # the server knows whether the answer came in time
 
-        expires_at = params["expires_at"]
-        request = self._pending[request_id] = ApprovalRequest(
-            params["server_name"],
-            params["tool_name"],
-            params["tool_args"],
-            respond,
-            params["server_params"],
-            params["output_mark"],
-            kind=params["kind"],
-            request_id=request_id,
-            created_at=datetime.fromisoformat(params["created_at"]),
-            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
-        )
+        request = received_request(message, respond)
+        self._pending[request.id] = request
         self._tasks.start(ask(self._callback, request))
 
-    def _settle(self, params: DecidedParams) -> None:
-        request = self._pending.pop(params["id"])
+    def _settle(self, params: dict[str, Any]) -> None:
         state = params["state"]
         kind = ApprovalDecision if state in ("accepted", "rejected") else NoDecision
-        request.settle(state, kind(state == "accepted", params["by"], params["reason"]))
+        self._pending.pop(params["id"]).settle(state, kind(state == "accepted", params["by"], params["reason"]))

@@ -6,24 +6,52 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+from ipybox.audit.records import ApprovalDecision
 from ipybox.support.errors import ApprovalExpiredError
 from ipybox.support.printable import printable
-from ipybox.tool_exec.approval.protocol import (
-    APPLICATION,
-    ApprovalDecision,
-    ApprovalState,
-    NoDecision,
-    Outcome,
-    Rejection,
-    RequestKind,
-    failed_decision,
-)
 
 logger = logging.getLogger(__name__)
+
+#: What has become of a request.
+ApprovalState = Literal["pending", "accepted", "rejected", "expired", "cancelled"]
+
+#: What a request is about: a call of a tool, or a program that code is about to start.
+RequestKind = Literal["tool", "shell"]
+
+#: The decider in the audit log if the caller names no other.
+APPLICATION = "application"
+
+#: The decider of a call on which no decision was made, and of one whose request expired.
+NOBODY, TIMEOUT = "nobody", "timeout"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A decision against a call, with its reason."""
+
+    reason: str
+
+
+class NoDecision(ApprovalDecision):
+    """Stands for the missing decision on a call, which therefore does not run."""
+
+
+#: An answer to a request: the decision, or why no decision was made.
+Outcome = bool | Rejection | str
+
+
+def decision_of(outcome: Outcome) -> ApprovalDecision:
+    """Returns the decision of the application that an answer stands for."""
+    if isinstance(outcome, str):
+        return NoDecision(False, NOBODY, f"the approver failed: {outcome}")
+    if isinstance(outcome, Rejection):
+        return ApprovalDecision(False, APPLICATION, outcome.reason)
+    return ApprovalDecision(outcome, APPLICATION)
 
 
 class ApprovalRequest:
@@ -127,7 +155,7 @@ class ApprovalRequest:
         """Rejects the call because its approver failed. No effect if the request was decided or has ended."""
         if self.state == "pending" and not self._answered:
             with suppress(ConnectionError):  # then the call has failed already
-                await self._answer(reason, failed_decision(reason))
+                await self._answer(reason, decision_of(reason))
 
     def settle(self, state: ApprovalState, decision: ApprovalDecision) -> bool:
         """Ends the request, unless it has ended; returns whether it did. Only the approval channel calls it."""

@@ -12,24 +12,21 @@ from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.errors import ToolRunnerError
 from ipybox.tool_exec.approval.approvals import PendingRequests
 from ipybox.tool_exec.approval.protocol import (
-    APPLICATION,
     DISCONNECTED,
-    NOBODY,
     OTHER_CLIENT,
-    TIMEOUT,
-    ApprovalDecision,
-    ApproveParams,
-    DecidedParams,
-    NoDecision,
-    Outcome,
-    Rejection,
-    RequestKind,
     approve_request,
     decided_notification,
-    failed_decision,
     parse_answer,
 )
-from ipybox.tool_exec.approval.request import ApprovalRequest
+from ipybox.tool_exec.approval.request import (
+    NOBODY,
+    TIMEOUT,
+    ApprovalDecision,
+    ApprovalRequest,
+    NoDecision,
+    RequestKind,
+    decision_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +68,8 @@ class ApprovalChannel:
 
         async def relay(request: ApprovalRequest) -> None:
             try:
-                await websocket.send_json(_message(request))
-                decided = await request.decided()
-                ended = DecidedParams(id=request.id, state=request.state, by=decided.by, reason=decided.reason)
-                await websocket.send_json(decided_notification(ended))
+                await websocket.send_json(approve_request(request))
+                await websocket.send_json(decided_notification(request, await request.decided()))
             except ConnectionError:
                 request.settle("cancelled", DISCONNECTED)
 
@@ -154,27 +149,5 @@ class ApprovalChannel:
             logger.warning("ignored a message on the approval channel: %s", exc)
             return
         request = self._pending.get(request_id)
-        if request is None or not request.settle("accepted" if outcome is True else "rejected", _decision(outcome)):
+        if request is None or not request.settle("accepted" if outcome is True else "rejected", decision_of(outcome)):
             logger.warning("ignored a decision on a tool call: it came too late, or the call was already decided")
-
-
-def _decision(outcome: Outcome) -> ApprovalDecision:
-    if isinstance(outcome, str):
-        return failed_decision(outcome)
-    if isinstance(outcome, Rejection):
-        return ApprovalDecision(False, APPLICATION, outcome.reason)
-    return ApprovalDecision(outcome, APPLICATION)
-
-
-def _message(request: ApprovalRequest) -> dict[str, Any]:
-    params = ApproveParams(
-        server_name=request.server_name,
-        tool_name=request.tool_name,
-        tool_args=request.tool_args,
-        server_params=request.server_params,
-        output_mark=request.output_mark,
-        kind=request.kind,
-        created_at=request.created_at.isoformat(),
-        expires_at=None if request.expires_at is None else request.expires_at.isoformat(),
-    )
-    return approve_request(request.id, params)
