@@ -9,8 +9,10 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from ipybox.cli.option import Option, Receiver
+from ipybox.cli.option import Option
 from ipybox.cli.option_table import OPTIONS
+from ipybox.code_exec.config import ExecutorConfig
+from ipybox.mcp_server.server import MCPServer
 from plugins.settings import SETTINGS
 
 PAGE = Path(__file__).with_name("options.md")
@@ -37,7 +39,7 @@ TABLE = """
 | --- | --- | --- | --- | --- |
 """
 
-CLASSES = {Receiver.EXECUTOR: "CodeExecutor", Receiver.SERVER: "MCPServer", Receiver.HTTP: "MCPServer.run_http"}
+CLASSES = {ExecutorConfig: "CodeExecutor", MCPServer: "MCPServer", MCPServer.run_http: "MCPServer.run_http"}
 PLUGINS = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
 
 
@@ -50,13 +52,12 @@ def page() -> str:
 
 
 def _cells(option: Option) -> list[str]:
-    kind = option.kind
-    value = "" if kind is None else " " + kind.name.replace("|", "/")
-    names = [f"`{option.short}`"] if option.short else []
-    names.append(f"`{option.flag}{value}`")
+    value = f" {option.metavar}".replace("|", "/") if option.metavar else ""
+    *short, long = option.opts
+    names = [*(f"`{each}`" for each in short), f"`{long}{value}`"]
     commands = ", ".join(option.commands.split())
-    receiver = f"`{CLASSES[option.receiver]}({option.parameter}=)`" if option.receiver else ""
-    return [", ".join(names), option.text, commands, receiver, _setting(option)]
+    receiver = f"`{CLASSES[option.sets]}({option.parameter}=)`" if option.sets else ""
+    return [", ".join(names), option.help or "", commands, receiver, _setting(option)]
 
 
 def _setting(option: Option) -> str:

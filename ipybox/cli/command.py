@@ -13,33 +13,12 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from ipybox.cli.parsing import Commands, GroupedCommand, directory, explain
+from ipybox.cli.option import WORKSPACE, Option
+from ipybox.cli.parsing import SETTINGS, SUMMARIES, Commands, GroupedCommand, directory, explain
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import PrintableFormatter, printable
 from ipybox.support.signals import reset_signals
 from ipybox.support.way_in import use_command_line
-
-SECTIONS = {
-    "Serve MCP clients": {
-        "serve": "Run the MCP server. MCP clients start this command.",
-        "docker": "Run the MCP server in a container that sees only the workspace.",
-    },
-    "Get started": {
-        "demo": "Watch an agent write code that calls a real MCP server.",
-        "doctor": "Check what works on this machine and what needs to be installed.",
-    },
-    "Inspect a workspace": {
-        "tools": "List, search or show the workspace's tools and saved code actions.",
-        "check": "Check saved code actions and output parsers for mistakes.",
-        "notebook": "Export a session as a Jupyter notebook, or list the sessions.",
-        "attach": "Connect Jupyter or VS Code to the kernel of a running session.",
-    },
-    "Trust and clean up": {
-        "trust": "Review what workspace files allow, then trust them or revoke trust.",
-        "clean": "Show what ipybox stores on this machine, and remove it if you confirm.",
-    },
-}
-SUMMARIES = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
 
 EPILOG = """\b
 Claude Code: claude mcp add ipybox -- ipybox serve --workspace DIR
@@ -85,28 +64,35 @@ def _prepare_streams() -> None:
             getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
-@click.group(cls=Commands, sections=SECTIONS, epilog=EPILOG)
+@click.group(
+    cls=Commands, commands=[click.Command(name) for name in SUMMARIES], epilog=EPILOG, context_settings=SETTINGS
+)
 @click.version_option(None, "-V", "--version", package_name="ipybox", message="%(version)s")
 def ipybox() -> None:
     """Run your agent's Python in local IPython kernels, with MCP tools as typed functions."""
 
 
-def command(name: str, more: str = "", *, table: str = "") -> Callable[[Work], Work]:
+def command(name: str, more: str = "", *, options: Sequence[Option] = ()) -> Callable[[Work], Work]:
     """Returns a decorator that makes a function a command, which gets the workspace first.
 
     Args:
         name: The name of the command.
         more: What its help says in addition to its summary.
-        table: The command whose options it has in the table, and gets if given. By default, it has only --workspace.
+        options: Its options of the table; those that are given are its second argument. By default, only --workspace.
     """
 
     def add(function: Work) -> Work:
         @wraps(function)
-        def run(given: dict[str, Any], **params: Any) -> int:
+        def run(**values: Any) -> int:
+            given = {name: values.pop(name) for name in [*values] if name in names}
+            given = {name: value for name, value in given.items() if value not in (None, ())}
             workspace = prepare(given)
-            return function(workspace, given, **params) if table else function(workspace, **params)
+            return function(workspace, given, **values) if options else function(workspace, **values)
 
-        ipybox.command(name, cls=GroupedCommand, table=table, help=f"{SUMMARIES[name]}\n\n{more}")(run)
+        params: list[click.Parameter] = [*(options or [WORKSPACE])]
+        names = {param.name for param in params}
+        text = f"{SUMMARIES[name]}\n\n{more}"
+        ipybox.command(name, cls=GroupedCommand, params=params, help=text, context_settings=SETTINGS)(run)
         return function
 
     return add
@@ -135,17 +121,7 @@ def prepare(given: dict[str, Any]) -> Path:
     return workspace
 
 
-@ipybox.command("docker", cls=GroupedCommand, table="docker", help=SUMMARIES["docker"])
-def docker(given: dict[str, Any]) -> NoReturn:
-    """Serves from a container."""
-    from ipybox.cli.docker import run
-
-    if (workspace := given.get("workspace", Path())).is_dir():  # else the client gets the error, too
-        prepare({"workspace": workspace})
-    run(given)
-
-
-@ipybox.command("demo", cls=GroupedCommand, help=SUMMARIES["demo"])
+@ipybox.command("demo", cls=GroupedCommand, help=SUMMARIES["demo"], context_settings=SETTINGS)
 @click.option("--workspace", type=Path, metavar="DIR", help="workspace for the demo (default: a temporary directory)")
 def demo(workspace: Path | None) -> int:
     """Runs the demo."""

@@ -1,67 +1,28 @@
-"""What an option of `ipybox serve` is, and how its values are read. `option_table` lists all options.
-
-Standard library only: a plugin reads the options of `ipybox docker` before anything is installed.
-"""
+"""What an option of the command line is, and how its values are read. `option_table` lists those of `ipybox serve`."""
 
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
-from enum import Enum
 from functools import cache
-from importlib import import_module
 from inspect import Parameter, signature
-from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
-from ipybox.kernel_mgr.limits.resource_limits import MIN_MEMORY
+import click
+from click.types import OptionHelpExtra
+
 from ipybox.mcp_server.choices import Approval
-from ipybox.support.sizes import format_bytes, parse_bytes
+from ipybox.support.sizes import parse_bytes
+
+#: What click needs to know about values of a kind: how to read one, and its name in `--help`.
+Kind = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of values: its name in `--help`, and what makes a value of a text, or a list for one of several values."""
-
-    name: str
-    read: Callable[[str], Any]
-    repeatable: bool = False
-
-    def value(self, text: str) -> Any:
-        """Returns the value of a text, or raises a ValueError that says what is one."""
-        if not text and not self.repeatable:
-            raise ValueError("the value is empty")
-        return self.read(text)
-
-
-def choice(*values: str, name: str = "") -> Kind:
+def choice(*values: str, metavar: str = "") -> Kind:
     """Returns the kind of values that are one of these."""
-
-    def read(text: str) -> str:
-        if text not in values:
-            raise ValueError(f"{text!r} is not one of {', '.join(map(repr, values))}")
-        return text
-
-    return Kind(name or "|".join(values), read)
-
-
-def integer(name: str, limit: int) -> Kind:
-    """Returns the kind of whole numbers up to a limit."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a valid integer") from None
-        if not 0 <= value <= limit:
-            raise ValueError(f"{value} is not between 0 and {limit}")
-        return value
-
-    return Kind(name, read)
+    return {"type": click.Choice(values), "metavar": metavar or "|".join(values)}
 
 
 def _approval(text: str) -> Approval:
@@ -73,11 +34,9 @@ def _approval(text: str) -> Approval:
     return path
 
 
-def _memory(text: str) -> int:
-    memory = parse_bytes(text)
-    if 0 < memory < MIN_MEMORY:
-        raise ValueError(f"{text} is too low: a kernel needs at least {format_bytes(MIN_MEMORY)}")
-    return memory
+def _absolute(text: str) -> Path:
+    # The server reads the file in another directory than the current one.
+    return Path(os.path.abspath(Path(text).expanduser()))
 
 
 def _seconds(text: str) -> float:
@@ -87,103 +46,101 @@ def _seconds(text: str) -> float:
     raise ValueError(f"{text!r} is not a positive number of seconds")
 
 
-def _variable_name(text: str) -> list[str]:
-    # The value would be on a command line, which all users of the machine can read.
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
-        name = text.partition("=")[0]
-        raise ValueError(f"{name!r}: give only the variable's name; its value is read from the environment")
-    return [text]
+def _split(_: click.Context, __: click.Parameter, values: Sequence[str]) -> Sequence[str]:
+    return tuple(item.strip() for text in values for item in text.split(",") if item.strip())
 
 
-APPROVAL = Kind("auto|ask|FILE", _approval)
-DIRECTORY = Kind("DIR", Path)
-DIRECTORIES = Kind("DIR", lambda text: [text], repeatable=True)
-# The server reads the file in another directory than the current one.
-FILE = Kind("FILE", lambda text: Path(os.path.abspath(Path(text).expanduser())))
-ITEMS = Kind("NAME,...", lambda text: [item.strip() for item in text.split(",") if item.strip()], repeatable=True)
-MEMORY = Kind("SIZE", _memory)
-NAME = Kind("NAME", str)
-NAMES = Kind("NAME", lambda text: [text], repeatable=True)
-PORT = integer("PORT", 65535)
-VARIABLES = Kind("NAME", _variable_name, repeatable=True)
+APPROVAL: Kind = {"type": _approval, "metavar": "auto|ask|FILE"}
+DIRECTORY: Kind = {"type": Path, "metavar": "DIR"}
+DIRECTORIES: Kind = {"multiple": True, "metavar": "DIR"}
+FILE: Kind = {"type": _absolute, "metavar": "FILE"}
+ITEMS: Kind = {"multiple": True, "callback": _split, "metavar": "NAME,..."}
+MEMORY: Kind = {"type": parse_bytes, "metavar": "SIZE"}
+NAME: Kind = {"metavar": "NAME"}
+NAMES: Kind = {"multiple": True, "metavar": "NAME"}
+PORT: Kind = {"type": click.IntRange(0, 65535), "metavar": "PORT"}
 
 
-class Receiver(Enum):
-    """The class or method whose parameter an option sets."""
+class Option(click.Option):
+    """An option, of which a command line contains only what was given.
 
-    EXECUTOR = "ipybox.code_exec.config", "ExecutorConfig"
-    SERVER = "ipybox.mcp_server.server", "MCPServer"
-    HTTP = "ipybox.mcp_server.server", "MCPServer.run_http"
-
-    @cache
-    def parameters(self) -> Mapping[str, Parameter]:
-        """Returns the parameters, for which the module is imported."""
-        module, name = self.value
-        return signature(attrgetter(name)(import_module(module))).parameters
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option. A type and a default that the parameter has are looked up there when they are needed.
-
-    Attributes:
+    Args:
         name: Its name in a parsed command line; `cpu_seconds` is `--cpu-seconds`.
-        help: What it does, for `--help` and the reference.
-        type: The kind of its values, if not that of the parameter; bool for a flag.
-        receiver: What has the parameter that it sets; None if the command line itself reads it.
+        does: What it does, for `--help` and the reference.
+        kind: The kind of its values, by default that of the parameter; without one, it is a flag.
+        sets: The class or method whose parameter it sets; None if the command line itself reads it.
         default: Its default as text, if not that of the parameter.
         commands: The commands that have it, by default those of its group.
         parameter: The name of its parameter, and of the plugins' setting, by default its own.
         short: A short form, such as `-e`.
         hidden: Whether `--help` leaves it out, because only programs use it.
-        group: The title of its group, which the table sets.
     """
 
-    name: str
-    help: str
-    type: Any = None
-    receiver: Receiver | None = Receiver.EXECUTOR
-    _: KW_ONLY
-    default: str = ""
-    commands: str = ""
-    parameter: str = ""
-    short: str = ""
-    hidden: bool = False
-    group: str = ""
+    def __init__(
+        self,
+        name: str,
+        does: str,
+        kind: Kind | None = None,
+        *,
+        sets: Callable[..., Any] | None = None,
+        default: Any = None,
+        commands: str = "",
+        parameter: str = "",
+        short: str = "",
+        hidden: bool = False,
+    ):
+        self.sets, self.commands, self.parameter = sets, commands, parameter or name
+        self.group = "Options"  # until a table puts it into another one
+        self.flag = f"--{name.replace('_', '-')}"
+        if sets is not None:
+            declared = _parameters(sets)[self.parameter]
+            kind, default = kind or _kind_of(declared), default or declared.default
+        if default not in (None, ()) and not isinstance(default, bool):
+            does += f" (default: {f'{default:g}' if isinstance(default, float) else default})"
+        names = [*filter(None, [short]), self.flag, name]
+        super().__init__(names, help=does, default=None, hidden=hidden, **kind or _flag(True))
 
-    @property
-    def flag(self) -> str:
-        """Its long form, such as `--cpu-seconds`."""
-        return f"--{self.name.replace('_', '-')}"
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Returns the value of a text, which must not be empty."""
+        if value == "":
+            raise click.BadParameter("the value is empty")
+        return super().type_cast_value(ctx, value)
 
-    @property
-    def parameter_default(self) -> Any:
-        """The default of its parameter; None without one."""
-        return None if self.receiver is None else self.receiver.parameters()[self.parameter].default
-
-    @property
-    def kind(self) -> Kind | None:
-        """The kind of its values; None for a flag."""
-        if self.type is None:
-            assert self.receiver is not None, f"{self.flag} needs a type"
-            return _kind_of(self.receiver.parameters()[self.parameter].annotation)
-        return None if self.type is bool else self.type
-
-    @property
-    def text(self) -> str:
-        """What it does, and its default."""
-        default = self.default or self.parameter_default
-        if default in (None, ()) or isinstance(default, bool):
-            return self.help
-        return f"{self.help} (default: {f'{default:g}' if isinstance(default, float) else default})"
+    def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
+        """Returns nothing: the text says it all."""
+        return {}
 
 
-def _kind_of(annotation: Any) -> Kind:
-    """Returns the kind of values of a type, or of its first part that is not None."""
+@cache
+def _parameters(sets: Callable[..., Any]) -> Mapping[str, Parameter]:
+    return signature(sets).parameters
+
+
+def _flag(value: bool) -> Kind:
+    return {"is_flag": True, "flag_value": value}
+
+
+def _kind_of(parameter: Parameter) -> Kind:
+    """Returns the kind of values of a parameter, or of the first part of its type that is not None."""
+    annotation = parameter.annotation
     if isinstance(annotation, UnionType):
         annotation = next(part for part in get_args(annotation) if part is not NoneType)
     if get_origin(annotation) is Literal:
         return choice(*get_args(annotation))
     if get_origin(annotation) is Sequence:
         return NAMES
-    return {int: integer("N", 10**9), float: Kind("SECONDS", _seconds), str: NAME}[annotation]
+    return {
+        bool: _flag(not parameter.default),
+        int: {"type": click.IntRange(0, 10**9), "metavar": "N"},
+        float: {"type": _seconds, "metavar": "SECONDS"},
+        str: NAME,
+    }[annotation]
+
+
+WORKSPACE = Option(
+    "workspace",
+    "directory to use as the workspace",
+    DIRECTORY,
+    default="current directory",
+    commands="serve docker check",
+)

@@ -3,20 +3,39 @@
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 from click.core import augment_usage_errors
 
-from ipybox.cli.option import NAME, Option
-from ipybox.cli.option_table import OPTIONS, options_of
 from ipybox.support.printable import printable
 from ipybox.support.way_in import option_name
+
+#: The commands by the headings of the help, and what each does.
+SECTIONS = {
+    "Serve MCP clients": {
+        "serve": "Run the MCP server.",
+        "docker": "Run the MCP server in a container that sees only the workspace.",
+    },
+    "Get started": {
+        "demo": "Watch an agent write code that calls a real MCP server.",
+        "doctor": "Check what works on this machine and what needs to be installed.",
+    },
+    "Inspect a workspace": {
+        "tools": "List, search or show the workspace's tools and saved code actions.",
+        "check": "Check saved code actions and output parsers for mistakes.",
+        "notebook": "Export a session as a Jupyter notebook, or list the sessions.",
+        "attach": "Connect Jupyter or VS Code to the kernel of a running session.",
+    },
+    "Trust and clean up": {
+        "trust": "Review what workspace files allow, then trust them or revoke trust.",
+        "clean": "Show what ipybox stores on this machine, and remove it if you confirm.",
+    },
+}
+SUMMARIES = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
 
 #: How commands look.
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -41,8 +60,6 @@ def explain(error: click.UsageError) -> str:
     match error:
         case Mistake():
             message, hint = error.message, error.hint or hint
-        case click.NoSuchOption(option_name=name) if any(option.flag == name for option in OPTIONS):
-            message = f"{name} is not an option of `{path}`"
         case click.NoSuchCommand(command_name=name, possibilities=near):
             message = f"unknown command {name!r}{_did_you_mean(near)}"
         case click.NoSuchOption(option_name=name, possibilities=near):
@@ -50,8 +67,8 @@ def explain(error: click.UsageError) -> str:
         case click.BadParameter(param=click.Parameter() as param):
             name = option_name(param.opts[-1])
             message = f"{name}: {error.message.rstrip('.')}"
-            if isinstance(param, TableOption):
-                hint = f"{name}: {param.option.text}"
+            if isinstance(param, click.Option):
+                hint = f"{name}: {param.help}"
         case click.BadOptionUsage():
             message = f"{error.option_name} {'needs a' if 'requires' in error.message else 'takes no'} value"
         case _:
@@ -63,102 +80,45 @@ def _did_you_mean(near: Sequence[str] | None) -> str:
     return f": did you mean {near[0]!r}?" if near else ""
 
 
-class TableOption(click.Option):
-    """An option of the table, as a command has it.
-
-    Args:
-        option: The option.
-        as_text: Whether its value stays a text if its kind is that of a parameter, which would have to be imported.
-    """
-
-    def __init__(self, option: Option, *, as_text: bool):
-        names = [*filter(None, [option.short]), option.flag, option.name]
-        self.option = option
-        if option.type is bool:
-            on = not option.name.startswith("no_")
-            super().__init__(names, is_flag=True, flag_value=on, default=None, hidden=option.hidden)
-        elif kind := option.type or (NAME if as_text else option.kind):
-            super().__init__(names, type=kind.value, multiple=kind.repeatable, hidden=option.hidden)
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Returns the option with its values, and what it does."""
-        self.help, kind = self.option.text, self.option.kind
-        self.metavar = kind and kind.name
-        return super().get_help_record(ctx)
-
-
 class GroupedCommand(click.Command):
-    """A command with the options that the table has for it, or with --workspace."""
-
-    def __init__(self, *, table: str = "", **more: Any):
-        super().__init__(context_settings=SETTINGS, **more)
-        self._table = table
-
-    @cached_property
-    def _of_table(self) -> list[TableOption]:
-        """The options of the table. They are made late, as that can import the classes that they configure."""
-        own = {param.name for param in self.params}
-        options = options_of(self._table) if self._table else OPTIONS[:1]
-        return [TableOption(each, as_text=self._table == "docker") for each in options if each.name not in own]
+    """A command whose help lists options by groups."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the command line of this command, by whose name errors call it."""
         with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Returns the parameters, `--help` last."""
-        *own, asking = super().get_params(ctx)
-        return [*own, *self._of_table, asking]
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command."""
-        if self._of_table:
-            ctx.params["given"] = given_options({option.name: ctx.params.pop(option.name) for option in self._of_table})
-        return super().invoke(ctx)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options by groups."""
-        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for param in self.get_params(ctx):
-            group = param.option.group if isinstance(param, TableOption) and self._table else "Options"
-            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
-                groups.setdefault(group, []).append(record)
-        _write(formatter, groups)
+        """Writes the options by groups, first those that have none."""
+        _write(formatter, {"Options": []} | _records(self, ctx))
 
 
 class Commands(click.Group):
-    """The commands of `ipybox`, in sections. Each is a function in the module of its name, which is imported late.
-
-    Args:
-        sections: What the commands below each heading do, by their names.
-        more: Arguments of `click.Group`.
-    """
-
-    def __init__(self, *, sections: Mapping[str, Mapping[str, str]], **more: Any):
-        super().__init__(context_settings=SETTINGS, **more)
-        self._sections = sections
-        for name, summary in chain.from_iterable(commands.items() for commands in sections.values()):
-            self.add_command(click.Command(name, help=summary))  # until it is imported
+    """The commands of `ipybox`, in sections. Each is a function in the module of its name, which is imported late."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the options of `ipybox` itself, and finds the command."""
-        return super().parse_args(ctx, with_command(args, self.commands))
+        return super().parse_args(ctx, with_command(args))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports a command."""
-        if cmd_name in self.commands and type(self.commands[cmd_name]) is click.Command:
+        if type(self.commands.get(cmd_name)) is click.Command:
             import_module(f"ipybox.cli.{cmd_name}")
         return super().get_command(ctx, cmd_name)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands by sections, and then the options."""
-        sections = {
-            title: [(name, self.commands[name].get_short_help_str(70)) for name in names]
-            for title, names in self._sections.items()
-        }
-        sections["Options"] = [row for param in self.get_params(ctx) if (row := param.get_help_record(ctx))]
-        _write(formatter, sections)
+        sections = {title: [*commands.items()] for title, commands in SECTIONS.items()}
+        _write(formatter, sections | _records(self, ctx))
+
+
+def _records(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Returns the options that the help of a command shows, and what they do, by groups."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+            groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+    return groups
 
 
 def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
@@ -168,7 +128,7 @@ def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple
             formatter.write_dl(rows)
 
 
-def with_command(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
+def with_command(arguments: Sequence[str]) -> list[str]:
     """Returns a command line that begins with its command.
 
     Options of serving may come before it. If there is no command, it is `serve`, as clients' configurations have it;
@@ -178,20 +138,13 @@ def with_command(arguments: Sequence[str], commands: Collection[str]) -> list[st
         return ["--help"] if sys.stdin.isatty() else ["serve"]
     if not arguments[0].startswith("-") or arguments[0] in ("--help", "-h", "--version", "-V"):
         return [*arguments]
-    takes_value = {option.flag for option in OPTIONS if option.type is not bool}
+    from ipybox.cli.option_table import OPTIONS
+
+    takes_value = {option.flag for option in OPTIONS if not option.is_flag}
     for index, argument in enumerate(arguments):
-        if argument in commands and arguments[index - 1] not in takes_value:
+        if argument in SUMMARIES and arguments[index - 1] not in takes_value:
             return [argument, *arguments[:index], *arguments[index + 1 :]]
     return ["serve", *arguments]
-
-
-def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a parsed command line that were given, those of repeatable options as one list."""
-    return {
-        name: [*chain.from_iterable(cast("tuple[list[Any], ...]", value))] if isinstance(value, tuple) else value
-        for name, value in values.items()
-        if value not in (None, ())
-    }
 
 
 def directory(path: Path | None) -> Path:

@@ -5,49 +5,67 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from ipybox.cli.option import Receiver
-from ipybox.cli.option_table import given_parameters, sandbox_mistake
+from ipybox.cli.option_table import OPTIONS, given_parameters
 from ipybox.cli.parsing import Mistake
-from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
+from ipybox.code_exec.config import ExecutorConfig
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.workspace.trust import TrustStore
 from ipybox.workspace.writable import WritablePlaces
-
-if TYPE_CHECKING:
-    from ipybox.sandbox.settings import SandboxSettings
 
 Signals = asyncio.Queue[int]
 Value = TypeVar("Value")
 
 
+def check_options(given: Mapping[str, Any]) -> None:
+    """Checks what no option tells by itself.
+
+    Raises:
+        Mistake: If options contradict each other, or a limit is too low.
+    """
+    if "sandbox_config" in given and "workspace_config" in given:
+        raise Mistake("--sandbox-config and --workspace-config can't be combined")
+    needless = [option.flag for option in OPTIONS if option.group == "Sandbox" and option.name in given]
+    if needless and "sandbox" not in given:
+        raise Mistake(f"{needless[0]} has no effect without the sandbox: add --sandbox")
+    if "require_shell_escape" in given and "approve_shell_cmds" not in given:
+        raise Mistake("--require-shell-escape requires --approve-shell-cmds", "add --approve-shell-cmds")
+    try:
+        _ = ExecutorConfig(**given_parameters(given, ExecutorConfig)).limits
+    except ValueError as exc:
+        raise Mistake(str(exc)) from exc
+
+
 def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, Any]:
-    """Returns fields of `ExecutorConfig`, after a check of the sandbox and the limits.
+    """Returns fields of `ExecutorConfig`, after a check of the sandbox, the limits and the engine.
 
     Raises:
         Mistake: If options contradict each other, a limit is too low, or the engine is not known.
         SandboxError: If the settings are wrong, or a requirement of the sandbox is missing.
     """
-    if mistake := sandbox_mistake(given):
-        raise Mistake(mistake)
-    options = given_parameters(given, Receiver.EXECUTOR)
-    if "require_shell_escape" in options and "approve_shell_cmds" not in options:
-        raise Mistake("--require-shell-escape requires --approve-shell-cmds", "add --approve-shell-cmds")
+    check_options(given)
+    options = given_parameters(given, ExecutorConfig)
     if "sandbox" in given:
-        options["sandbox_config"] = checked(given, partial(_sandbox_settings, given, store))
-        checked(given, require_sandbox)
-    try:
-        if "engine" in given:
-            checked(given, partial(_find_engine, given["engine"], store.workspace))
-        ResourceLimits(
-            memory=given.get("memory_limit") or None,
-            cpu_seconds=given.get("cpu_seconds"),
-            processes=given.get("process_limit"),
+        from ipybox.sandbox.workspace_settings import sandbox_settings
+
+        settings = partial(
+            sandbox_settings,
+            store,
+            profile=given.get("sandbox_profile", "default"),
+            allowed_domains=given.get("allow_domain", ()),
+            file=given.get("sandbox_config"),
+            discover="workspace_config" in given,
         )
-    except ValueError as exc:
-        raise Mistake(str(exc)) from exc
+        options["sandbox_config"] = checked(given, settings)
+        checked(given, require_sandbox)
+    if "engine" in given:
+        from ipybox.remote.application.settings import find_engine
+
+        try:
+            checked(given, partial(find_engine, given["engine"], WritablePlaces(store.workspace)))
+        except ValueError as exc:
+            raise Mistake(str(exc)) from exc
     return options
 
 
@@ -61,24 +79,6 @@ def checked(given: Mapping[str, Any], look_up: Callable[[], Value]) -> Callable[
     if "late_checks" not in given:
         once()
     return once
-
-
-def _find_engine(name: str, workspace: Path) -> None:
-    from ipybox.remote.application.settings import find_engine
-
-    find_engine(name, WritablePlaces(workspace))
-
-
-def _sandbox_settings(given: Mapping[str, Any], store: TrustStore) -> "SandboxSettings":
-    from ipybox.sandbox.workspace_settings import sandbox_settings
-
-    return sandbox_settings(
-        store,
-        profile=given.get("sandbox_profile", "default"),
-        allowed_domains=given.get("allow_domain", ()),
-        file=given.get("sandbox_config"),
-        discover="workspace_config" in given,
-    )
 
 
 def run(work: Coroutine[object, object, int | None]) -> int:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.cli.command import PATH, command
-from ipybox.cli.option import Receiver
-from ipybox.cli.option_table import given_parameters
+from ipybox.cli.option_table import given_parameters, options_of
 from ipybox.cli.parsing import Failure, Mistake
 from ipybox.cli.running import Signals, checked, executor_options, until_signal
 from ipybox.code_exec.config import ExecutorConfig
@@ -73,7 +72,7 @@ def kernel_env(environment: Mapping[str, str], *, trusted: bool = True) -> dict[
     return kept
 
 
-@command("serve", table="serve")
+@command("serve", "MCP clients start this command.", options=options_of("serve"))
 def serve(workspace: Path, given: Mapping[str, Any]) -> int:
     """Serves until the client goes or a signal comes; returns the exit status."""
     if given.get("transport") != "http" and {"host", "port", "allowed_host"} & given.keys():
@@ -99,7 +98,7 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
             ExecutorConfig(working_dir=workspace, kernel_env=variables, **options),
             approve=approve,
             resources=given.get("resources") == "always",
-            **given_parameters(given, Receiver.SERVER),
+            **given_parameters(given, MCPServer),
         )
     except (OSError, ValueError) as exc:
         raise Mistake(str(exc)) from exc
@@ -165,7 +164,7 @@ async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:
             check_host(name)
     except ValueError as exc:
         raise Mistake(f"--allowed-host: {exc}") from exc
-    work = server.run_http(token=token, on_listening=tell, **given_parameters(given, Receiver.HTTP))
+    work = server.run_http(token=token, on_listening=tell, **given_parameters(given, MCPServer.run_http))
     try:
         return await until_signal(work, drain)
     except ValueError as exc:

@@ -2,7 +2,7 @@
 
 import sys
 
-from ipybox.cli.docker import read_options, run
+from ipybox.docker.request import run
 
 if __name__ == "__main__":
-    run(read_options(sys.argv[1:]))
+    run(sys.argv[1:])

@@ -83,11 +83,10 @@ def report(status: str) -> None:
 
 def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
     """Becomes the client of a container, which needs no environment here."""
-    from ipybox.cli.docker import read_options, run
+    from ipybox.docker.request import run
 
-    given = read_options(server_options("docker", workspace, options))
     # Claude Code sees the workspace: tools that transfer files would only cost context.
-    run(given | {"allowed_dir": []})
+    run([*server_options("docker", workspace, options), "--allowed-dir="])
 
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli.docker import container, read_options
+from ipybox.docker.request import container_options
 from plugins.launch.environment import requirements
 from plugins.launch.launch import Mode, server_options
 from plugins.launch.project_settings import LaunchError, refuse_project_options
@@ -446,6 +446,6 @@ def test_options_that_are_set_reach_ipybox(tmp_path: Path, mode: Mode, options: 
 
     assert made == [f"--workspace={tmp_path}", *(each.replace("WORKSPACE", str(tmp_path)) for each in expected)]
     if mode == "docker":
-        container(read_options(made))
+        container_options(made)
     else:
         parsed(["serve", *made])

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ipybox.cli.command import ipybox
-from ipybox.cli.parsing import given_options, with_command
+from ipybox.cli.parsing import with_command
 
 
 def parsed(arguments: Sequence[str]) -> dict[str, Any]:
@@ -15,10 +15,10 @@ def parsed(arguments: Sequence[str]) -> dict[str, Any]:
     Raises:
         click.UsageError: If the command line is wrong.
     """
-    name, *rest = with_command(arguments, ipybox.commands)
+    name, *rest = with_command(arguments)
     with ipybox.make_context("ipybox", [name]) as context:
         command = ipybox.get_command(context, name)
         if command is None:
             raise click.NoSuchCommand(name, possibilities=ipybox.commands)
         with command.make_context(name, rest, parent=context) as inner:
-            return given_options(inner.params)
+            return {name: value for name, value in inner.params.items() if value not in (None, ())}

@@ -99,7 +99,7 @@ def test_it_runs_before_anything_is_installed(tmp_path: Path):
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from ipybox.cli.diagnosis import examine_modes
-from ipybox.cli.docker import container, read_options
+from ipybox.docker.request import container_options
 from plugins.launch.session_notice import session_notice
 print(len([finding for finding in examine_modes()["sandbox"] if finding.problem]))
 for line in session_notice("sandbox", "codeact-sandbox"): print(line.model)

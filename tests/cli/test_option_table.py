@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from ipybox import CodeExecutor, Executor
-from ipybox.cli.docker import HANDLED, container
-from ipybox.cli.option import Option, Receiver
+from ipybox.cli.docker import arguments_of
+from ipybox.cli.option import Option
 from ipybox.cli.option_table import OPTIONS, given_parameters, options_of
 from ipybox.code_exec import ExecutorConfig
+from ipybox.docker.request import HANDLED, container_options
 from ipybox.mcp_server import MCPServer
 from tests.cli.parsed import parsed
 
@@ -97,17 +98,15 @@ def test_require_shell_escape_needs_the_approval_of_commands():
         CodeExecutor(require_shell_escape=True)
 
 
-@pytest.mark.parametrize(
-    ("receiver", "of"), [(Receiver.EXECUTOR, CodeExecutor), (Receiver.SERVER, MCPServer)], ids=["executor", "server"]
-)
-def test_each_parameter_is_an_option_and_each_option_a_parameter(receiver: Receiver, of: type):
-    options = {option.parameter for option in OPTIONS if option.receiver is receiver}
-    special = NOT_DIRECT if receiver is Receiver.EXECUTOR else {"config", "approve", "resources"}
+@pytest.mark.parametrize("of", [ExecutorConfig, MCPServer])
+def test_each_parameter_is_an_option_and_each_option_a_parameter(of: type):
+    options = {option.parameter for option in OPTIONS if option.sets is of}
+    special = NOT_DIRECT if of is ExecutorConfig else {"config", "approve", "resources"}
     assert options == parameters(of).keys() - special
 
 
 def test_help_names_the_real_defaults():
-    told = {option.name: option.text for option in OPTIONS}
+    told = {option.name: option.help or "" for option in OPTIONS}
     for name, default in {
         "connect_timeout": 30,
         "register_timeout": 120,
@@ -123,36 +122,35 @@ def test_help_names_the_real_defaults():
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
 def test_the_types_of_values_are_those_of_parameters(option: Option):
-    kind = option.kind  # raises an error for a type that no option can have
-    assert kind is None or kind.name
-    default = option.parameter_default
-    if option.receiver is not None:
-        assert (kind is None) == isinstance(default, bool)
-        assert kind is not None or default is option.name.startswith("no_")
-        assert (kind is not None and kind.repeatable) == isinstance(default, tuple)
+    assert bool(option.metavar) != option.is_flag
+    if option.sets is not None:
+        default = inspect.signature(option.sets).parameters[option.parameter].default
+        assert option.is_flag == isinstance(default, bool)
+        assert not option.is_flag or default is (option.name or "").startswith("no_")
+        assert option.multiple == isinstance(default, tuple)
 
 
 def test_only_what_is_given_is_passed_to_the_classes():
     given = parsed(["--cpu-seconds=3", "--audit=hash", "--no-spare-kernel", "--allowed-host=a", "--port=0"])
-    assert given_parameters(given, Receiver.EXECUTOR) == {"cpu_seconds": 3.0, "spare_kernel": False}
-    assert given_parameters(given, Receiver.SERVER) == {"audit": "hash"}
-    assert given_parameters(given, Receiver.HTTP) == {"allowed_hosts": ["a"], "port": 0}
-    assert given_parameters(parsed(["serve"]), Receiver.EXECUTOR) == {}
+    assert given_parameters(given, ExecutorConfig) == {"cpu_seconds": 3.0, "spare_kernel": False}
+    assert given_parameters(given, MCPServer) == {"audit": "hash"}
+    assert given_parameters(given, MCPServer.run_http) == {"allowed_hosts": ("a",), "port": 0}
+    assert given_parameters(parsed(["serve"]), ExecutorConfig) == {}
 
 
 def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):
     given = ["--sandbox", "--allow-domain=a.org,b.org", "--allow-domain=c.org", "--workspace-config"]
     given += ["--max-sessions=2", "--no-spare-kernel", "--connect-timeout=2.5", "--structured-results"]
-    passed_on = container(parsed(["docker", f"--workspace={tmp_path}", *given])).passed_on
+    passed_on = container_options(arguments_of(parsed(["docker", f"--workspace={tmp_path}", *given]))).passed_on
     inside = parsed(["--sandbox", *passed_on])
-    assert inside["allow_domain"] == ["a.org", "b.org", "c.org"]
-    assert (inside["workspace_config"], inside["max_sessions"], inside["allowed_dir"]) == (True, 2, ["."])
+    assert inside["allow_domain"] == ("a.org", "b.org", "c.org")
+    assert (inside["workspace_config"], inside["max_sessions"], inside["allowed_dir"]) == (True, 2, (".",))
     assert (inside["no_spare_kernel"], inside["connect_timeout"]) == (False, 2.5)
     assert inside["structured_results"] is True
 
 
 def test_the_container_gets_each_option_that_is_not_handled_on_the_host():
-    assert {option.name for option in options_of("docker")} > HANDLED
+    assert {option.flag for option in options_of("docker")} > HANDLED
 
 
 def test_options_of_the_contract_exist():
@@ -174,7 +172,7 @@ def test_options_of_the_contract_exist():
 def test_domains_are_a_list_however_they_are_given():
     given = ["--allow-domain", "a.org, b.org,", "--allow-domain=", "--allow-domain=c.org"]
 
-    assert parsed(given)["allow_domain"] == ["a.org", "b.org", "c.org"]
+    assert parsed(given)["allow_domain"] == ("a.org", "b.org", "c.org")
 
 
 def test_a_settings_file_is_relative_to_the_directory_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

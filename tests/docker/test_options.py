@@ -7,15 +7,14 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import click
 import pytest
 
-from ipybox.cli.docker import container, read_options
-from ipybox.cli.parsing import explain
+from ipybox.cli.docker import arguments_of
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine
 from ipybox.docker.options import MEMORY_BESIDE_CODE, DockerError, Options
 from ipybox.docker.refusal import refuse, request_id
+from ipybox.docker.request import container_options
 from ipybox.support.state import workspace_state_dir
 from ipybox.workspace.trust import TrustStore
 from tests.cli.parsed import parsed
@@ -28,6 +27,11 @@ def values(command: list[str], option: str) -> list[str]:
     return [value for name, value in pairwise(command) if name == option]
 
 
+def container(given: list[str]) -> Options:
+    """Returns how the container of this command line runs."""
+    return container_options(arguments_of(parsed(["docker", *given])))
+
+
 @pytest.fixture
 def asked(tmp_path: Path) -> Options:
     return Options(workspace=tmp_path, image="ipybox")
@@ -38,32 +42,34 @@ def test_options_are_the_same_from_both_command_lines(tmp_path: Path, monkeypatc
     given = [f"--workspace={tmp_path}", "--memory-limit=2G", "--env=TOKEN", "--cpu-seconds=5.0", "--log-level=INFO"]
     given += ["--images=link", "--resources=always"]
     given += ["--instructions=brief", "--audit=hash", "--connect-timeout=5.0", "--register-timeout=9.0"]
-    of_a_program = container(read_options([*given[:2], "--allow-domain=a.org, b.org", "--sandbox"]))
-    assert of_a_program.memory_limit == 2 << 30
-    assert of_a_program.passed_on == ["--allowed-dir=.", "--allow-domain=a.org,b.org"]
-    assert container(parsed(["docker", *given, "--allowed-dir", ".", "--allowed-dir=data"])) == Options(
-        workspace=tmp_path,
-        image="ipybox",
-        env=["TOKEN"],
-        memory_limit=2 << 30,
-        passed_on=[
-            *("--allowed-dir=.", "--allowed-dir=data", "--cpu-seconds=5.0", "--log-level=INFO", "--images=link"),
-            *("--resources=always", "--instructions=brief", "--audit=hash"),
-            *("--connect-timeout=5.0", "--register-timeout=9.0"),
-        ],
+    given += ["--allowed-dir=.", "--allowed-dir=data"]
+    assert (
+        container_options(given)
+        == container(given)
+        == Options(
+            workspace=tmp_path,
+            image="ipybox",
+            env=["TOKEN"],
+            memory_limit=2 << 30,
+            passed_on=[
+                *("--allowed-dir=.", "--allowed-dir=data", "--cpu-seconds=5.0", "--log-level=INFO", "--images=link"),
+                *("--resources=always", "--instructions=brief", "--audit=hash"),
+                *("--connect-timeout=5.0", "--register-timeout=9.0"),
+            ],
+        )
     )
 
 
 def test_a_program_is_told_which_of_its_options_is_wrong():
-    with pytest.raises(DockerError, match="--memory-limit: 'much' is not an amount of memory"):
-        read_options(["--memory-limit=much"])
+    for limit, reason in (("much", "'much' is not an amount of memory"), ("64M", "memory_limit=64 MiB is too low")):
+        with pytest.raises(DockerError, match=f"--memory-limit: {reason}"):
+            container_options([f"--memory-limit={limit}"])
 
 
 def test_files_of_the_workspace_are_transferred_unless_other_directories_are_named(tmp_path: Path):
-    for given in (parsed(["docker", "--workspace", str(tmp_path)]), read_options([f"--workspace={tmp_path}"])):
-        assert "--allowed-dir=." in container(given).passed_on
-        given["allowed_dir"] = []  # as the plugin does
-        assert "allowed-dir" not in str(container(given).passed_on)
+    given = [f"--workspace={tmp_path}"]
+    assert "--allowed-dir=." in container(given).passed_on
+    assert "allowed-dir" not in str(container([*given, "--allowed-dir="]).passed_on)  # as the plugin does
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_files_of_the_workspace_are_transferred_unless_other_directories_are_nam
 )
 def test_how_calls_are_approved_is_passed_on(given: list[str], expected: list[str], tmp_path: Path):
     given = ["--workspace", str(tmp_path), *(each.replace("WORKSPACE", str(tmp_path)) for each in given)]
-    passed_on = container(parsed(["docker", *given])).passed_on
+    passed_on = container(given).passed_on
     assert [each for each in passed_on if each.startswith(("--approve", "--late"))] == expected
 
 
@@ -89,7 +95,7 @@ def test_the_container_is_told_what_is_trusted_on_the_host_and_nothing_else(tmp_
     workspace = ["--workspace", str(tmp_path), "--sandbox", f"--approve={tmp_path}/ipybox.yaml"]
 
     def trusted(*given: str) -> list[str]:
-        passed_on = container(parsed(["docker", *workspace, *given])).passed_on
+        passed_on = container([*workspace, *given]).passed_on
         return [each for each in passed_on if each.startswith("--trusted")]
 
     def hash_of(name: str) -> str:
@@ -111,22 +117,21 @@ def test_the_container_is_told_what_is_trusted_on_the_host_and_nothing_else(tmp_
 
 
 def test_rules_that_the_container_does_not_see_are_refused(tmp_path: Path):
-    given = parsed(["docker", "--workspace", str(tmp_path), "--approve=/etc/ipybox.yaml"])
+    given = ["--workspace", str(tmp_path), "--approve=/etc/ipybox.yaml"]
     with pytest.raises(DockerError, match=r"the container can't see /etc/ipybox\.yaml: move the approval rules"):
         container(given)
 
 
 def test_options_may_come_before_the_command(tmp_path: Path):
-    given = parsed(["--workspace", str(tmp_path), "--memory-limit", "0", "docker"])
-    assert container(given).workspace == tmp_path
-    assert container(given).memory_limit == 0
+    given = container_options(arguments_of(parsed(["--workspace", str(tmp_path), "--memory-limit", "0", "docker"])))
+    assert (given.workspace, given.memory_limit) == (tmp_path, 0)
 
 
 @pytest.mark.parametrize("given", ["TOKEN=s3cret", "", "A B", "-x"])
 def test_a_value_is_never_on_a_command_line(given: str):
-    with pytest.raises(click.BadParameter) as refused:
-        parsed(["docker", f"--env={given}"])
-    assert "s3cret" not in explain(refused.value)
+    with pytest.raises(DockerError, match="give only the variable's name") as refused:
+        container([f"--env={given}"])
+    assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
