@@ -5,7 +5,6 @@
     command           the commands, and what comes before each
     running           what commands that run kernels share
     output            tables, colors and JSON
-    diagnosis         the checks that `doctor` and the plugins' notice need, with the standard library only
 
 Each other module is the command of that name.
 """

@@ -1,18 +1,19 @@
 """`ipybox check`: checks saved code in a kernel, because the host must not run the code of a workspace."""
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from ipybox import ApprovalRequest, CodeExecutor
 from ipybox.cli.command import as_json, command
 from ipybox.cli.option_table import options_of
-from ipybox.cli.output import say, say_json, say_table
+from ipybox.cli.output import say, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import executor_options, run
-from ipybox.codeact.problem import Problem
+from ipybox.codeact.problem import Report
 from ipybox.support.errors import IpyboxError
 from ipybox.workspace.trust import TrustStore
 
@@ -27,8 +28,7 @@ TIMEOUT = 120
 @as_json
 def check(workspace: Path, given: dict[str, Any], as_json: bool) -> int:
     """Prints the problems of saved code actions and output parsers; returns the exit status, 1 if there are any."""
-    options = executor_options(given, TrustStore(workspace))
-    return run(_check(workspace, options, as_json=as_json))
+    return run(_check(workspace, executor_options(given, TrustStore(workspace)), as_json=as_json))
 
 
 async def _check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> int:
@@ -37,34 +37,31 @@ async def _check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> 
         async with CodeExecutor(working_dir=workspace, approver=ApprovalRequest.reject, **options) as executor:
             result = await executor.execute(CELL, timeout=TIMEOUT)
         for notice in result.notices:
-            print(f"ipybox: {notice}", file=sys.stderr)
-        checked, problems = read_report(result.text or "")
+            tell(notice)
+        report = read_report(result.text or "")
     except (IpyboxError, OSError, ValueError) as exc:
         raise Failure(f"the check did not finish: {exc}") from exc
+    problems = report.problems
     if as_json:
-        say_json({"checked": checked, "problems": [asdict(problem) for problem in problems]})
+        say_json(asdict(report))
     elif problems and sys.stdout.isatty():
         rows = [(f"{problem.path}:{problem.line}", problem.message, problem.remedy) for problem in problems]
-        say_table(["Where", "Problem", "What to do"], rows, styles=["yellow"] * len(rows))
+        say_table(["Where", "Problem", "What to do"], rows, ["yellow"] * len(rows))
     elif problems:  # a line each, which editors can open
         say("\n".join(map(str, problems)))
     else:
-        counts = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in checked.items()]
-        say(f"ok: {' and '.join(counts)} checked", style="green")
+        counts = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in report.checked.items()]
+        say(f"ok: {' and '.join(counts)} checked", fg="green")
     return 1 if problems else 0
 
 
-def read_report(text: str) -> tuple[dict[str, int], list[Problem]]:
+def read_report(text: str) -> Report:
     """Returns the report in the last line of what the kernel printed, which is input: any code could have printed it.
 
     Raises:
         ValueError: If that is no report.
     """
     try:
-        found: Any = json.loads(text.rpartition("\n")[2])
-        checked = {name: int(found["checked"][name]) for name in ("saved code action", "output parser")}
-        rows = cast("list[list[Any]]", found["problems"])
-        problems = [Problem(str(path), int(line), str(message), str(remedy)) for path, line, message, remedy in rows]
-    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as exc:
+        return TypeAdapter(Report).validate_json(text.rpartition("\n")[2])
+    except ValidationError as exc:
         raise ValueError("can't read its report") from exc
-    return checked, problems

@@ -13,10 +13,11 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from ipybox.cli.option import WORKSPACE, Option
-from ipybox.cli.parsing import SETTINGS, SUMMARIES, Commands, GroupedCommand, directory, explain
+from ipybox.cli.option import Option, workspace_option
+from ipybox.cli.output import tell
+from ipybox.cli.parsing import SETTINGS, SUMMARIES, Commands, GroupedCommand, explain
 from ipybox.support.errors import IpyboxError
-from ipybox.support.printable import PrintableFormatter, printable
+from ipybox.support.printable import PrintableFormatter
 from ipybox.support.signals import reset_signals
 from ipybox.support.way_in import use_command_line
 
@@ -39,18 +40,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     reset_signals()
     _prepare_streams()
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    status, told = 1, ""
     try:
         status = ipybox.main(argv, prog_name="ipybox", standalone_mode=False, color=False if plain else None)
     except click.UsageError as exc:
-        status, told = exc.exit_code, explain(exc)
+        tell(explain(exc))
+        status = exc.exit_code
     except (click.ClickException, IpyboxError, OSError) as exc:
         logging.getLogger(__name__).debug("the command failed", exc_info=exc)
-        told = printable(f"ipybox: {exc}", lines=True)
+        tell(exc)
+        status = 1
     except (click.Abort, KeyboardInterrupt):
         status = 130
-    if told:
-        print(told, file=sys.stderr, flush=True)
     sys.exit(status)
 
 
@@ -89,7 +89,7 @@ def command(name: str, more: str = "", *, options: Sequence[Option] = ()) -> Cal
             workspace = prepare(given)
             return function(workspace, given, **values) if options else function(workspace, **values)
 
-        params: list[click.Parameter] = [*(options or [WORKSPACE])]
+        params: list[click.Parameter] = [*(options or [workspace_option()])]
         names = {param.name for param in params}
         text = f"{SUMMARIES[name]}\n\n{more}"
         ipybox.command(name, cls=GroupedCommand, params=params, help=text, context_settings=SETTINGS)(run)
@@ -99,11 +99,7 @@ def command(name: str, more: str = "", *, options: Sequence[Option] = ()) -> Cal
 
 
 def prepare(given: dict[str, Any]) -> Path:
-    """Sets up logging, keeps the workspace's modules and programs out of this process, and returns the workspace.
-
-    Raises:
-        Mistake: If the workspace is not a directory that can be read.
-    """
+    """Sets up logging, keeps the workspace's modules and programs out of this process, and returns the workspace."""
     from ipybox.workspace.imports import guard_imports
     from ipybox.workspace.programs import host_path
     from ipybox.workspace.writable import WritablePlaces
@@ -114,7 +110,7 @@ def prepare(given: dict[str, Any]) -> Path:
     # These say at INFO and ERROR what ipybox reports itself, URLs with their secrets included.
     for library in ("httpx2", "mcp"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
-    workspace = directory(given.get("workspace"))
+    workspace = given.get("workspace") or Path.cwd()
     places = WritablePlaces(workspace)
     guard_imports(places)
     os.environ["PATH"] = host_path(places)

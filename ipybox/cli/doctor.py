@@ -1,25 +1,39 @@
 """`ipybox doctor`: what of ipybox works on this machine, and what to install for the rest.
 
-A mode works if code has just run in it; only for Docker, an answering daemon and the image suffice.
+Checks run at the same time, each with a bound of its own. What can be tried is not inferred: a mode works if code has
+just run in it; only for Docker, an answering daemon and the image suffice.
 """
 
 import asyncio
+import platform
+import sys
+from asyncio import gather
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import click
 
 from ipybox import CodeExecutor
 from ipybox.cli.command import as_json, command
-from ipybox.cli.diagnosis import Mode, examine_modes
 from ipybox.cli.output import say, say_json, say_table
-from ipybox.sandbox.findings import Finding
-from ipybox.sandbox.preflight import INSTALL_SRT
+from ipybox.docker.engine import DOCKER, engine_findings
+from ipybox.docker.options import default_image
+from ipybox.sandbox.findings import INSTALL_UV, Finding, Install, Program, environment_findings, examine
+from ipybox.sandbox.preflight import INSTALL_SRT, diagnose
 from ipybox.support.errors import IpyboxError
 
 #: Seconds in which a kernel must start, run a cell and end.
 KERNEL_TIMEOUT = 60.0
+
+#: The modes that can be checked; "other" has programs that people often use in addition.
+Mode = Literal["plain", "sandbox", "docker", "other"]
+
+UV = Program("uv", "uv", "", remedy=INSTALL_UV)
+INSTALL_CLAUDE = Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins")
+CLAUDE = Program("claude", "claude", "", remedy=INSTALL_CLAUDE)
 
 #: What a mode does that works.
 _WORKS = {
@@ -27,7 +41,7 @@ _WORKS = {
     "sandbox": "works (a kernel ran a cell, confined by the sandbox)",
     "docker": "the daemon responds, and the image exists",
 }
-_STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
+_COLORS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
 @command("doctor")
@@ -36,27 +50,45 @@ _STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
 @click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
 def doctor(_: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
     """Prints what works and what is missing; returns the exit status, 0 if Python and the asked-for modes work."""
-    found = examine_modes()
-    asyncio.run(_try_kernels(found))
-    asked = {"plain": True, "sandbox": sandbox, "docker": docker, "other": False}
+    found = asyncio.run(examine_modes(kernels=True))
     works = {mode: _works(findings) for mode, findings in found.items()}
+    asked: set[Mode] = {"plain", *(("sandbox",) if sandbox else ()), *(("docker",) if docker else ())}
     if as_json:
-        data = {
-            mode: [{**asdict(each), "remedy": each.remedy and str(each.remedy)} for each in findings]
-            for mode, findings in found.items()
-        }
-        say_json({mode: {"works": works[mode], "findings": findings} for mode, findings in data.items()})
+        say_json(
+            {
+                mode: {
+                    "works": works[mode],
+                    "findings": [{**asdict(each), "remedy": each.remedy and str(each.remedy)} for each in findings],
+                }
+                for mode, findings in found.items()
+            }
+        )
     else:
         _show(found, asked)
-    return 0 if all(works[mode] for mode in works if asked[mode]) else 1
+    return 0 if all(works[mode] for mode in asked) else 1
 
 
-async def _try_kernels(found: dict[Mode, list[Finding]]) -> None:
-    """Adds whether a kernel runs in each mode in which nothing else is wrong."""
-    modes: list[Mode] = [mode for mode in ("plain", "sandbox") if _works(found[mode])]
-    outcomes = await asyncio.gather(*(_kernel(sandbox=mode == "sandbox") for mode in modes))
-    for mode, outcome in zip(modes, outcomes, strict=True):
-        found[mode].append(outcome)
+async def examine_modes(*, kernels: bool = False) -> dict[Mode, list[Finding]]:
+    """Returns what the checks of each mode find, in their order; last, on request, whether a kernel runs."""
+    checks: dict[Mode, list[Callable[[], list[Finding]]]] = {
+        "plain": [lambda: [Finding("python", f"{platform.python_version()} ({sys.executable})")]],
+        "sandbox": [diagnose],
+        "docker": [_docker],
+        "other": [lambda: [examine(UV)], environment_findings, lambda: [examine(CLAUDE)]],
+    }
+
+    async def examine_mode(mode: Mode) -> list[Finding]:
+        found = [finding for each in await gather(*map(asyncio.to_thread, checks[mode])) for finding in each]
+        if kernels and mode in ("plain", "sandbox") and _works(found):
+            found.append(await _kernel(sandbox=mode == "sandbox"))
+        return found
+
+    return dict(zip(checks, await gather(*map(examine_mode, checks)), strict=True))
+
+
+def _docker() -> list[Finding]:
+    client = examine(DOCKER)
+    return [client, *(engine_findings(default_image()) if client.problem is None else ())]
 
 
 async def _kernel(*, sandbox: bool) -> Finding:
@@ -83,18 +115,18 @@ def _works(findings: list[Finding]) -> bool:
     return all(finding.problem is None for finding in findings)
 
 
-def _show(found: dict[Mode, list[Finding]], asked: dict[str, bool]) -> None:
+def _show(found: dict[Mode, list[Finding]], asked: set[Mode]) -> None:
     rows = [(_state(each), mode, each.what, each.found or "") for mode, findings in found.items() for each in findings]
-    say_table(["State", "Mode", "What", "Found"], rows, [_STYLES[row[0]] for row in rows])
+    say_table(["State", "Mode", "What", "Found"], rows, [_COLORS[row[0]] for row in rows])
     say("")
     for mode, findings in found.items():
-        problems = [str(finding) for finding in findings if finding.problem is not None]
-        if mode == "other":
-            verdict = "also missing:" if problems else ""
-        else:
-            verdict = f"{mode} mode: " + ("can't work" if problems else _WORKS[mode])
-        for line in filter(None, [verdict, *(f"  {problem}" for problem in problems)]):
-            say(line, style="red" if problems and asked[mode] else "")
+        problems = [f"  {finding}" for finding in findings if finding.problem is not None]
+        if mode != "other":
+            problems = [f"{mode} mode: " + ("can't work" if problems else _WORKS[mode]), *problems]
+        elif problems:
+            problems = ["also missing:", *problems]
+        for line in problems:
+            say(line, fg="red" if mode in asked and not _works(findings) else None)
 
 
 def _state(finding: Finding) -> str:

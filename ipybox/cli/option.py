@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from inspect import Parameter, signature
 from pathlib import Path
 from types import NoneType, UnionType
@@ -31,12 +31,28 @@ def _approval(text: str) -> Approval:
     path = Path(text)
     if path.name == text and not path.suffix and not path.exists():
         raise ValueError(f"{text!r} is not auto, ask, or the path of a rules file")
-    return path
+    return _file(text)
 
 
-def _absolute(text: str) -> Path:
+def _directory(text: str) -> Path:
+    directory = Path(os.path.realpath(text))
+    if not os.path.isdir(directory):
+        raise ValueError(f"{directory} is not a directory")
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise ValueError(f"no permission to read {directory}")
+    return directory
+
+
+def _file(text: str) -> Path:
     # The server reads the file in another directory than the current one.
     return Path(os.path.abspath(Path(text).expanduser()))
+
+
+def _host(text: str) -> str:
+    from ipybox.mcp_server.http import check_host
+
+    check_host(text)
+    return text
 
 
 def _seconds(text: str) -> float:
@@ -51,54 +67,61 @@ def _split(_: click.Context, __: click.Parameter, values: Sequence[str]) -> Sequ
 
 
 APPROVAL: Kind = {"type": _approval, "metavar": "auto|ask|FILE"}
-DIRECTORY: Kind = {"type": Path, "metavar": "DIR"}
+DIRECTORY: Kind = {"type": _directory, "metavar": "DIR"}
 DIRECTORIES: Kind = {"multiple": True, "metavar": "DIR"}
-FILE: Kind = {"type": _absolute, "metavar": "FILE"}
+FILE: Kind = {"type": _file, "metavar": "FILE"}
+FLAG: Kind = {"is_flag": True, "flag_value": True}
+HOSTS: Kind = {"multiple": True, "type": _host, "metavar": "NAME"}
 ITEMS: Kind = {"multiple": True, "callback": _split, "metavar": "NAME,..."}
 MEMORY: Kind = {"type": parse_bytes, "metavar": "SIZE"}
 NAME: Kind = {"metavar": "NAME"}
 NAMES: Kind = {"multiple": True, "metavar": "NAME"}
+NUMBER: Kind = {"type": click.IntRange(0, 10**9), "metavar": "N"}
 PORT: Kind = {"type": click.IntRange(0, 65535), "metavar": "PORT"}
+SECONDS: Kind = {"type": _seconds, "metavar": "SECONDS"}
+
+_signature = cache(signature)
 
 
 class Option(click.Option):
-    """An option, of which a command line contains only what was given.
+    """An option, which a parsed command line contains only if it was given.
 
     Args:
         name: Its name in a parsed command line; `cpu_seconds` is `--cpu-seconds`.
         does: What it does, for `--help` and the reference.
-        kind: The kind of its values, by default that of the parameter; without one, it is a flag.
+        kind: The kind of its values, by default that of the parameter.
         sets: The class or method whose parameter it sets; None if the command line itself reads it.
         default: Its default as text, if not that of the parameter.
         commands: The commands that have it, by default those of its group.
         parameter: The name of its parameter, and of the plugins' setting, by default its own.
-        short: A short form, such as `-e`.
-        hidden: Whether `--help` leaves it out, because only programs use it.
+        more: Arguments of `click.Option`.
     """
+
+    #: The heading of its group in `--help`.
+    group = "Options"
 
     def __init__(
         self,
         name: str,
         does: str,
-        kind: Kind | None = None,
+        kind: Kind = FLAG,
         *,
         sets: Callable[..., Any] | None = None,
         default: Any = None,
         commands: str = "",
         parameter: str = "",
-        short: str = "",
-        hidden: bool = False,
+        short: Sequence[str] = (),
+        **more: Any,
     ):
         self.sets, self.commands, self.parameter = sets, commands, parameter or name
-        self.group = "Options"  # until a table puts it into another one
         self.flag = f"--{name.replace('_', '-')}"
         if sets is not None:
-            declared = _parameters(sets)[self.parameter]
-            kind, default = kind or _kind_of(declared), default or declared.default
+            declared = _signature(sets).parameters[self.parameter]
+            kind = _kind_of(declared) if kind is FLAG else kind
+            default = default or declared.default
         if default not in (None, ()) and not isinstance(default, bool):
             does += f" (default: {f'{default:g}' if isinstance(default, float) else default})"
-        names = [*filter(None, [short]), self.flag, name]
-        super().__init__(names, help=does, default=None, hidden=hidden, **kind or _flag(True))
+        super().__init__([*short, self.flag, name], help=does, default=None, **kind, **more)
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """Returns the value of a text, which must not be empty."""
@@ -111,15 +134,6 @@ class Option(click.Option):
         return {}
 
 
-@cache
-def _parameters(sets: Callable[..., Any]) -> Mapping[str, Parameter]:
-    return signature(sets).parameters
-
-
-def _flag(value: bool) -> Kind:
-    return {"is_flag": True, "flag_value": value}
-
-
 def _kind_of(parameter: Parameter) -> Kind:
     """Returns the kind of values of a parameter, or of the first part of its type that is not None."""
     annotation = parameter.annotation
@@ -129,18 +143,10 @@ def _kind_of(parameter: Parameter) -> Kind:
         return choice(*get_args(annotation))
     if get_origin(annotation) is Sequence:
         return NAMES
-    return {
-        bool: _flag(not parameter.default),
-        int: {"type": click.IntRange(0, 10**9), "metavar": "N"},
-        float: {"type": _seconds, "metavar": "SECONDS"},
-        str: NAME,
-    }[annotation]
+    kinds = {bool: {**FLAG, "flag_value": not parameter.default}, int: NUMBER, float: SECONDS, str: NAME}
+    return kinds[annotation]
 
 
-WORKSPACE = Option(
-    "workspace",
-    "directory to use as the workspace",
-    DIRECTORY,
-    default="current directory",
-    commands="serve docker check",
+workspace_option = partial(
+    Option, "workspace", "directory to use as the workspace", DIRECTORY, default="current directory"
 )

@@ -6,12 +6,11 @@ CONTRIBUTING.md says how to add an option.
 """
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from functools import partial
 from typing import Any
 
 from ipybox.cli import option
-from ipybox.cli.option import WORKSPACE, Option, choice
+from ipybox.cli.option import Option, choice, workspace_option
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server.server import MCPServer
 from ipybox.sandbox.settings import PROFILES
@@ -25,7 +24,7 @@ _LEVEL = choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", metavar="LEVEL"
 #: The options of each group, and the commands that have them unless an option says otherwise.
 _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Workspace", "serve docker"): [
-        copy(WORKSPACE),
+        workspace_option(commands=_ALL),
         _server(
             "allowed_dir",
             "add tools that transfer files to and from this directory; repeatable",
@@ -100,7 +99,12 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
         Option("transport", "MCP transport; http is Streamable HTTP", choice("stdio", "http"), default="stdio"),
         _http("host", "host for --transport http to listen on"),
         _http("port", "port for --transport http to listen on; 0 for a free port", option.PORT),
-        _http("allowed_host", "host name of a proxy in front of the server; repeatable", parameter="allowed_hosts"),
+        _http(
+            "allowed_host",
+            "host name of a proxy in front of the server; repeatable",
+            option.HOSTS,
+            parameter="allowed_hosts",
+        ),
         _executor("tool_server_host", "host for --tool-server-port"),
         _executor("tool_server_port", "additional port for the tool server", option.PORT, default="no port"),
         _executor("kernel_gateway_host", "host for --kernel-gateway-port"),
@@ -115,7 +119,7 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
         Option(
             "network", "Docker network for the container; none disables it", option.NAME, default="Docker's default"
         ),
-        Option("env", "environment variable to pass on to MCP servers; repeatable", option.NAMES, short="-e"),
+        Option("env", "environment variable to pass on to MCP servers; repeatable", option.NAMES, short=["-e"]),
     ],
     ("Internal", "serve"): [
         Option("late_checks", "start even if checks fail; each call repeats them", hidden=True),

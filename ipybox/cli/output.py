@@ -3,21 +3,23 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+import click
 
 from ipybox.support.printable import printable
 
 
-def say(text: object, *, style: str = "") -> None:
-    """Prints a line, or several, in a color if that can be seen; the text may be hostile."""
-    shown = printable(str(text), lines=True)
-    if not style or not sys.stdout.isatty():
-        print(shown, flush=True)
-        return
-    from rich.text import Text
+def say(text: object, **style: Any) -> None:
+    """Prints a line, or several, in a style of `click.style` if that can be seen; the text may be hostile."""
+    click.secho(printable(str(text), lines=True), file=sys.stdout, **style)
 
-    _render(Text(shown, style), soft_wrap=True)
+
+def tell(text: object) -> None:
+    """Prints a message of ipybox itself on stderr; the text may be hostile."""
+    print(printable(f"ipybox: {text}", lines=True), file=sys.stderr, flush=True)
 
 
 def say_code(code: str) -> None:
@@ -35,16 +37,16 @@ def say_json(data: Any) -> None:
     print(json.dumps(data, indent=2), flush=True)
 
 
-def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> None:
+def say_table(headings: Sequence[str], rows: Sequence[Sequence[str]], colors: Sequence[str] = ()) -> None:
     """Prints a table of texts, which may be hostile; in a pipe, without headings, in columns two spaces apart.
 
-    On a terminal, the first column of each row can have a style.
+    On a terminal, the first column of each row can have a color.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
-            say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            say("  ".join(map(str.ljust, row, widths)).rstrip())
         return
     from rich.table import Table
     from rich.text import Text
@@ -52,28 +54,22 @@ def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]], styles: Se
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    for (first, *others), style in zip(cells, styles or [""] * len(cells), strict=True):
-        table.add_row(Text(first, style), *map(Text, others))
+    for (first, *others), color in zip(cells, colors or [""] * len(cells), strict=True):
+        table.add_row(Text(first, color), *map(Text, others))
     _render(table)
 
 
-def _render(renderable: Any, *, soft_wrap: bool = False) -> None:
+def _render(renderable: Any) -> None:
     from rich.console import Console
 
-    color = None if "NO_COLOR" in os.environ else "auto"
-    Console(highlight=False, color_system=color).print(renderable, soft_wrap=soft_wrap)
+    Console(highlight=False, color_system=None if "NO_COLOR" in os.environ else "auto").print(renderable)
 
 
 def agreed(question: str, otherwise: str) -> bool:
     """Asks a person at a terminal, and returns whether the answer is yes; if not, prints what that means."""
-    hint = ""
-    if not sys.stdin.isatty():
-        hint = ": run this in a terminal to be asked, or add --yes"
-    else:
-        try:
-            if input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes"):
-                return True
-        except EOFError:
-            pass
+    hint = "" if sys.stdin.isatty() else ": run this in a terminal to be asked, or add --yes"
+    with suppress(EOFError):
+        if not hint and input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes"):
+            return True
     say(f"{otherwise}{hint}")
     return False

@@ -1,17 +1,15 @@
 """Parses command lines with click: help by groups, errors with a suggestion, and `serve` where no command is named."""
 
-import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
 from click.core import augment_usage_errors
 
-from ipybox.support.printable import printable
 from ipybox.support.way_in import option_name
 
 #: The commands by the headings of the help, and what each does.
@@ -49,6 +47,15 @@ class Mistake(click.UsageError):
         self.hint = hint
 
 
+@contextmanager
+def mistakes(prefix: str = "") -> Generator[None]:
+    """Makes each ValueError inside a `Mistake`."""
+    try:
+        yield
+    except ValueError as exc:
+        raise Mistake(f"{prefix}{exc}") from exc
+
+
 class Failure(click.ClickException):
     """A command could not do what it was asked for; the message says why, and what to do."""
 
@@ -73,7 +80,7 @@ def explain(error: click.UsageError) -> str:
             message = f"{error.option_name} {'needs a' if 'requires' in error.message else 'takes no'} value"
         case _:
             message = re.sub(r"^Got unexpected extra arguments? \((.*)\)$", r"unexpected argument: \1", error.message)
-    return printable(f"ipybox: {message}\n{hint[:1].upper()}{hint[1:]}", lines=True)
+    return f"{message}\n{hint[:1].upper()}{hint[1:]}"
 
 
 def _did_you_mean(near: Sequence[str] | None) -> str:
@@ -90,7 +97,11 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options by groups, first those that have none."""
-        _write(formatter, {"Options": []} | _records(self, ctx))
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        _write(formatter, groups)
 
 
 class Commands(click.Group):
@@ -108,23 +119,13 @@ class Commands(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands by sections, and then the options."""
-        sections = {title: [*commands.items()] for title, commands in SECTIONS.items()}
-        _write(formatter, sections | _records(self, ctx))
-
-
-def _records(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-    """Returns the options that the help of a command shows, and what they do, by groups."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for param in command.get_params(ctx):
-        if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
-            groups.setdefault(getattr(param, "group", "Options"), []).append(record)
-    return groups
+        _write(formatter, {title: [*commands.items()] for title, commands in SECTIONS.items()})
+        click.Command.format_options(self, ctx, formatter)
 
 
 def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
     for title, rows in sections.items():
-        formatter.write(f"\n{click.style(title, bold=True)}\n")
-        with formatter.indentation():
+        with formatter.section(click.style(title, bold=True)):
             formatter.write_dl(rows)
 
 
@@ -145,21 +146,3 @@ def with_command(arguments: Sequence[str]) -> list[str]:
         if argument in SUMMARIES and arguments[index - 1] not in takes_value:
             return [argument, *arguments[:index], *arguments[index + 1 :]]
     return ["serve", *arguments]
-
-
-def directory(path: Path | None) -> Path:
-    """Returns the workspace that is meant, without links in its path.
-
-    Raises:
-        Mistake: If it is not a directory that this user can read.
-    """
-    hint = "choose another directory with --workspace"
-    try:
-        workspace = (path or Path()).resolve()
-        if not workspace.is_dir():
-            raise Mistake(f"the workspace {workspace} is not a directory", hint)
-    except (OSError, RuntimeError, ValueError) as exc:
-        raise Mistake(f"can't use the workspace {path or '.'}: {exc}", hint) from exc
-    if not os.access(workspace, os.R_OK | os.X_OK):
-        raise Mistake(f"no permission to read the workspace {workspace}", hint)
-    return workspace

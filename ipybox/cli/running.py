@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from ipybox.cli.option_table import OPTIONS, given_parameters
-from ipybox.cli.parsing import Mistake
+from ipybox.cli.parsing import Mistake, mistakes
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.sandbox.preflight import require_sandbox
 from ipybox.workspace.trust import TrustStore
@@ -31,10 +31,8 @@ def check_options(given: Mapping[str, Any]) -> None:
         raise Mistake(f"{needless[0]} has no effect without the sandbox: add --sandbox")
     if "require_shell_escape" in given and "approve_shell_cmds" not in given:
         raise Mistake("--require-shell-escape requires --approve-shell-cmds", "add --approve-shell-cmds")
-    try:
+    with mistakes():
         _ = ExecutorConfig(**given_parameters(given, ExecutorConfig)).limits
-    except ValueError as exc:
-        raise Mistake(str(exc)) from exc
 
 
 def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, Any]:
@@ -62,10 +60,8 @@ def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, A
     if "engine" in given:
         from ipybox.remote.application.settings import find_engine
 
-        try:
+        with mistakes():
             checked(given, partial(find_engine, given["engine"], WritablePlaces(store.workspace)))
-        except ValueError as exc:
-            raise Mistake(str(exc)) from exc
     return options
 
 

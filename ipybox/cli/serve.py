@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipybox.cli.command import PATH, command
 from ipybox.cli.option_table import given_parameters, options_of
-from ipybox.cli.parsing import Failure, Mistake
+from ipybox.cli.output import tell
+from ipybox.cli.parsing import Failure, Mistake, mistakes
 from ipybox.cli.running import Signals, checked, executor_options, until_signal
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server.server import MCPServer
@@ -56,19 +57,16 @@ def kernel_env(environment: Mapping[str, str], *, trusted: bool = True) -> dict[
     A client that only connects starts a kernel, whose process, Python, IPython and libraries read variables. Those that
     run code before the first cell does are ignored, with a warning in the log, unless the environment is trusted.
     """
-    kept: dict[str, str] = {}
-    for name, value in environment.items():
-        kernel_name = name.removeprefix(KERNEL_PREFIX)
-        if kernel_name in ("", name):
-            continue
-        if trusted or not kernel_name.upper().startswith(READ_BEFORE_CELLS):
-            kept[kernel_name] = value
-        else:
-            logger.warning(
-                "ignoring %s from the workspace's .env, because it could run code before the first cell: set it in "
-                "ipybox's own environment",
-                printable(name),
-            )
+    names = [name for name in environment if name.startswith(KERNEL_PREFIX) and name != KERNEL_PREFIX]
+    kept = {name.removeprefix(KERNEL_PREFIX): environment[name] for name in names}
+    refused = [] if trusted else [name for name in kept if name.upper().startswith(READ_BEFORE_CELLS)]
+    for name in refused:
+        del kept[name]
+        logger.warning(
+            "ignoring %s from the workspace's .env, because it could run code before the first cell: set it in "
+            "ipybox's own environment",
+            printable(f"{KERNEL_PREFIX}{name}"),
+        )
     return kept
 
 
@@ -82,7 +80,7 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
     options = executor_options(given, store)
     approve: Any = given.get("approve", "auto")
     if isinstance(approve, Path):
-        approve = checked(given, partial(_policy, Path(os.path.abspath(approve.expanduser())), store))
+        approve = checked(given, partial(_policy, approve, store))
     os.chdir(workspace)
     if given.get("audit") != "off":
         from ipybox.audit.log import AuditLogFile
@@ -93,15 +91,13 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
         allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * given["max_sessions"])
     path = {} if "engine" in options else {"PATH": PATH}
     variables = path | kernel_env(read_env_file(workspace), trusted=False) | kernel_env(os.environ)
-    try:
+    with mistakes():
         server = MCPServer(
             ExecutorConfig(working_dir=workspace, kernel_env=variables, **options),
             approve=approve,
             resources=given.get("resources") == "always",
             **given_parameters(given, MCPServer),
         )
-    except (OSError, ValueError) as exc:
-        raise Mistake(str(exc)) from exc
     try:
         return asyncio.run(_serve_http(server, given) if given.get("transport") == "http" else _serve_stdio(server))
     finally:
@@ -120,7 +116,7 @@ def _policy(file: Path, store: TrustStore) -> "ApprovalPolicy":
 async def _serve_stdio(server: MCPServer) -> int:
     """Serves until stdin ends; exits the process at a signal."""
     if sys.stdin.isatty():
-        _tell("serving MCP on stdin and stdout for an MCP client; press Ctrl-C to stop")
+        tell("serving MCP on stdin and stdout for an MCP client; press Ctrl-C to stop")
 
     async def stop(number: int, _: Signals) -> None:
         await server.stop()
@@ -130,23 +126,21 @@ async def _serve_stdio(server: MCPServer) -> int:
     try:
         return await until_signal(server.run(), stop)
     except OSError as exc:
-        _tell(str(exc))
+        tell(str(exc))
         os._exit(1)  # everything has ended; from 3.13 on, Python would complain about what it can't flush
 
 
 async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:
     """Serves until a signal comes, and returns the exit status."""
-    from ipybox.mcp_server.http import check_host
-
     # MCP servers and packages that are built have the environment, too.
     token = os.environ.pop(TOKEN_VARIABLE, None)
     listening: list[HTTPServerInfo] = []
 
-    def tell(listener: "HTTPServerInfo") -> None:
+    def on_listening(listener: "HTTPServerInfo") -> None:
         listening.append(listener)
-        _tell(f"serving on {listener.url}; the token is in {listener.token_file}")
+        tell(f"serving on {listener.url}; the token is in {listener.token_file}")
         if listener.beyond_machine:
-            _tell(
+            tell(
                 "other machines can connect, and connections are not encrypted: anyone who intercepts the token can "
                 "use it"
             )
@@ -159,19 +153,9 @@ async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:
             for wait in waits:
                 wait.cancel()
 
+    work = server.run_http(token=token, on_listening=on_listening, **given_parameters(given, MCPServer.run_http))
     try:
-        for name in given.get("allowed_host", ()):
-            check_host(name)
-    except ValueError as exc:
-        raise Mistake(f"--allowed-host: {exc}") from exc
-    work = server.run_http(token=token, on_listening=tell, **given_parameters(given, MCPServer.run_http))
-    try:
-        return await until_signal(work, drain)
-    except ValueError as exc:
-        raise Mistake(f"{TOKEN_VARIABLE}: {exc}") from exc
+        with mistakes(f"{TOKEN_VARIABLE}: "):
+            return await until_signal(work, drain)
     except OSError as exc:
         raise Failure(str(exc.strerror or exc)) from exc
-
-
-def _tell(text: str) -> None:
-    print(f"ipybox: {text}", file=sys.stderr, flush=True)

@@ -9,22 +9,18 @@ from typing import Any
 import click
 
 from ipybox.cli.command import as_json, command
-from ipybox.cli.output import say, say_code, say_json, say_table
+from ipybox.cli.output import say, say_code, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.codeact.interface import interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
 from ipybox.codeact.search import search
 from ipybox.codeact.tool_info import ToolInfo, gentool_cards, mcp_cards
-from ipybox.support.printable import printable
 
 #: What the tools of each root are called.
 _KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
 
 
-@command(
-    "tools",
-    "QUERY is a server or category (github), a tool (github.list_commits), or search terms.",
-)
+@command("tools", "QUERY is a server or category (github), a tool (github.list_commits), or search terms.")
 @as_json
 @click.argument("query", nargs=-1)
 def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
@@ -34,7 +30,7 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
     every = [*gentool_cards(library), *mcp_cards(library)]
     cards = (_named(every, asked) or search(every, asked)) if asked else every
     for error in library.unreadable:
-        print(printable(f"ipybox: {error}"), file=sys.stderr)
+        tell(error)
     if as_json:
         say_json([_data(card) for card in cards])
     elif every and not cards:
@@ -44,7 +40,10 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
     elif len(cards) == 1 and asked:
         say_code(interface(cards[0]))
     else:
-        _show(cards)
+        rows = [(str(card.name), _KINDS[card.root], card.summary) for card in cards]
+        say_table([f"Tool ({len(cards)})", "Kind", "What it does"], rows)
+        if sys.stdout.isatty():
+            say("\n`ipybox tools NAME` shows how to call one.", dim=True)
     return 0
 
 
@@ -53,13 +52,6 @@ def _named(cards: list[ToolInfo], query: str) -> list[ToolInfo]:
     name = query.strip().replace("/", ".").removesuffix(".py")
     named = [card for card in cards if name in (str(card.name), card.name.tool, card.name.module(card.root))]
     return named or [card for card in cards if name in (card.name.category, card.root)]
-
-
-def _show(cards: list[ToolInfo]) -> None:
-    rows = [(str(card.name), _KINDS[card.root], card.summary) for card in cards]
-    say_table([f"Tool ({len(cards)})", "Kind", "What it does"], rows)
-    if sys.stdout.isatty():
-        say("\n`ipybox tools NAME` shows how to call one.", style="dim")
 
 
 def _data(card: ToolInfo) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import asdict
 from pathlib import Path
 
 from ipybox.codeact.imported import BrokenError, importing
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, Library
-from ipybox.codeact.problem import Problem, unreadable
+from ipybox.codeact.problem import Problem, Report, unreadable
 from ipybox.codeact.rules import gentool_problems, orphan_problems, parser_problems, stray_problems
 from ipybox.support.printable import printable
 
@@ -38,12 +38,9 @@ def check(*, workspace: Path | str = ".") -> str:
 def report(workspace: Path | str = ".") -> str:
     """Returns what was checked and all problems in one line of JSON, for `ipybox check`."""
     library = Library(workspace)
-    found = [astuple(problem) for problem in _problems(library)]
-    checked = {
-        "saved code action": len(list(library.gentools())),
-        "output parser": len(list(library.parsers())),
-    }
-    return json.dumps({"checked": checked, "problems": found})
+    gentools, parsers = len(list(library.gentools())), len(list(library.parsers()))
+    found = Report({"saved code action": gentools, "output parser": parsers}, _problems(library))
+    return json.dumps(asdict(found))
 
 
 def problems(workspace: Path | str = ".") -> list[Problem]:

@@ -2,6 +2,7 @@
 
 import ast
 from dataclasses import dataclass
+from typing import Literal
 
 from ipybox.codeact.source import SourceModule, UnreadableError
 
@@ -24,6 +25,19 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check of a workspace finds.
+
+    Attributes:
+        checked: How many there are of each kind of saved code.
+        problems: The problems, by file and line.
+    """
+
+    checked: dict[Literal["saved code action", "output parser"], int]
+    problems: list[Problem]
 
 
 def at(module: SourceModule, node: ast.stmt | ast.expr | ast.arg | None, message: str, remedy: str) -> Problem:

@@ -1,4 +1,4 @@
-"""The state of each requirement of the sandbox and of Docker mode on this machine, and remedies for missing ones.
+"""The state of each requirement of the sandbox, Docker mode and plugins on this machine, and remedies for missing ones.
 
 Programs are found on PATH, and checked.
 """
@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from shutil import which
 
 from ipybox.support.probe import ProbeResult, probe
@@ -44,6 +45,11 @@ class Install:
     def __str__(self) -> str:
         return self.sentence.format(_command_line(self.commands, [self.package], self.as_root))
 
+
+INSTALL_UV = Install("uv", ("pip install",), "install it with {}; it starts the Claude Code plugins")
+
+#: Modules of Python with which an environment can be made, and a plugin be started without uv.
+ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
 #: The instruction for a person, in words or as a command.
 Remedy = str | Install
@@ -183,3 +189,15 @@ def parse_version(text: str) -> Version | None:
 def version_text(version: Version) -> str:
     """Returns a version as text."""
     return ".".join(str(number) for number in version)
+
+
+def environment_findings() -> list[Finding]:
+    """Returns whether the plugins can make their environment where there is no uv."""
+    absent = [name for name in ENVIRONMENT_MODULES if find_spec(name) is None]
+    if which("uv") is not None or not absent:
+        return []
+    # Debian has them in a package of its own, and a pip that refuses to install into its Python.
+    debian = which("apt-get") is not None
+    remedy = Install("python3-venv", (INSTALLERS["apt-get"],), as_root=True) if debian else INSTALL_UV
+    problem = f"uv not found, and this Python can't create environments without {' and '.join(absent)}"
+    return [Finding("environments", sys.executable, problem, remedy)]

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ipybox.cli.diagnosis import environment_findings
 from ipybox.docker.engine import engine_findings
 from ipybox.docker.options import default_image
 from ipybox.errors import SandboxError
-from ipybox.sandbox.findings import Finding, Install, together
+from ipybox.sandbox.findings import Finding, Install, environment_findings, together
 from ipybox.sandbox.preflight import diagnose, requirements
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.sandbox.workspace_settings import sandbox_settings, untrusted_path

@@ -7,14 +7,16 @@ import pytest
 from ipybox.cli.check import read_report
 
 CHECKED = {"saved code action": 1, "output parser": 0}
+PROBLEM = {"path": "a.py", "line": 2, "message": "it is wrong", "remedy": "fix it"}
 
 
 def test_only_the_last_line_is_the_report():
-    report = {"checked": CHECKED, "problems": [["a.py", 2, "it is wrong", "fix it"]]}
+    report = {"checked": CHECKED, "problems": [PROBLEM]}
 
-    checked, (problem,) = read_report(f"printed by an import\n\n{json.dumps(report)}")
+    found = read_report(f"printed by an import\n\n{json.dumps(report)}")
 
-    assert checked == CHECKED
+    assert found.checked == CHECKED
+    (problem,) = found.problems
     assert str(problem) == "a.py:2: it is wrong; fix it"
 
 
@@ -28,9 +30,10 @@ def test_only_the_last_line_is_the_report():
         "[" * 100_000,
         '{"checked": {"saved code action": Infinity, "output parser": 0}, "problems": []}',
         json.dumps({"checked": CHECKED}),
+        json.dumps({"checked": {"anything else": 1}, "problems": []}),
         json.dumps({"checked": CHECKED, "problems": 1}),
-        json.dumps({"checked": CHECKED, "problems": [["a.py", "x", "", ""]]}),
-        json.dumps({"checked": CHECKED, "problems": [["a.py"]]}),
+        json.dumps({"checked": CHECKED, "problems": [{**PROBLEM, "line": "x"}]}),
+        json.dumps({"checked": CHECKED, "problems": [{"path": "a.py"}]}),
     ],
     ids=lambda text: text[:40],
 )

@@ -105,7 +105,7 @@ def test_nothing_else_can_be_named(workspace: Path):
         check=False,
     )
     assert done.returncode == 2
-    assert "It removes only mcptools, " in done.stderr
+    assert "directory: '.git' is not one of 'mcptools', " in done.stderr
 
 
 def test_links_that_code_has_made_lead_nowhere(workspace: Path, tmp_path: Path):

@@ -1,5 +1,6 @@
 """What keeps a machine from running code, for people and for the session of a plugin."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -10,8 +11,8 @@ from typing import Literal
 
 import pytest
 
-from ipybox.cli import diagnosis
-from ipybox.cli.diagnosis import examine_modes
+from ipybox.cli.doctor import examine_modes
+from ipybox.sandbox import findings
 from ipybox.workspace.trust import TrustStore
 from plugins.launch.session_notice import PluginWorkspace, session_notice
 from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP
@@ -80,14 +81,13 @@ def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None =
 
 def test_there_are_no_problems_where_all_is_well(sandbox: Path):
     docker_program(sandbox, "echo 28.2.1")
-    found = examine_modes()
+    found = asyncio.run(examine_modes())
     assert [finding for mode in ("plain", "sandbox", "docker") for finding in found[mode] if finding.problem] == []
 
 
 def test_problems_are_one_line_each(directory: Path):
-    lines = {
-        mode: [str(finding) for finding in findings if finding.problem] for mode, findings in examine_modes().items()
-    }
+    found = asyncio.run(examine_modes())
+    lines = {mode: [str(finding) for finding in examined if finding.problem] for mode, examined in found.items()}
     assert lines["plain"] == []
     assert [line.split()[0] for line in lines["sandbox"]] == list(NEEDED)
     assert [line.split()[0] for line in lines["docker"]] == ["docker"]
@@ -98,10 +98,10 @@ def test_it_runs_before_anything_is_installed(tmp_path: Path):
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from ipybox.cli.diagnosis import examine_modes
 from ipybox.docker.request import container_options
+from ipybox.sandbox.preflight import diagnose
 from plugins.launch.session_notice import session_notice
-print(len([finding for finding in examine_modes()["sandbox"] if finding.problem]))
+print(len([finding for finding in diagnose() if finding.problem]))
 for line in session_notice("sandbox", "codeact-sandbox"): print(line.model)
 """
     done = subprocess.run(
@@ -234,7 +234,7 @@ def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):
 def test_a_python_without_environments_needs_uv(
     sandbox: Path, mode: Literal["plain", "sandbox"], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("venv", "no_such_module"))
+    monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("venv", "no_such_module"))
     problem = "uv not found, and this Python can't create environments without no_such_module."
 
     assert notice(mode) == (problem, "run `pip install uv`")
@@ -245,7 +245,7 @@ def test_a_python_without_environments_needs_uv(
 
 
 def test_environments_are_no_matter_where_uv_is(directory: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("no_such_module",))
+    monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("no_such_module",))
     replace(directory, "uv", "echo uv 0.9.1")
 
     assert [*session_notice("plain", "codeact-x")] == []

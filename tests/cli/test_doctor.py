@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import re
@@ -8,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli import diagnosis
-from ipybox.cli.doctor import doctor
+from ipybox.cli.doctor import doctor, examine_modes
 from ipybox.docker import engine
+from ipybox.sandbox import findings
 from ipybox.support import probe as probing
 from tests.cli.test_diagnosis import docker_program, fill, path_in
 from tests.sandbox.test_preflight import NEEDED, package, replace
@@ -156,7 +157,7 @@ def test_docker_can_not_work_without_its_daemon(
     monkeypatch.setattr(engine, "DAEMON_TIMEOUT", 0.3)
     docker_program(directory, answer)
 
-    client, daemon = diagnosis.examine_modes()["docker"]
+    client, daemon = asyncio.run(examine_modes())["docker"]
 
     assert client.problem is None
     assert (daemon.what, str(daemon).startswith(problem)) == ("docker daemon", True)
@@ -168,16 +169,16 @@ def test_programs_that_hang_cost_one_bound_and_not_one_each(directory: Path, mon
     for name in hanging:
         replace(directory, name, "exec /bin/sleep 1000")
     start = time.monotonic()
-    found = diagnosis.examine_modes()
+    found = asyncio.run(examine_modes())
     assert time.monotonic() - start < len(hanging) / 2
-    broken = [each for findings in found.values() for each in findings if each.problem and each.found]
+    broken = [each for examined in found.values() for each in examined if each.problem and each.found]
     assert len(broken) >= len(hanging)
 
 
 def test_that_environments_can_not_be_made_is_shown(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(diagnosis, "ENVIRONMENT_MODULES", ("no_such_module",))
+    monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("no_such_module",))
 
     assert asked() == 0
 

@@ -185,25 +185,6 @@ def test_a_variable_that_is_named_is_not_there(tmp_path: Path):
     )
 
 
-def test_the_workspace_is_not_there(tmp_path: Path):
-    assert told(tmp_path / "none").message == f"ipybox: the workspace {tmp_path.resolve()}/none is not a directory"
-
-
-def test_a_port_that_would_not_be_there_is_refused():
-    done = subprocess.run(
-        [sys.executable, "-m", "ipybox", "--tool-server-port", "0", "docker"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr == (
-        "ipybox: --tool-server-port is not an option of `ipybox docker`\nSee `ipybox docker --help`\n"
-    )
-
-
 async def test_the_client_has_the_message_in_its_error(tmp_path: Path):
     parameters = StdioServerParameters(
         command=sys.executable,

@@ -557,7 +557,7 @@ def test_port_that_is_taken_is_an_error_at_once(server: Server, tmp_path: Path):
         (["--transport=http", "--allowed-host=*.x"], None, "ipybox: --allowed-host: '*.x' is not a host name"),
         (["--transport=http", "--port=0"], "", "ipybox: IPYBOX_TOKEN: the token must be at least 16 characters"),
         (["--transport=http", "--port=0"], "with space in it", "ipybox: IPYBOX_TOKEN: the token must be"),
-        (["--transport=http", "--port=99999"], None, "ipybox: --port: 99999 is not between 0 and 65535"),
+        (["--transport=http", "--port=99999"], None, "ipybox: --port: 99999 is not in the range 0<=x<=65535"),
     ],
     ids=["without_transport", "scheme", "port", "pattern", "empty_token", "bad_token", "bad_port"],
 )
