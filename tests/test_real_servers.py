@@ -65,15 +65,7 @@ async def test_generated_tools_return_what_a_direct_client_gets(kind: ServerKind
     assert len(generated) == len(names)
 
 
-async def test_picture_of_a_tool_becomes_an_image_of_the_result(tmp_path: Path, mode: Mode):
-    await generate_mcp_sources("everything", everything(), tmp_path / "mcptools")
-    async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
-        result = await executor.execute("from mcptools.everything import get_tiny_image as t; t.run(t.Params())")
-    assert [path.read_bytes()[:4] for path in result.images] == [b"\x89PNG"]
-    assert result.images[0].parent == tmp_path / "images"
-
-
-async def test_content_beside_text_is_named_in_the_text(tmp_path: Path, mode: Mode):
+async def test_pictures_become_images_of_the_result_and_other_content_is_named_in_the_text(tmp_path: Path, mode: Mode):
     await generate_mcp_sources("everything", everything(), tmp_path / "mcptools")
     code = """
 from mcptools.everything import get_resource_links as links, get_resource_reference as reference
@@ -81,6 +73,9 @@ print(links.run(links.Params(count=2)))
 print(reference.run(reference.Params(resourceType=reference.ResourceType.Text, resourceId=1)))
 """
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox) as executor:
+        result = await executor.execute("from mcptools.everything import get_tiny_image as t; t.run(t.Params())")
         text = (await executor.execute(code)).text or ""
+    assert [path.read_bytes()[:4] for path in result.images] == [b"\x89PNG"]
+    assert result.images[0].parent == tmp_path / "images"
     assert text.count("demo://resource/dynamic/") >= 3
     assert "This is a plaintext resource" in text

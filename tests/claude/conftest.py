@@ -39,6 +39,7 @@ _LOCAL = (
 _IN_DOCKER = pytest.param("codeact-docker", Client.NEWEST, id="codeact-docker")
 each_plugin = pytest.mark.parametrize(("installed", "client"), [*_LOCAL, _IN_DOCKER], indirect=True)
 local_plugins = pytest.mark.parametrize(("installed", "client"), _LOCAL, indirect=True)
+sandbox_and_docker = pytest.mark.parametrize(("installed", "client"), [_LOCAL[0], _IN_DOCKER], indirect=True)
 in_sandbox = pytest.mark.parametrize("installed", ["codeact-sandbox"], indirect=True)
 in_docker = pytest.mark.parametrize("installed", ["codeact-docker"], indirect=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from ipybox.mcp_server.results.store import PAGE_BYTES
 from tests.claude.api import Block, Request, text, tool
-from tests.claude.conftest import Installed, each_plugin, in_sandbox
+from tests.claude.conftest import Installed, in_sandbox, sandbox_and_docker
 from tests.claude.example import TOKEN, Example
 from tests.servers import ROOT, WAIT
 
@@ -33,7 +33,7 @@ def github() -> Iterator[str]:
             server.kill()
 
 
-@each_plugin
+@sandbox_and_docker
 def test_documented_example(installed: Installed, workspace: Path, github: str):
     example = Example(installed, workspace, github)
     allowed = [installed.tools, *TOOLS]
@@ -52,21 +52,21 @@ def test_documented_example(installed: Installed, workspace: Path, github: str):
 
 
 @in_sandbox
-def test_plot_and_long_output(installed: Installed, workspace: Path):
-    plot = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()"
+def test_package_picture_and_long_output(installed: Installed, workspace: Path):
+    picture = "import cowsay\nfrom PIL import Image\ndisplay(Image.new('RGB', (8, 8), 'red'))"
 
     def package_is_there(request: Request) -> list[Block]:
         assert not request.results[0].is_error, request.results
         return [
-            tool("execute_ipython_cell", code=plot),
+            tool("execute_ipython_cell", code=picture),
             tool("execute_ipython_cell", code="print('x' * 1000 + 'end')", max_output_chars=100),
         ]
 
     def is_shown(request: Request) -> list[Block]:
-        plotted, printed = request.results
-        assert plotted.images == 1
-        (picture,) = re.findall(r"^- (\S+\.png)$", plotted.text, re.MULTILINE)
-        assert (workspace / picture).read_bytes().startswith(b"\x89PNG")
+        shown, printed = request.results
+        assert shown.images == 1
+        (file,) = re.findall(r"^- (\S+\.png)$", shown.text, re.MULTILINE)
+        assert (workspace / file).read_bytes().startswith(b"\x89PNG")
         assert "xend" in printed.text
         assert len(printed.text) < 220 + len(str(workspace))
         assert "ipybox://" not in printed.text
@@ -77,8 +77,8 @@ def test_plot_and_long_output(installed: Installed, workspace: Path):
         assert request.result.endswith(f"{'x' * 1000}end")
         return [text("Done.")]
 
-    script = [[tool("install_package", package_name="matplotlib")], package_is_there, is_shown, is_read]
-    installed.home.session("Plot", script, workspace, allowed=[installed.tools, "Read"])
+    script = [[tool("install_package", package_name="cowsay==6.1")], package_is_there, is_shown, is_read]
+    installed.home.session("Show", script, workspace, allowed=[installed.tools, "Read"])
 
 
 @in_sandbox

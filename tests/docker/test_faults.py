@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import Fifo
 from tests.docker.conftest import GRACE, cell, client_of, command, containers, docker, launched, until_removed
 from tests.mcp_server.test_server import call, output, text_of
@@ -12,15 +10,13 @@ from tests.servers import until_dead
 WAITS = "open('fifo', 'w').write('busy\\n'); import time; time.sleep(600)"
 
 
-@pytest.mark.parametrize("load", ["idle", "busy"])
 async def test_a_container_that_is_killed_ends_its_client_and_the_next_one_finds_the_files(
-    load: str, tmp_path: Path, image: str, fifo: Fifo
+    tmp_path: Path, image: str, fifo: Fifo
 ):
     async with launched(tmp_path, *command(tmp_path, image)) as running:
         await running.ask(cell("open('kept.txt', 'w').write('kept')"))
-        if load == "busy":
-            await running.send(cell(WAITS))
-            await fifo.until("busy")
+        await running.send(cell(WAITS))
+        await fifo.until("busy")
         processes = running.processes()
 
         docker("kill", containers(tmp_path))
@@ -46,7 +42,11 @@ async def test_a_container_that_is_stopped_for_a_moment_loses_nothing(tmp_path: 
         assert "'1'" in str(await running.ask(cell("print(kept)")))
 
 
-async def test_a_kernel_that_dies_in_a_container_costs_no_other_session(tmp_path: Path, image: str):
+async def test_a_kernel_that_dies_costs_no_other_session_and_a_server_that_is_killed_is_started_again(
+    tmp_path: Path, image: str
+):
+    clock = {"command": "python", "args": ["-m", "mcp_server_time"]}
+    now = "from mcptools.clock import get_current_time as t; t.run(t.Params(timezone='UTC')).timezone"
     async with client_of(tmp_path, image) as client:
         assert await output(client, "kept = 'default'; kept") == "'default'"
         assert await output(client, "kept = 'other'; kept", session="other") == "'other'"
@@ -59,11 +59,6 @@ async def test_a_kernel_that_dies_in_a_container_costs_no_other_session(tmp_path
         assert said.startswith("False")
         assert said.endswith("variables, imports and definitions from earlier cells are lost.")
 
-
-async def test_a_registered_server_that_is_killed_in_a_container_is_started_again(tmp_path: Path, image: str):
-    clock = {"command": "python", "args": ["-m", "mcp_server_time"]}
-    now = "from mcptools.clock import get_current_time as t; t.run(t.Params(timezone='UTC')).timezone"
-    async with client_of(tmp_path, image) as client:
         await call(client, "register_mcp_server", server_name="clock", server_params=clock)
         assert await output(client, now) == "'UTC'"
         docker("exec", containers(tmp_path), "python", "-c", KILL_SERVERS)

@@ -30,7 +30,10 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_session_of_an_agent(workspace: Path, image: str):
+async def test_session_of_an_agent_whose_code_sees_neither_secrets_nor_servers_nor_the_network(
+    workspace: Path, image: str
+):
+    (workspace / ".env").write_text("SECRET=s3cret\n")
     async with client_of(workspace, image, "--sandbox") as client:
         result = await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
         assert not result.is_error, text_of(result)
@@ -40,6 +43,27 @@ async def test_session_of_an_agent(workspace: Path, image: str):
         assert "cowsay 6.1 is already installed" in await output(client, "!pip install cowsay")
         plot = await output(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()")
         assert plot.startswith("Images:\n- /app/workspace/images/")
+
+        code = """
+import os, pathlib, socket
+for path in (".env", "/app/state/ipybox/seal.key", "/proc/1/environ"):
+    try:
+        print(bool(pathlib.Path(path).read_bytes()))
+    except OSError as exc:
+        print(type(exc).__name__)
+try:
+    pathlib.Path(".ipybox/new").touch()
+except OSError as exc:
+    print(exc.strerror)
+print(socket.if_nameindex())
+commands = [pathlib.Path("/proc", pid, "cmdline").read_bytes() for pid in os.listdir("/proc") if pid.isdigit()]
+print(any(b"--workspace" in command or b"mcp_server_time" in command for command in commands))
+"""
+        assert (await output(client, code)).splitlines() == [
+            *("PermissionError", "FileNotFoundError", "PermissionError"),
+            *("Read-only file system", "[(1, 'lo')]", "False"),
+        ]
+    assert (workspace_state_dir(workspace) / "docker-sandbox/ipybox/seal.key").stat().st_size
 
 
 async def test_git_sees_nothing_of_the_sandbox(workspace: Path, image: str):
@@ -75,32 +99,6 @@ async def test_npx_obeys_the_global_npmrc_of_the_image(
             assert not result.is_error, text_of(result)
             code = "from mcptools.ipybox_hello import hello; hello.run(hello.Params())"
             assert await output(client, code) == "'hello from npx'"
-
-
-async def test_code_sees_neither_secrets_nor_servers_nor_the_network(workspace: Path, image: str):
-    (workspace / ".env").write_text("SECRET=s3cret\n")
-    async with client_of(workspace, image, "--sandbox") as client:
-        await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
-        code = """
-import os, pathlib, socket
-for path in (".env", "/app/state/ipybox/seal.key", "/proc/1/environ"):
-    try:
-        print(bool(pathlib.Path(path).read_bytes()))
-    except OSError as exc:
-        print(type(exc).__name__)
-try:
-    pathlib.Path(".ipybox/new").touch()
-except OSError as exc:
-    print(exc.strerror)
-print(socket.if_nameindex())
-commands = [pathlib.Path("/proc", pid, "cmdline").read_bytes() for pid in os.listdir("/proc") if pid.isdigit()]
-print(any(b"--workspace" in command or b"mcp_server_time" in command for command in commands))
-"""
-        assert (await output(client, code)).splitlines() == [
-            *("PermissionError", "FileNotFoundError", "PermissionError"),
-            *("Read-only file system", "[(1, 'lo')]", "False"),
-        ]
-    assert (workspace_state_dir(workspace) / "docker-sandbox/ipybox/seal.key").stat().st_size
 
 
 async def test_a_repository_does_not_bring_keys(workspace: Path, image: str):

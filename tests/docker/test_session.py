@@ -15,7 +15,13 @@ TIME = {"command": "python", "args": ["-m", "mcp_server_time"]}
 NOW = "from mcptools.clock import get_current_time as t; now = t.run(t.Params(timezone='UTC')); now.timezone"
 
 
-async def test_session_of_an_agent(tmp_path: Path, image: str):
+#: A server of npm, in the version of the tests.
+EVERYTHING = "@modelcontextprotocol/server-everything"
+
+
+async def test_session_of_an_agent_and_what_the_next_container_has_of_it(tmp_path: Path, image: str):
+    package = json.loads((ROOT / "tests" / "package.json").read_text())["dependencies"]
+    everything = {"command": "npx", "args": ["-y", f"{EVERYTHING}@{package[EVERYTHING]}"]}
     async with client_of(tmp_path, image) as client:
         result = await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
         assert text_of(result).splitlines() == ["get_current_time", "convert_time"]
@@ -30,28 +36,7 @@ async def test_session_of_an_agent(tmp_path: Path, image: str):
         assert text_of(result) == "Installed cowsay-6.1"
         assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
 
-        assert text_of(await call(client, "reset")) == "The kernel was reset."
-        assert await output(client, "'now' in globals()") == "False"
-        assert await output(client, NOW) == "'UTC'"
-
-
-async def test_registered_servers_and_packages_are_there_in_the_next_container(tmp_path: Path, image: str):
-    async with client_of(tmp_path, image) as client:
-        await call(client, "register_mcp_server", server_name="clock", server_params=TIME)
-        await call(client, "install_package", package_name="cowsay==6.1")
-    async with client_of(tmp_path, image) as client:
-        assert await output(client, NOW) == "'UTC'"
-        assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
-    # The state is nothing to commit.
-    assert (tmp_path / ".ipybox" / ".gitignore").read_text() == "*\n"
-
-
-async def test_servers_of_npm_are_started_by_npx(tmp_path: Path, image: str):
-    package = json.loads((ROOT / "tests" / "package.json").read_text())["dependencies"]
-    name = "@modelcontextprotocol/server-everything"
-    params = {"command": "npx", "args": ["-y", f"{name}@{package[name]}"]}
-    async with client_of(tmp_path, image) as client:
-        result = await call(client, "register_mcp_server", server_name="everything", server_params=params)
+        result = await call(client, "register_mcp_server", server_name="everything", server_params=everything)
         assert not result.is_error, text_of(result)
         assert "echo" in text_of(result).splitlines()
         said = await output(
@@ -59,12 +44,22 @@ async def test_servers_of_npm_are_started_by_npx(tmp_path: Path, image: str):
         )
         assert "Echo: hello" in said
 
+        assert text_of(await call(client, "reset")) == "The kernel was reset."
+        assert await output(client, "'now' in globals()") == "False"
+        assert await output(client, NOW) == "'UTC'"
+    async with client_of(tmp_path, image) as client:
+        assert await output(client, NOW) == "'UTC'"
+        assert "moo" in await output(client, "import cowsay; cowsay.cow('moo')")
+    # The state is nothing to commit.
+    assert (tmp_path / ".ipybox" / ".gitignore").read_text() == "*\n"
 
-async def test_variables_come_from_the_workspace_or_by_name(tmp_path: Path, image: str):
+
+async def test_variables_come_from_the_workspace_or_by_name_and_files_from_the_workspace(tmp_path: Path, image: str):
     (tmp_path / ".env").write_text("FROM_FILE=1\nKERNEL_ENV_COLOUR=blue\n")
     (tmp_path / "server.py").write_bytes(Path(SCRIPTED_SERVER).read_bytes())
     params = {"command": "python", "args": ["server.py"], "env": {"A": "${FROM_FILE}", "B": "${BY_NAME}"}}
-    async with client_of(tmp_path, image, "-e", "BY_NAME", BY_NAME="s3cret", OTHER="x") as client:
+    options, variables = ("-e", "BY_NAME", "--allowed-dir", "."), {"BY_NAME": "s3cret", "OTHER": "x"}
+    async with client_of(tmp_path, image, *options, **variables) as client:
         result = await call(client, "register_mcp_server", server_name="scripted", server_params=params)
         assert not result.is_error, text_of(result)
         seen = await output(client, "import os; [os.environ.get(n) for n in ('COLOUR', 'BY_NAME', 'OTHER')]")
@@ -75,17 +70,14 @@ async def test_variables_come_from_the_workspace_or_by_name(tmp_path: Path, imag
                 assert b"s3cret" not in (process / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    assert "s3cret" not in (tmp_path / "mcptools/scripted/__init__.py").read_text()
 
-
-async def test_files_are_transferred_to_and_from_the_workspace(tmp_path: Path, image: str):
-    async with client_of(tmp_path, image, "--allowed-dir", ".") as client:
         result = await call(client, "upload_file", path="data/in.txt", content="hello")
         assert not result.is_error, text_of(result)
         assert await output(client, "open('out.txt', 'w').write(open('data/in.txt').read().upper())") == "5"
         assert text_of(await call(client, "download_file", path="/app/workspace/out.txt")) == "HELLO"
         refused = await call(client, "download_file", path="/etc/passwd")
         assert refused.is_error
+    assert "s3cret" not in (tmp_path / "mcptools/scripted/__init__.py").read_text()
     assert (tmp_path / "out.txt").read_text() == "HELLO"
 
 

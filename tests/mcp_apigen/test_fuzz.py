@@ -17,7 +17,7 @@ from tests.mcp_apigen.hostile import hostile_tool
 from tests.seed import SEED
 from tests.servers import ROOT
 
-SCHEMAS = int(os.environ.get("FUZZ_SCHEMAS", "3000"))
+SCHEMAS = int(os.environ.get("FUZZ_SCHEMAS", "1500"))
 PROCESSES = 2
 
 # What the hook must refuse, run in a process of its own.
