@@ -65,7 +65,7 @@ class _SchemaParser:
         if not is_object(schema):
             return ANY  # a boolean schema, or none at all
         flat = self._flat(schema)
-        hint = self._resolver.name_of(flat) or hint
+        hint = self._resolver.names.get(id(flat), hint)
         result = self._flat_type(flat, hint, depth)
         if flat.get("nullable") is True:  # OpenAPI, from which many servers derive their schemas
             result = union([result, NULL], hint)
@@ -154,7 +154,7 @@ class _SchemaParser:
         # The same object may be written out in several places.
         if alike and (model := self._alike.get((hint, alike))):
             return model
-        shared = depth == 0 or self._resolver.name_of(schema)
+        shared = depth == 0 or id(schema) in self._resolver.names
         model = self._models[id(schema)] = Model(hint, description_of(schema) if shared else "")
         if alike:
             self._alike[hint, alike] = model
@@ -187,7 +187,7 @@ class _SchemaParser:
                 for name, value in mapping(branch.get("properties")).items():
                     if name not in properties:
                         offered.setdefault(name, []).append(value)
-            properties |= {name: self._resolver.any_of(values) for name, values in offered.items()}
+            properties |= {name: vs[0] if len(vs) == 1 else {"anyOf": vs} for name, vs in offered.items()}
             open_branches = [mapping(branch.get("properties")).keys() for branch in branches if not _is_closed(branch)]
             named = Counter(name for names in open_branches for name in names)
             left_open |= {name for name in offered if named[name] < len(open_branches)}
@@ -204,7 +204,7 @@ class _SchemaParser:
             return ""
         flat = self._flat(schema)
         # The description of a shared object is on its class.
-        of_class = self._resolver.name_of(flat) and mapping(flat.get("properties"))
+        of_class = id(flat) in self._resolver.names and mapping(flat.get("properties"))
         text = description_of(schema) or ("" if of_class else description_of(flat))
         notes: list[str] = []
         kind, pattern = flat.get("format"), flat.get("pattern")

@@ -1,10 +1,14 @@
-"""Plain schemas of nested ones: sizes are bounded, `$ref` is followed, `allOf` merged, nothing is fetched."""
+"""Plain schemas of nested ones: sizes are bounded, `$ref` is followed, `allOf` merged, nothing is fetched.
+
+Only pointers into the same schema (`#/$defs/x`) are followed. What an `$id` or an anchor names is left to the kernel,
+which checks the whole schema.
+"""
 
 import json
 import re
 from functools import reduce
 from typing import Any
-from urllib.parse import unquote, urljoin
+from urllib.parse import unquote
 
 from ipybox.mcp_apigen.schema.values import Schema, elements, is_number, is_object, mapping, objects, strings
 
@@ -31,7 +35,7 @@ class SchemaError(ValueError):
 
 
 class UnresolvedReference(SchemaError):
-    """A `$ref` is remote, dangling or refers to nothing but itself."""
+    """A `$ref` is no pointer into its own schema, dangling, or refers to nothing but itself."""
 
 
 class Resolver:
@@ -50,18 +54,16 @@ class Resolver:
         #: Until draft 7, keywords next to a `$ref` are ignored.
         self.ref_alone = re.search("draft-0[3467]", dialect) is not None
         self._id_keyword = "id" if re.search("draft-0[34]", dialect) else "$id"
-        self._base = str(root.get("$id") or root.get("id") or "")
-        # What an id names; nothing, if it names more than one.
-        self._ids: dict[str, Schema | None] = {}
-        # The schema with an id of its own in which a schema stands, if it isn't the root.
-        self._homes: dict[int, Schema] = {}
+        # Schemas below one with an id of its own, where pointers start.
+        self._apart: set[int] = set()
         self._written: set[int] = set()
         self._measure()
         # Results are kept by identity: recursion is recognized by it, and no id is used twice.
         self._flat: dict[int, Schema] = {}
         self._kept: list[Any] = []
         self._both: dict[tuple[int, int], Schema] = {}
-        self._names: dict[int, str] = {}
+        #: The names of definitions that references have led to, by the identity of the flat schema.
+        self.names: dict[int, str] = {}
         self._merged = 0
 
     def flat(self, schema: Schema, trail: tuple[int, ...] = ()) -> Schema:
@@ -85,7 +87,7 @@ class Resolver:
             part = self.flat(self.target(schema), trail)
             path, _, name = reference.rpartition("/")
             if path.endswith(_DEFINITIONS):
-                self._names.setdefault(id(part), unquote(name))
+                self.names.setdefault(id(part), unquote(name))
             parts.append(part)
         if not parts and "allOf" not in schema:
             return schema
@@ -96,10 +98,6 @@ class Resolver:
         if own.keys() <= _ANNOTATIONS and len(parts) == 1:
             return parts[0]
         return reduce(self._merge, [own, *parts])
-
-    def name_of(self, flat: Schema) -> str | None:
-        """The name of the definition, if references lead to it."""
-        return self._names.get(id(flat))
 
     def written(self, schema: Schema) -> str | None:
         """The JSON text of a part of the original schema; equal texts say the same thing."""
@@ -117,10 +115,6 @@ class Resolver:
             self._kept += (schema, branch)
         return self._both[key]
 
-    def any_of(self, schemas: list[Any]) -> Any:
-        """What satisfies one of several schemas."""
-        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-
     def _implies(self, branch: Schema, rest: Schema) -> bool:
         try:
             kinds = strings(self.flat(branch).get("type"))
@@ -132,30 +126,18 @@ class Resolver:
         """The schema that another one's `$ref` names.
 
         Raises:
-            UnresolvedReference: It is not in this document, or there are several of that name.
+            UnresolvedReference: It is not a pointer to a schema in this document.
         """
         reference = str(schema["$ref"])
-        url, _, fragment = reference.partition("#")
-        document = self._document(url, schema)
-        found: Any = document
-        if fragment.startswith("/"):
-            for part in fragment[1:].split("/"):
-                found = _step(found, unquote(part).replace("~1", "/").replace("~0", "~"))
-        elif fragment:
-            found = self._ids.get("#" + fragment)
+        start, *names = reference.split("/")
+        found: Any = self.root if start == "#" and id(schema) not in self._apart else None
+        for name in names:
+            found = _step(found, unquote(name).replace("~1", "/").replace("~0", "~"))
         if isinstance(found, bool):
             return {} if found else {"not": {}}
         if not is_object(found):
-            raise UnresolvedReference(f"$ref {reference[:100]!r} is not in the schema")
+            raise UnresolvedReference(f"$ref {reference[:100]!r} can't be resolved")
         return found
-
-    def _document(self, url: str, schema: Schema) -> Schema | None:
-        home = self._homes.get(id(schema), self.root)
-        if not url:
-            return home
-        base = str(home.get(self._id_keyword) or "")
-        absolute = _join(_join(self._base, base), url)
-        return self.root if absolute == self._base else self._ids.get(absolute, self._ids.get(url))
 
     def _merge(self, left: Schema, right: Schema) -> Schema:
         """Returns the schema of values that satisfy both; if one schema can't express that, at least `left`."""
@@ -207,47 +189,28 @@ class Resolver:
 
     def _measure(self) -> None:
         nodes = chars = 0
-        stack: list[tuple[Any, int, Schema]] = [(self.root, 0, self.root)]
+        stack: list[tuple[Any, int, bool]] = [(self.root, 0, False)]
         while stack:
-            value, depth, home = stack.pop()
+            value, depth, apart = stack.pop()
             nodes += 1
             if isinstance(value, str):
                 chars += len(value)
             elif is_object(value):
                 chars += sum(len(str(name)) for name in value)
-                if self._names_resource(value):
-                    home = value
-                self._homes[id(value)] = home
-                self._note_ids(value)
+                apart = apart or (depth > 0 and self._has_id(value))
+                if apart:
+                    self._apart.add(id(value))
                 self._written.add(id(value))
-                stack += ((child, depth + 1, home) for child in value.values())
+                stack += ((child, depth + 1, apart) for child in value.values())
             else:
-                stack += ((child, depth + 1, home) for child in elements(value))
+                stack += ((child, depth + 1, apart) for child in elements(value))
             if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
                 raise SchemaError("the schema is too deep or too large")
 
-    def _names_resource(self, schema: Schema) -> bool:
+    def _has_id(self, schema: Schema) -> bool:
         name = schema.get(self._id_keyword)
         # Until draft 7, keywords next to a `$ref` are ignored, and a fragment alone was what `$anchor` is since.
-        counts = not (self.ref_alone and "$ref" in schema)
-        return isinstance(name, str) and not name.startswith("#") and name != "" and counts
-
-    def _note_ids(self, schema: Schema) -> None:
-        for name, prefix in (("$anchor", "#"), ("$dynamicAnchor", "#"), ("$id", ""), ("id", "")):
-            value = schema.get(name)
-            if isinstance(value, str) and value:
-                names = {prefix + value}
-                if not prefix and not value.startswith("#"):
-                    names.add(_join(self._base, value))
-                for each in names:
-                    self._ids[each] = schema if each not in self._ids else None
-
-
-def _join(base: str, url: str) -> str:
-    try:
-        return urljoin(base, url)
-    except ValueError:  # such as an unclosed bracket in the host
-        return url
+        return isinstance(name, str) and name[:1] not in ("", "#") and not (self.ref_alone and "$ref" in schema)
 
 
 def _step(value: Any, key: str) -> Any:
