@@ -9,7 +9,7 @@ from typing import Any
 from ipybox.mcp_apigen.package.existing import ExistingPackage, read_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.hashes import inputs_hash
-from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest
+from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.merge import merge
 from ipybox.mcp_apigen.package.swap import Moved, check_generated, clean_up, swap_in
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
@@ -30,10 +30,10 @@ def generate_package(
     sealed = seal(server_name, server_params, place.parent)
     origin = inputs_hash(server_name, server_params, sealed, tools)
     with _held(place, untrusted_root) as (parent, record):
-        previous = _read(parent, place.name, {})
+        previous = read_package(parent, place.name, {})
         manifest = previous.intact
         if manifest and record.seal == mac_of(sealed) and record.has_origin(origin) and not _doubt(previous, record):
-            return _outcome(previous, manifest)
+            return ToolModules(manifest, manifest)
         files = render_package(server_name, server_params, tools, sealed, record.modules)
         return _write(parent, record, place, files, origin, sealed)
 
@@ -71,7 +71,7 @@ def _write(
 ) -> ToolModules:
     """Writes a package; `origin` is the hash of all inputs of its files, `sealed` the only valid seal from now on."""
     clean_up(parent, place)
-    previous = _read(parent, place.name, files)
+    previous = read_package(parent, place.name, files)
     renewal = merge(files, previous)
     unknown = _doubt(previous, record)
     moved: Moved = {}
@@ -79,26 +79,27 @@ def _write(
         moved = swap_in(parent, place, renewal, previous)
     modules = {name: module.tool for name, module in renewal.manifest.modules.items()}
     record.write(renewal.files[MANIFEST], origin, mac_of(sealed), modules)
-    return _outcome(previous, renewal.manifest, unknown, moved)
+    return ToolModules(
+        renewal.manifest,
+        None if unknown else previous.manifest,
+        new=not previous.names,
+        unknown=unknown,
+        kept={name: target for name, target in moved.items() if name != target},
+    )
 
 
 @contextmanager
 def _held(place: Path, untrusted_root: Path | None) -> Generator[tuple[Directory, Registration]]:
     """Opens the parent directory of a package, and locks its registration against concurrent generation."""
-    with (
-        open_directory(place.parent, untrusted_root=untrusted_root) as parent,
-        locked_registration(_address(parent, place.name, untrusted_root)) as record,
-    ):
-        check_generated(parent, place)
-        yield parent, record
-
-
-def _read(parent: Directory, name: str, files: dict[str, str]) -> ExistingPackage:
-    try:
-        with parent.open(name) as package:
-            return read_package(package, files)
-    except FileNotFoundError:
-        return ExistingPackage()
+    with open_directory(place.parent, untrusted_root=untrusted_root) as parent:
+        # Its real path, but without following links that sandboxed code could create.
+        if untrusted_root is not None and parent.path.is_relative_to(untrusted_root):
+            real = Path(os.path.realpath(untrusted_root)) / parent.path.relative_to(untrusted_root)
+        else:
+            real = Path(os.path.realpath(parent.path))
+        with locked_registration(real / place.name) as record:
+            check_generated(parent, place)
+            yield parent, record
 
 
 def _doubt(previous: ExistingPackage, record: Registration) -> str:
@@ -110,22 +111,3 @@ def _doubt(previous: ExistingPackage, record: Registration) -> str:
     if not record.is_of(previous.contents[MANIFEST]):
         return f"{MANIFEST} was edited, or comes from another machine"
     return ""
-
-
-def _outcome(
-    previous: ExistingPackage, manifest: Manifest, unknown: str = "", moved: Moved | None = None
-) -> ToolModules:
-    return ToolModules(
-        manifest,
-        None if unknown else previous.manifest,
-        new=not previous.names,
-        unknown=unknown,
-        kept={name: target for name, target in (moved or {}).items() if name != target},
-    )
-
-
-def _address(parent: Directory, name: str, untrusted_root: Path | None) -> Path:
-    """Returns the real path of a package, but without following links that sandboxed code could create."""
-    if untrusted_root is not None and parent.path.is_relative_to(untrusted_root):
-        return Path(os.path.realpath(untrusted_root)) / parent.path.relative_to(untrusted_root) / name
-    return Path(os.path.realpath(parent.path)) / name

@@ -37,15 +37,6 @@ class MergedPackage:
     parked: dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A file of the old package that may have appended text: its record, and the new module of the same tool."""
-
-    file: str
-    record: ModuleRecord | None
-    module: str | None
-
-
 def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
     """Merges the old package into the new one.
 
@@ -60,17 +51,17 @@ def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
     discardable = {name for name in files.keys() | before.files if _is_generated(name, files, before, old)}
     parked: dict[str, str] = {}
     kept = {name: record for name, record in before.parked.items() if name in old.names}
-    for source in _sources(before, manifest, old):
-        records = [source.record, manifest.modules.get(source.module or "")]
-        appended, intact = split_additions(old.contents[source.file], [record for record in records if record])
-        if source.module:
-            files[f"{source.module}.py"] += appended
-            kept.pop(source.file, None)
-        if intact and (source.module or not appended):
-            discardable.add(source.file)
-        elif source.record and not source.module and appended:
-            name = hidden(source.file, lambda name: name in old.names or name in files)
-            parked[source.file], kept[name] = name, source.record
+    for file, record, module in _sources(before, manifest, old):
+        records = [record, manifest.modules.get(module or "")]
+        appended, intact = split_additions(old.contents[file], [each for each in records if each])
+        if module:
+            files[f"{module}.py"] += appended
+            kept.pop(file, None)
+        if intact and (module or not appended):
+            discardable.add(file)
+        elif record and not module and appended:
+            name = hidden(file, lambda name: name in old.names or name in files)
+            parked[file], kept[name] = name, record
     manifest = manifest.model_copy(update={"parked": kept})
     files[MANIFEST] = manifest.text().encode()
     return MergedPackage(manifest, files, frozenset(discardable), frozenset(before.generated | new.keys()), parked)
@@ -91,8 +82,10 @@ def _is_generated(name: str, files: Mapping[str, bytes], before: Manifest, old: 
     return content is not None and (content == files.get(name) or sha256_hex(content) == before.files.get(name))
 
 
-def _sources(before: Manifest, manifest: Manifest, old: ExistingPackage) -> Iterator[_Source]:
-    """All files with text that may need to be appended to a module, each module once."""
+def _sources(
+    before: Manifest, manifest: Manifest, old: ExistingPackage
+) -> Iterator[tuple[str, ModuleRecord | None, str | None]]:
+    """The old files that may have appended text, each with its record and the new module of the same tool."""
     free: dict[str, list[str]] = {}
     for module, record in manifest.modules.items():
         free.setdefault(record.tool, []).append(module)
@@ -103,13 +96,13 @@ def _sources(before: Manifest, manifest: Manifest, old: ExistingPackage) -> Iter
 
     for module, record in before.modules.items():
         if f"{module}.py" in old.contents:
-            yield _Source(f"{module}.py", record, module_of(record.tool, module))
+            yield f"{module}.py", record, module_of(record.tool, module)
     for file, record in before.parked.items():
         if file in old.contents and (found := module_of(record.tool)):
-            yield _Source(file, record, found)
+            yield file, record, found
     for module in [each for modules in free.values() for each in modules]:
         if f"{module}.py" in old.contents and module not in before.modules:
-            yield _Source(f"{module}.py", None, module)
+            yield f"{module}.py", None, module
 
 
 def split_additions(module: bytes, records: Collection[ModuleRecord]) -> tuple[bytes, bool]:

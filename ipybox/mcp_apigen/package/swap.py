@@ -10,6 +10,7 @@ import errno
 import stat
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ipybox.codeact.source import MAX_FILE
@@ -34,7 +35,8 @@ Moved = dict[str, str]
 
 def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: ExistingPackage) -> Moved:
     """Puts the new package in its place, and returns what moved into it from the old one."""
-    with parent.scratch(_prefix(place)) as scratch, scratch.open(_NEW, create=True) as new:
+    # Hidden, and not an identifier: it can't be imported.
+    with parent.scratch(f".{place.name}") as scratch, scratch.open(_NEW, create=True) as new:
         for name, data in renewal.files.items():
             new.write_new(name, data)
         return _swap(scratch, parent, place, _Move(new, renewal, previous))
@@ -64,7 +66,7 @@ def check_generated(parent: Directory, place: Path) -> None:
 def clean_up(parent: Directory, place: Path) -> None:
     """Removes leftovers of other processes, and restores the package of a process that died while replacing it."""
     for name in parent.names():
-        if not (name.startswith(f"{_prefix(place)}.") and name.endswith(".tmp")):
+        if not (name.startswith(f".{place.name}.") and name.endswith(".tmp")):
             continue
         with suppress(FileNotFoundError, NotADirectoryError):
             with parent.open(name) as scratch:
@@ -74,38 +76,38 @@ def clean_up(parent: Directory, place: Path) -> None:
                 parent.remove(name)
 
 
+@dataclass
 class _Move:
     """Moves kept files of old packages into the new one, and back if needed."""
 
-    def __init__(self, new: Directory, renewal: MergedPackage, previous: ExistingPackage):
-        self._new = new
-        self._renewal = renewal
-        self._previous = previous
-        self.moved: Moved = {}
+    new: Directory
+    renewal: MergedPackage
+    previous: ExistingPackage
+    moved: Moved = field(default_factory=dict[str, str])
 
     def keep(self, old: Directory) -> None:
         names = old.names()
         for name in names:
             with suppress(FileNotFoundError):  # it was removed since
                 # What was written since it was read is kept, too.
-                discardable = name in self._renewal.discardable and self._previous.is_as_found(old, name)
+                discardable = name in self.renewal.discardable and self.previous.is_as_found(old, name)
                 if not discardable and name != _BYTECODE:
                     target = self._target(name, names)
-                    old.rename(name, self._new, target)
+                    old.rename(name, self.new, target)
                     self.moved[name] = target
 
     def undo(self, old: Directory) -> None:
         while self.moved:
             name, target = self.moved.popitem()
-            self._new.rename(target, old, name)
+            self.new.rename(target, old, name)
 
     def _target(self, name: str, names: list[str]) -> str:
-        if name in self._renewal.parked:
-            return self._renewal.parked[name]
-        if name not in self._renewal.generated and not _exists(self._new, name):
+        if name in self.renewal.parked:
+            return self.renewal.parked[name]
+        if name not in self.renewal.generated and not _exists(self.new, name):
             return name
-        parked = self._renewal.parked.values()
-        return hidden(name, lambda name: name in names or name in parked or _exists(self._new, name))
+        parked = self.renewal.parked.values()
+        return hidden(name, lambda name: name in names or name in parked or _exists(self.new, name))
 
 
 def _swap(scratch: Directory, parent: Directory, place: Path, move: _Move) -> Moved:
@@ -170,8 +172,3 @@ def _complaint(parent: Directory, place: Path) -> str:
                 "tell your files from its own: move or remove the directory, and generate again"
             )
     return f"not replacing {place}, which ipybox did not generate: move it or choose another name"
-
-
-def _prefix(place: Path) -> str:
-    # Hidden, and not an identifier: it can't be imported.
-    return f".{place.name}"
