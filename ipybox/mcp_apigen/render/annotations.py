@@ -28,34 +28,6 @@ _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bo
 
 
 @dataclass(slots=True)
-class _Parts:
-    """An annotation, its metadata in `Annotated`, and the names that it needs."""
-
-    text: str
-    limits: Constraints = ()
-    checks: str = ""
-    #: Names to import.
-    uses: frozenset[str] = frozenset()
-    #: Whether it refers to a class that is not defined yet.
-    forward: bool = False
-
-    def joined(self) -> "_Parts":
-        """Returns the annotation with its metadata, as part of another."""
-        arguments = [self.text, *([self.checks] if self.checks else [])]
-        uses = self.uses
-        if self.limits:
-            arguments.append(_field_call(self.limits))
-            uses |= {"Field"}
-        if len(arguments) == 1:
-            return self
-        return _Parts(f"Annotated[{', '.join(arguments)}]", uses=uses | {"Annotated"}, forward=self.forward)
-
-    def or_any(self) -> "_Parts":
-        """Returns the annotation of the same values, and of all others."""
-        return _Parts(f"{self.text} | Any", uses=self.uses | {"Any"}, forward=self.forward)
-
-
-@dataclass(slots=True)
 class Annotator:
     """Renders the fields of one side: of arguments, or of results."""
 
@@ -64,31 +36,38 @@ class Annotator:
     sent: bool
     #: The classes before the current one.
     defined: set[Definition]
-    #: The names that the fields so far need.
+    #: The names to import that the fields so far need.
     uses: set[str]
+    #: Whether the current field refers to a class that is not defined yet.
+    _forward: bool = False
 
     def field_lines(self, item: ModelField, name: str) -> list[str]:
         """Returns the lines that declare a field, in the body of a class."""
-        parts = self._parts(item.type)
+        before, self._forward = frozenset(self.uses), False
+        text, limits, check = self._parts(item.type)
         if not self.sent and not item.required and not _admits_null(item.type):
-            parts.text += " | None"
-        if parts.forward:
-            parts = _deferred(parts)
+            text += " | None"
+        if self._forward:
+            # A string, in which type checkers expect no escapes.
+            if "\\" in text or ("'" in text and '"' in text):
+                self.uses &= before
+                self.uses.add("Any")
+                text, limits, check = "Any", (), ""
+            else:
+                text = quote(text)
         default = self._default(item)
         if name != item.wire_name:
-            parts.limits = (("alias", item.wire_name), *parts.limits)
-        elif parts.limits and not parts.checks and default in ("", "UNSET"):
-            line = f"    {name}: {parts.text} = {_field_call(parts.limits, default)}"
+            limits = (("alias", item.wire_name), *limits)
+        elif limits and not check and default in ("", "UNSET"):
+            line = f"    {name}: {text} = {_field_call(limits, default)}"
             if len(line) <= LINE_LENGTH:
-                self.uses |= parts.uses | {"Field"}
+                self.uses.add("Field")
                 return [line]
         # Next to a default, an alias would be the name of the argument for type checkers.
-        self.uses |= parts.joined().uses
-        head = f"    {name}: {parts.joined().text}"
-        lines = _assigned(head, default, item)
-        if max(map(len, lines)) <= LINE_LENGTH or not (parts.checks or parts.limits):
+        lines = _assigned(f"    {name}: {self._annotated(text, limits, check)}", default, item)
+        if max(map(len, lines)) <= LINE_LENGTH or not (check or limits):
             return lines
-        arguments = [parts.text, parts.checks, _field_call(parts.limits) if parts.limits else ""]
+        arguments = [text, check, _field_call(limits) if limits else ""]
         arguments = [f"        {each}," for each in arguments if each]
         return [f"    {name}: Annotated[", *arguments, *_assigned("    ]", default, item)]
 
@@ -101,47 +80,50 @@ class Annotator:
         self.uses.add("Default" if item.default else "UNSET")
         return f"Default({literal(item.default.value)})" if item.default else "UNSET"
 
-    def _parts(self, kind: Type) -> _Parts:
+    def _annotated(self, text: str, limits: Constraints, check: str) -> str:
+        """Returns an annotation with its metadata, if it has any."""
+        if not limits and not check:
+            return text
+        self.uses |= {"Annotated", "Field"} if limits else {"Annotated"}
+        metadata = [*([check] if check else []), *([_field_call(limits)] if limits else [])]
+        return f"Annotated[{', '.join([text, *metadata])}]"
+
+    def _type(self, kind: Type) -> str:
+        return self._annotated(*self._parts(kind))
+
+    def _parts(self, kind: Type) -> tuple[str, Constraints, str]:
+        """Returns an annotation, and its metadata: limits of its values, and a check."""
+        # Results of a server are not rejected for a detail.
+        limits = kind.limits if self.sent and isinstance(kind, Scalar | ListType | DictType) else ()
         match kind:
             case AnyType():
-                return _Parts("Any", uses=frozenset({"Any"}))
-            case Scalar():
-                return self._scalar(kind)
+                self.uses.add("Any")
+                return "Any", (), ""
+            case Scalar("integer") if is_safe(limits):
+                self.uses.add("SafeInteger")
+                return "SafeInteger", without_safe_bounds(limits), ""
+            case Scalar(name):
+                return _SCALARS[name], limits, ""
             case LiteralType(values):
                 text = f"Literal[{', '.join(map(literal, values))}]"
-                if any(isinstance(value, int) for value in values):
-                    return _Parts(f"Exact[{text}]", uses=frozenset({"Exact", "Literal"}))
-                return _Parts(text, uses=frozenset({"Literal"}))
+                exact = any(isinstance(value, int) for value in values)
+                self.uses |= {"Exact", "Literal"} if exact else {"Literal"}
+                return f"Exact[{text}]" if exact else text, (), ""
             case ConstantType(values):
-                checks = f"Among({', '.join(map(literal, values))})"
-                return _Parts("Any", checks=checks, uses=frozenset({"Any", "Among"}))
-            case ListType():
-                item = self._parts(kind.item).joined()
-                return _Parts(f"list[{item.text}]", self._checked(kind.limits), "", item.uses, item.forward)
-            case DictType():
-                value = self._parts(kind.value).joined()
-                return _Parts(f"dict[str, {value.text}]", self._checked(kind.limits), "", value.uses, value.forward)
-            case UnionType():
-                options = [self._parts(option).joined() for option in kind.options]
-                return _Parts(
-                    " | ".join(option.text for option in options),
-                    uses=frozenset[str]().union(*(option.uses for option in options)),
-                    forward=any(option.forward for option in options),
-                )
+                self.uses |= {"Any", "Among"}
+                return "Any", (), f"Among({', '.join(map(literal, values))})"
+            case ListType(item):
+                return f"list[{self._type(item)}]", limits, ""
+            case DictType(value):
+                return f"dict[str, {self._type(value)}]", limits, ""
+            case UnionType(options):
+                return " | ".join(map(self._type, options)), (), ""
             case UnenforcedType(meant):
-                return self._parts(meant).joined().or_any()
+                self.uses.add("Any")
+                return f"{self._type(meant)} | Any", (), ""
             case EnumType() | Model():
-                return _Parts(self.classes[kind], forward=kind not in self.defined)
-
-    def _scalar(self, scalar: Scalar) -> _Parts:
-        limits = self._checked(scalar.limits)
-        if scalar.kind == "integer" and is_safe(limits):
-            return _Parts("SafeInteger", without_safe_bounds(limits), uses=frozenset({"SafeInteger"}))
-        return _Parts(_SCALARS[scalar.kind], limits)
-
-    def _checked(self, limits: Constraints) -> Constraints:
-        # Results of a server are not rejected for a detail.
-        return limits if self.sent else ()
+                self._forward = self._forward or kind not in self.defined
+                return self.classes[kind], (), ""
 
 
 def _field_call(arguments: Constraints, default: str = "") -> str:
@@ -155,13 +137,6 @@ def _assigned(head: str, default: str, item: ModelField) -> list[str]:
     if len(line) <= LINE_LENGTH or not item.default:
         return [line]
     return [f"{head} = Default(", *block(item.default.value, "", "", 8), "    )"]
-
-
-def _deferred(parts: _Parts) -> _Parts:
-    """Returns the same annotation as a string, in which type checkers expect no escapes."""
-    if "\\" in parts.text or ("'" in parts.text and '"' in parts.text):
-        return _Parts("Any", uses=frozenset({"Any"}))
-    return _Parts(quote(parts.text), parts.limits, parts.checks, parts.uses)
 
 
 def _admits_null(kind: Type) -> bool:

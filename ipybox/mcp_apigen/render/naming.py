@@ -78,12 +78,12 @@ def field_names(wire_names: Iterable[str]) -> dict[str, str]:
     wire_names = list(wire_names)
     # A renamed field must not take a name that another property has on the wire.
     taken = set(wire_names)
-    return {name: name if _is_usable(name, _RESERVED_FIELDS) else _renamed(name, taken) for name in wire_names}
-
-
-def _renamed(wire_name: str, taken: set[str]) -> str:
-    base = _identifier(wire_name, "field")
-    return _claim(base if _is_usable(base, _RESERVED_FIELDS) else f"{base}_", taken, "_")
+    names: dict[str, str] = {}
+    for name in wire_names:
+        if not _is_usable(name, _RESERVED_FIELDS):
+            base = _identifier(name, "field")
+            names[name] = _claim(base if _is_usable(base, _RESERVED_FIELDS) else f"{base}_", taken, "_")
+    return {name: names.get(name, name) for name in wire_names}
 
 
 def member_names(values: Iterable[str]) -> dict[str, str]:

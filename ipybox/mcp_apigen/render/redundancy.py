@@ -23,14 +23,15 @@ _LEAST_PREFIX = 4
 
 def known_words(names: Iterable[str]) -> set[str]:
     """The words in the names of a tool and of an object's fields."""
-    return {_stem(word) for name in names for word in _words(name)}
+    return {_stem(word.lower()) for name in names for word in _WORD.findall(name)}
 
 
 def is_redundant(description: str, known: set[str]) -> bool:
     """Whether all words of a description are known from names, or empty themselves."""
     if _SAYING.search(description):
         return False
-    return all(_is_known(_stem(word), known) for word in _words(description) if word not in _EMPTY)
+    words = {word.lower() for word in _WORD.findall(description)} - _EMPTY
+    return all(_is_known(_stem(word), known) for word in words)
 
 
 def without_remarks(description: str, limits: Constraints, *, required: bool) -> str:
@@ -42,10 +43,6 @@ def without_remarks(description: str, limits: Constraints, *, required: bool) ->
         return "" if {each.strip().lower() for each in remark[1].split(",")} <= known else remark[0]
 
     return _REMARK.sub(kept, description)
-
-
-def _words(text: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(text)]
 
 
 def _stem(word: str) -> str:

@@ -5,6 +5,7 @@ Short on purpose: agents read these modules, so what they cost is their size in 
 
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ipybox.mcp_apigen.render import naming
 from ipybox.mcp_apigen.render.annotations import Annotator, Definition
@@ -65,18 +66,12 @@ def render_tool(
 
 def _apart(parts: list[str]) -> Iterator[str]:
     """The parts with empty lines before them: two around classes and functions, none between lines."""
-    last = ""
-    for part in parts:
-        if _is_block(part) or _is_block(last):
-            part = f"\n\n{part}"
-        elif not last or "\n" in part + last:
-            part = f"\n{part}"
-        yield part
-        last = part.lstrip("\n")
-
-
-def _is_block(part: str) -> bool:
-    return part.startswith(("class ", "@"))
+    blocks = ("class ", "@")
+    for last, part in pairwise(["", *parts]):
+        if part.startswith(blocks) or last.startswith(blocks):
+            yield f"\n\n{part}"
+        else:
+            yield f"\n{part}" if not last or "\n" in part + last else part
 
 
 def _definitions(root: Model) -> list[Definition]:
@@ -140,14 +135,12 @@ def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
         limits = item.type.limits if annotator.sent and isinstance(item.type, Scalar) else ()
         description = without_remarks(item.description, limits, required=item.required)
         lines = annotator.field_lines(item, names[item.wire_name])
-        body += lines if is_redundant(description, known) else _described(lines, description)
+        if not is_redundant(description, known):
+            # At the end of the line if there is room, else below.
+            line = commented(lines[0], description) if len(lines) == 1 else None
+            lines = [line] if line else [*lines, *docstring(description, 4)]
+        body += lines
     return "\n".join([f"class {annotator.classes[model]}({base}{extra}):", *(body or ["    pass"])])
-
-
-def _described(lines: list[str], description: str) -> list[str]:
-    """Returns the lines of a field with its description: at their end if there is room, else below."""
-    line = commented(lines[0], description) if len(lines) == 1 else None
-    return [line] if line else [*lines, *docstring(description, 4)]
 
 
 def _run(tool_name: str, module: str, params: Model, result: Model | None) -> str:

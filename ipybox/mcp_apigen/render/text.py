@@ -94,12 +94,9 @@ def commented(line: str, text: str) -> str | None:
     text = text.strip()
     whole = f"{line}  # {text}"
     safe = text.isprintable() and not _DIRECTIVE.search(text)
-    return whole if text and safe and _width(whole) <= LINE_LENGTH else None
-
-
-def _width(line: str) -> int:
-    """Columns of a line, as formatters count them."""
-    return len(line) + sum(unicodedata.east_asian_width(character) in "WF" for character in line)
+    # As formatters count columns.
+    width = len(whole) + sum(unicodedata.east_asian_width(character) in "WF" for character in whole)
+    return whole if text and safe and width <= LINE_LENGTH else None
 
 
 def summary(text: str, width: int) -> str:
