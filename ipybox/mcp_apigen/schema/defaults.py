@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from ipybox.mcp_apigen.schema.ir import (
-    NULL,
     AnyType,
     ConstantType,
     DefaultValue,
@@ -17,7 +16,7 @@ from ipybox.mcp_apigen.schema.ir import (
     UnenforcedType,
     UnionType,
 )
-from ipybox.mcp_apigen.schema.values import Schema, can_be_written, elements
+from ipybox.mcp_apigen.schema.values import Schema, can_be_written, elements, is_among, is_of_kind
 
 #: Characters of its JSON. A longer one costs readers of a module too much, and must be given.
 _MAX_TEXT = 1000
@@ -33,8 +32,9 @@ def default_of(schemas: list[Schema], kind: Type, *, nested: bool) -> DefaultVal
     for schema in schemas:
         if "default" in schema:
             value = schema["default"]
+            constant = isinstance(kind, LiteralType | ConstantType) and len(kind.values) == 1
             usable = can_be_written(value) and len(json.dumps(value)) <= _MAX_TEXT and _may_hold(kind, value)
-            return DefaultValue(value) if usable and not (nested and _is_constant(kind)) else None
+            return DefaultValue(value) if usable and not (nested and constant) else None
     return None
 
 
@@ -49,30 +49,12 @@ def _may_hold(kind: Type, value: Any) -> bool:
         case UnenforcedType():
             return True
         case Scalar(name):
-            return _is_scalar(name, value)
+            return is_of_kind(value, (name,))
         case EnumType(values=values) | LiteralType(values) | ConstantType(values):
-            return any(type(value) is type(each) and value == each for each in values)
+            return is_among(value, values)
         case ListType():
             return isinstance(value, list)
         case UnionType(options):
             return any(_may_hold(option, value) for option in options)
         case _:
             return False
-
-
-def _is_scalar(name: str, value: Any) -> bool:
-    match value:
-        case bool():
-            return name == "boolean"
-        case str():
-            return name == "string"
-        case int():
-            return name in ("integer", "number")
-        case float():
-            return name == "number" or (name == "integer" and value.is_integer())
-        case _:
-            return value is None and name == NULL.kind
-
-
-def _is_constant(kind: Type) -> bool:
-    return isinstance(kind, LiteralType | ConstantType) and len(kind.values) == 1

@@ -45,17 +45,15 @@ def types_cover_schema(schema: Schema, resolver: Resolver) -> bool:
 class _CoverageChecker:
     def __init__(self, resolver: Resolver):
         self._resolver = resolver
-        # What refers to itself is fine if all else is.
-        self._seen: list[Schema] = []
-        self._ids: set[int] = set()
+        # What refers to itself is fine if all else is. Kept, so that no id is used twice.
+        self._seen: dict[int, Schema] = {}
 
     def suffice(self, schema: Any) -> bool:
         if not is_object(schema):
             return schema is True
-        if id(schema) in self._ids:
+        if id(schema) in self._seen:
             return True
-        self._ids.add(id(schema))
-        self._seen.append(schema)  # so that its id is not given to another
+        self._seen[id(schema)] = schema
         kinds = kinds_of(schema)
         if "type" in schema and not kinds:
             return False

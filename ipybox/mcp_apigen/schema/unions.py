@@ -13,7 +13,7 @@ from ipybox.mcp_apigen.schema.ir import (
     UnenforcedType,
     UnionType,
 )
-from ipybox.mcp_apigen.schema.values import can_be_written
+from ipybox.mcp_apigen.schema.values import can_be_written, is_among, is_of_kind
 
 #: Enums with more values are checked by the server only, because they are too long to read.
 MAX_VALUES = 256
@@ -46,8 +46,7 @@ def constants(values: list[Any], kinds: list[str], hint: str) -> Type:
         return union([*unlisted], hint) if len(unlisted) == len(kinds) else ANY
     distinct: list[Any] = []
     for value in values:
-        known = any(type(value) is type(other) and value == other for other in distinct)
-        if not known and (not kinds or _is_of_kind(value, kinds)):
+        if not is_among(value, distinct) and (not kinds or is_of_kind(value, kinds)):
             distinct.append(value)
     if not distinct or not can_be_written(distinct):
         return ANY
@@ -82,19 +81,3 @@ def _alike(left: Type, right: Type) -> bool:
     if isinstance(left, LiteralType | ConstantType) and isinstance(right, LiteralType | ConstantType):
         return repr(left) == repr(right)  # unlike `==` it tells 1 from True
     return left == right
-
-
-def _is_of_kind(value: Any, kinds: list[str]) -> bool:
-    match value:
-        case None:
-            return "null" in kinds
-        case bool():
-            return "boolean" in kinds
-        case str():
-            return "string" in kinds
-        case int():
-            return "integer" in kinds or "number" in kinds
-        case float():
-            return "number" in kinds or ("integer" in kinds and value.is_integer())
-        case _:
-            return ("array" if isinstance(value, list) else "object") in kinds

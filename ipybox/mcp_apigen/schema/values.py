@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Collection, Iterable
 from typing import Any, TypeGuard, cast
 
 Schema = dict[str, Any]
@@ -26,6 +27,26 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_of_kind(value: Any, kinds: Collection[str]) -> bool:
+    """Returns whether a JSON value is of one of the kinds that `type` can name."""
+    match value:
+        case None:
+            return "null" in kinds
+        case bool():
+            return "boolean" in kinds
+        case str():
+            return "string" in kinds
+        case int() | float():
+            return "number" in kinds or ("integer" in kinds and value == value // 1)
+        case _:
+            return ("array" if isinstance(value, list) else "object") in kinds
+
+
+def is_among(value: Any, values: Iterable[Any]) -> bool:
+    """Returns whether a value equals another, also in its type."""
+    return any(type(value) is type(other) and value == other for other in values)
 
 
 def can_be_written(value: Any) -> bool:
