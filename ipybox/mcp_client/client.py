@@ -15,6 +15,7 @@ import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import anyio
@@ -30,6 +31,7 @@ from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_client.params import parse_params
+from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 
@@ -38,7 +40,7 @@ logger = logging.getLogger(__name__)
 #: Limit of the pages of `tools/list`; more count as endless.
 PAGE_LIMIT = 1000
 
-# How often tools are listed again because they have changed.
+# How often tools are listed, because they have changed meanwhile.
 _MAX_CHANGES = 10
 # How long a server without tools may take to announce some, and any server to answer a ping.
 _ANNOUNCEMENT_TIMEOUT = 5.0
@@ -82,13 +84,18 @@ class MCPClient:
         places: WritablePlaces | None = None,
         on_progress: Callable[[str], None] | None = None,
     ):
-        self._described = parse_params(server_params)
-        self._server_params = server_params
         self._connect_timeout = connect_timeout
-        self._sign_in = sign_in
-        self._places = places
-        self._on_progress = on_progress
-        self._variables = ChainMap(os.environ, dict(variables or {}))
+        env = ChainMap(os.environ, dict(variables or {}))
+        self._connect = partial(
+            ClientConnection,
+            parse_params(server_params),
+            server_params,
+            env,
+            connect_timeout,
+            sign_in,
+            places,
+            on_progress,
+        )
         self._owner: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._error: Exception | None = None
@@ -150,14 +157,13 @@ class MCPClient:
             MCPServerError: If the server can't list them, takes longer than the connect timeout for a page,
                 or its pages don't end.
         """
-        self._tools_changed.clear()
-        tools = await self._list_tools()
+        tools = ToolList()
         for _ in range(_MAX_CHANGES):
+            self._tools_changed.clear()
+            tools = await self._list_tools()
             await self._await_announcements(late=not tools)
             if not self._tools_changed.is_set():
                 break
-            self._tools_changed.clear()
-            tools = await self._list_tools()
         return tools
 
     async def _await_announcements(self, *, late: bool) -> None:
@@ -241,19 +247,9 @@ class MCPClient:
 
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> ClientConnection | None:
         """Connects, and stays until the connection ends; returns it if connecting failed."""
-        connection = ClientConnection(
-            self._described,
-            self._server_params,
-            self._variables,
-            self._connect_timeout,
-            deadline,
-            self._sign_in,
-            self._places,
-            self._on_progress,
-        )
-        self._connection = connection
+        connection = self._connection = self._connect(TimeLimits(deadline))
         failure: Exception | None = None
-        with connection.scope:
+        with connection.limits.scope:
             try:
                 async with Client(
                     await connection.transport(),

@@ -19,7 +19,8 @@ import math
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,11 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError
 
 from ipybox.audit.redaction import Redactor
 from ipybox.mcp_client import process_guard
-from ipybox.mcp_client.failures import failure_text, first_leaf, server_label
+from ipybox.mcp_client.failures import failure_text, first_leaf
 from ipybox.mcp_client.http import Reach, bounded
 from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
 from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
-from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
+from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
 from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stderr_tail import STDERR_LINES, ServerStderr, readable_line
 from ipybox.mcp_client.stdio_servers import harden_stdio_params
@@ -62,79 +63,72 @@ logger = logging.getLogger(__name__)
 # Seconds to wait for the last lines on stderr after the end of stdout.
 _STDERR_TIMEOUT = 0.5
 _WRITE_TIMEOUT = 30.0
+_LABEL_LENGTH = 200
 
 #: What people install to get a program that starts servers.
 _PACKAGES = {"uvx": "uv", "npx": "Node.js", "docker": "Docker"}
 
 
+@dataclass(eq=False)
 class ClientConnection:
-    """One connection to a server, from the first attempt to the reason why it ended.
+    """One connection to a server, from the first attempt to the reason why it ended; see `MCPClient` for its options.
 
-    Args:
+    Attributes:
         described: The server, with placeholders.
         server_params: The same, as it was given.
         env: The values of placeholders.
-        connect_timeout: Seconds in which a remote server must accept a connection; also used in messages.
-        deadline: When the server must have answered, on anyio's clock.
-        sign_in: Shows a person where to sign in to a remote server; None to ask no person.
-        places: The places that code can write, from which a stdio server takes nothing.
-        on_progress: Called with each line that a stdio server and its launcher write until the server has answered.
+        limits: The time limits until it is established, and for requests of its lists. The owner enters `limits.scope`
+            around the connection, whose end or deadline cancels it until it is established.
 
     Raises:
         MissingVariableError: If a placeholder has no value in `env`.
         ValueError: If the parameters are wrong, possibly only with the values of their placeholders.
     """
 
-    def __init__(
-        self,
-        described: StdioParams | RemoteParams,
-        server_params: dict[str, Any],
-        env: Mapping[str, str],
-        connect_timeout: float,
-        deadline: float,
-        sign_in: SignIn | None = None,
-        places: WritablePlaces | None = None,
-        on_progress: Callable[[str], None] | None = None,
-    ):
-        self._described = described
-        placeholders = variables(server_params)
-        self._values = {name: env[name] for name in placeholders if name in env}
-        self.server = parse_params(substitute(server_params, self._values)) if placeholders else described
-        #: Set as soon as the connection is known to have ended.
-        self.ended = asyncio.Event()
-        #: The exception that ended it, never a group.
-        self.failure: BaseException | None = None
-        #: The time limits until it is established, and for requests of its lists.
-        self.limits = TimeLimits(deadline)
-        #: The owner enters it around the connection, whose end or deadline cancels it until it is established.
-        self.scope = self.limits.scope
-        self.established = False
-        self.timed_out = False
-        #: Whether this is a stdio server that refused to be initialized, possibly because it needs a newer protocol.
-        self.refused = False
-        #: Whether ipybox ended it.
-        self.deliberate = False
-        self._connect_timeout = connect_timeout
-        self._places = places or WritablePlaces(Path.cwd())
-        self._sign_in = sign_in
-        self._on_progress = on_progress
-        self._auth: Authenticator | None = None
-        self._cause: str | None = None
-        self._stream_error: str | None = None
-        self._noise: str | None = None
-        self._received: MemoryObjectSendStream[SessionMessage] | None = None
-        self._stderr: ServerStderr | None = None
+    described: StdioParams | RemoteParams
+    server_params: dict[str, Any]
+    env: Mapping[str, str]
+    connect_timeout: float
+    sign_in: SignIn | None
+    places: WritablePlaces | None
+    on_progress: Callable[[str], None] | None
+    limits: TimeLimits
+    #: Set as soon as the connection is known to have ended.
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    #: The exception that ended it, never a group.
+    failure: BaseException | None = None
+    established: bool = False
+    #: Whether this is a stdio server that refused to be initialized, possibly because it needs a newer protocol.
+    refused: bool = False
+    #: Whether ipybox ended it.
+    deliberate: bool = False
+    _auth: "Authenticator | None" = None
+    _cause: str | None = None
+    _stream_error: str | None = None
+    _noise: str | None = None
+    _received: MemoryObjectSendStream[SessionMessage] | None = None
+    _stderr: ServerStderr | None = None
+
+    def __post_init__(self) -> None:
+        placeholders = variables(self.server_params)
+        self._values = {name: self.env[name] for name in placeholders if name in self.env}
+        filled = parse_params(substitute(self.server_params, self._values)) if placeholders else self.described
+        self.server: StdioParams | RemoteParams = filled
 
     @cached_property
     def label(self) -> str:
-        """What messages call the server."""
-        return server_label(self._described, self._redactor)
+        """What messages call the server: its command line, shortened, or its URL, without secrets."""
+        if isinstance(self.described, RemoteParams):
+            return self._redactor.known(public_url(self.described.url))
+        words = " ".join([self.described.command, *self.described.args]).split()
+        line = self._redactor.known(" ".join(words))
+        return f"`{line}`" if len(line) <= _LABEL_LENGTH else f"`{line[:_LABEL_LENGTH]}…`"
 
     @cached_property
     def _redactor(self) -> Redactor:
         redactor = Redactor()
         redactor.know(self._values)
-        redactor.hide(secret.value for secret in literal_secrets(self._described))
+        redactor.hide(secret.value for secret in literal_secrets(self.described))
         return redactor
 
     @property
@@ -155,7 +149,7 @@ class ClientConnection:
     def establish(self) -> None:
         """Notes that the server has answered, and removes the deadline."""
         self.established = True
-        self.scope.deadline = math.inf
+        self.limits.scope.deadline = math.inf
 
     async def transport(self) -> Transport:
         """Returns the transport for the SDK's client; it starts the server when entered.
@@ -175,12 +169,14 @@ class ClientConnection:
         self._cause, self.deliberate = cause, deliberate
         self.ended.set()
         if not self.established:
-            self.scope.cancel()
+            self.limits.scope.cancel()
 
     def mark_closed(self, exc: Exception | None = None) -> None:
         """Notes that the SDK's client is closed, and what it raised, which counts unless a better cause is known."""
-        self.timed_out = not self.established and not self.ended.is_set() and exc is None
-        if exc is not None:
+        if exc is None:
+            if not self.established and not self.ended.is_set():
+                self._cause = f"no response within {self.connect_timeout:g} s"
+        else:
             self.failure = first_leaf(exc)
             if not self.server_exited:
                 answered = isinstance(self.failure, (MCPError, RuntimeError)) and not self.established
@@ -243,13 +239,9 @@ class ClientConnection:
         if self._noise is None:
             self._noise = text[:MAX_LENGTH]
 
-    def _refuse(self, why: str) -> None:
-        """Ends the connection to a server that exceeded a limit."""
-        self.mark_ended(why, deliberate=True)
-
     def plain(self, exc: BaseException | str) -> str:
         """Returns in plain words what an exception of the SDK or the HTTP library means."""
-        return failure_text(exc, self._connect_timeout)
+        return failure_text(exc, self.connect_timeout)
 
     async def _post_failed(self, request_id: RequestId, failure: PostFailure) -> None:
         """Answers a request to a remote server that gets no other answer."""
@@ -301,7 +293,7 @@ class ClientConnection:
                     cwd=server.cwd,
                     stderr=writer,
                     on_noise=self._note_noise,
-                    on_excess=self._refuse,
+                    on_excess=partial(self.mark_ended, deliberate=True),
                     on_end=self.mark_ended,
                 ) as streams:
                     writer.close()
@@ -346,14 +338,14 @@ class ClientConnection:
             # Imported here, because only remote servers need its modules.
             from ipybox.mcp_client.oauth.authenticator import Authenticator
 
-            self._auth = Authenticator(server, self._sign_in, self.limits.paused, reach)
+            self._auth = Authenticator(server, self.sign_in, self.limits.paused, reach)
         # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
-        timeout = httpx2.Timeout(None, connect=self._connect_timeout, write=_WRITE_TIMEOUT)
+        timeout = httpx2.Timeout(None, connect=self.connect_timeout, write=_WRITE_TIMEOUT)
         return MCPHTTPClient(
             server.headers,
             timeout,
             self._auth,
-            bounded(reach, is_server=True, on_excess=self._refuse),
+            bounded(reach, is_server=True, on_excess=partial(self.mark_ended, deliberate=True)),
             sse=server.kind == "sse",
             on_message=self._add_message,
             on_failure=self._post_failed,
@@ -366,7 +358,7 @@ class ClientConnection:
         if server.cwd is not None and not Path(server.cwd).is_dir():
             raise MCPServerError(self.redact(f"can't start {self.label}: no such directory: {server.cwd}"))
         try:
-            hardened = harden_stdio_params(server, self._places)
+            hardened = harden_stdio_params(server, self.places or WritablePlaces(Path.cwd()))
         except MCPServerError as exc:
             raise MCPServerError(self.redact(f"can't start {self.label}: {exc}")) from None
         if not os.access(hardened.command, os.X_OK):
@@ -376,16 +368,14 @@ class ClientConnection:
     def _reason(self) -> str:
         if self._cause is not None:
             return self._cause
-        if self.timed_out:
-            return f"no response within {self._connect_timeout:g} s"
         if self._stderr is None:
             return self._stream_error or "the server closed the connection"
         before = "" if self.established else " before responding"
         return f"it {self._stderr.report or 'closed its stdout'}{before}"
 
     def _log(self, line: str) -> None:
-        if self._on_progress is not None and not self.established:
-            self._on_progress(printable(self.redact(readable_line(line))))
+        if self.on_progress is not None and not self.established:
+            self.on_progress(printable(self.redact(readable_line(line))))
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s", printable(self.error_text(line)))
 

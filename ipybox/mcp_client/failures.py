@@ -1,4 +1,4 @@
-"""What messages say of a server and of what went wrong with it, in plain words.
+"""What messages say of what went wrong with a server, in plain words.
 
 The exceptions of the MCP SDK and the HTTP library come in groups, and name what they are instead of what to look at.
 """
@@ -12,11 +12,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ErrorData
 from pydantic import ValidationError
 
-from ipybox.audit.redaction import Redactor
 from ipybox.mcp_client.http_client import MAX_REASON, PostFailure, http_reason
-from ipybox.mcp_client.params import RemoteParams, StdioParams, public_url
 
-_LABEL_LENGTH = 200
 _NAMED_FIELDS = 3
 
 # Those without a text.
@@ -25,14 +22,6 @@ _TRANSPORT_ERRORS: dict[type[Exception], str] = {
     httpx2.WriteError: "the connection broke",
     httpx2.WriteTimeout: "it stopped reading the request",
 }
-
-
-def server_label(server: StdioParams | RemoteParams, redactor: Redactor) -> str:
-    """Returns what messages call a server: its command line, shortened, or its URL, without secrets."""
-    if isinstance(server, StdioParams):
-        line = redactor.known(" ".join(" ".join([server.command, *server.args]).split()))
-        return f"`{line}`" if len(line) <= _LABEL_LENGTH else f"`{line[:_LABEL_LENGTH]}…`"
-    return redactor.known(public_url(server.url))
 
 
 def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
