@@ -156,25 +156,23 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
 
     Only what the SDK checks is repaired: generated code copes with everything else.
     """
-    if not isinstance(given, dict):
-        return {"type": "object"}, [name]
-    schema: JSON = dict(cast(JSON, given))
-    losses: list[str] = []
-    kinds: Any = schema.get("type", "object")
+    kinds: Any = cast(JSON, given).get("type", "object") if isinstance(given, dict) else None
     if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
         return {"type": "object"}, [name]
-    schema["type"] = "object"
+    schema: JSON = {**cast(JSON, given), "type": "object"}
+    losses: list[str] = []
     properties: Any = schema.get("properties", {})
     if isinstance(properties, dict):
-        schema["properties"] = kept = dict(cast(JSON, properties))
-        for key, value in cast(JSON, properties).items():
-            if isinstance(value, dict | bool):
-                continue
-            losses.append(f"{name}.properties.{_shown(key)}")
-            if isinstance(value, list):  # a keyword in the wrong place, such as `required`
-                del kept[key]
-            else:
-                kept[key] = True  # it stands for some schema
+        named = cast(JSON, properties)
+        losses += [
+            f"{name}.properties.{_shown(key)}" for key, each in named.items() if not isinstance(each, dict | bool)
+        ]
+        # A list is a keyword in the wrong place, such as `required`; anything else stands for some schema.
+        schema["properties"] = {
+            key: each if isinstance(each, dict) else each is not False
+            for key, each in named.items()
+            if not isinstance(each, list)
+        }
     else:
         losses.append(f"{name}.properties")
         del schema["properties"]

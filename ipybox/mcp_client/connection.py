@@ -235,7 +235,8 @@ class ClientConnection:
             self._redactor.hide(self._auth.secrets)
         return self._redactor.known(text)
 
-    def _note_noise(self, text: str) -> None:
+    def note_noise(self, text: str) -> None:
+        """Notes what a server sent instead of a message."""
         if self._noise is None:
             self._noise = text[:MAX_LENGTH]
 
@@ -243,7 +244,7 @@ class ClientConnection:
         """Returns in plain words what an exception of the SDK or the HTTP library means."""
         return failure_text(exc, self.connect_timeout)
 
-    async def _post_failed(self, request_id: RequestId, failure: PostFailure) -> None:
+    async def post_failed(self, request_id: RequestId, failure: PostFailure) -> None:
         """Answers a request to a remote server that gets no other answer."""
         if not self.established and failure.outcome is Outcome.UNSENT:
             # A version probe that does not arrive says nothing about versions.
@@ -251,16 +252,17 @@ class ClientConnection:
             return
         # No server can send such an object as data.
         error = ErrorData(code=INTERNAL_ERROR, message="the request failed", data=failure)
-        await self._add_message(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+        await self.add_message(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
-    async def _add_message(self, message: JSONRPCMessage) -> None:
+    async def add_message(self, message: JSONRPCMessage) -> None:
+        """Adds a message to those of a remote server."""
         if self._received is not None:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self._received.send(SessionMessage(message))
 
     @asynccontextmanager
     async def _observed(self, messages: Any) -> AsyncGenerator[Any]:
-        """Yields the stream of a server's messages, to which `_add_message` adds some; notes when it ends."""
+        """Yields the stream of a server's messages, to which `add_message` adds some; notes when it ends."""
         self._received, observed = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_on, messages, self._received)
@@ -292,7 +294,7 @@ class ClientConnection:
                     env=get_default_environment() | server.env,
                     cwd=server.cwd,
                     stderr=writer,
-                    on_noise=self._note_noise,
+                    on_noise=self.note_noise,
                     on_excess=partial(self.mark_ended, deliberate=True),
                     on_end=self.mark_ended,
                 ) as streams:
@@ -342,15 +344,12 @@ class ClientConnection:
         # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
         timeout = httpx2.Timeout(None, connect=self.connect_timeout, write=_WRITE_TIMEOUT)
         return MCPHTTPClient(
+            self,
             server.headers,
             timeout,
             self._auth,
             bounded(reach, is_server=True, on_excess=partial(self.mark_ended, deliberate=True)),
             sse=server.kind == "sse",
-            on_message=self._add_message,
-            on_failure=self._post_failed,
-            on_useless=self.mark_ended,
-            on_noise=self._note_noise,
         )
 
     def _hardened(self, server: StdioParams) -> StdioParams:

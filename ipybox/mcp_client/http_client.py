@@ -1,7 +1,7 @@
 """The HTTP client for one remote MCP server. A request that fails, or whose answer can't be read, fails alone.
 
 The SDK ends the connection if a POST fails, or drops the reason. So it never learns of failures: they are reported to
-`on_failure`, and the SDK gets an empty response. It gets answers as messages that it can read (`messages.py`).
+the connection, and the SDK gets an empty response. It gets answers as messages that it can read (`messages.py`).
 """
 
 import codecs
@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
-from mcp_types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, RequestId
+from mcp_types import METHOD_NOT_FOUND, JSONRPCError, RequestId
 from pydantic_core import from_json
 
 from ipybox.mcp_client.http import BoundedStream, trusted_authorities
 from ipybox.mcp_client.messages import Wire, encode, error_reply, read_answer, read_messages, validated
 from ipybox.mcp_client.oauth.sign_in import SignInError
 from ipybox.mcp_client.params import public_url
+
+if TYPE_CHECKING:
+    from ipybox.mcp_client.connection import ClientConnection
 
 #: Characters of an HTTP response that an error contains.
 MAX_REASON = 1000
@@ -78,40 +81,30 @@ class PostFailure:
 
 
 class MCPHTTPClient(httpx2.AsyncClient):
-    """Sends the requests of the SDK's transports.
+    """Sends the requests of the SDK's transports, and reports what they don't learn to the connection.
 
     Args:
+        connection: The connection.
         headers: Headers of each request.
         timeout: Its time limits.
         auth: Signs requests.
         hooks: Event hooks, which also limit responses (`bounded`).
         sse: Whether answers come in the response to a GET, and not to the POST.
-        on_message: Called with each message that the SDK does not receive.
-        on_failure: Called with the id of a request that gets no answer, and the reason. Messages that are not requests
-            are not reported, as they have no answer.
-        on_useless: Called with the reason if the event stream is of no use.
-        on_noise: Called with the data of an event that is not a message.
     """
 
     def __init__(
         self,
+        connection: "ClientConnection",
         headers: dict[str, str],
         timeout: httpx2.Timeout,
         auth: httpx2.Auth | None,
         hooks: dict[str, list[Callable[..., Any]]],
         *,
         sse: bool,
-        on_message: Callable[[JSONRPCMessage], Awaitable[None]],
-        on_failure: Callable[[RequestId, PostFailure], Awaitable[None]],
-        on_useless: Callable[[str], None],
-        on_noise: Callable[[str], None],
     ):
         super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, verify=trusted_authorities())
+        self._connection = connection
         self._sse = sse
-        self._on_message = on_message
-        self._on_failure = on_failure
-        self._on_useless = on_useless
-        self._on_noise = on_noise
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Sends a request, as everything of the SDK does."""
@@ -138,9 +131,9 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if isinstance(answer, httpx2.Response):
             return answer
         if isinstance(answer, JSONRPCError):
-            await self._on_message(answer)
+            await self._connection.add_message(answer)
         elif request_id is not None:
-            await self._on_failure(request_id, answer)
+            await self._connection.post_failed(request_id, answer)
         return httpx2.Response(202, request=request)
 
     async def _answer(
@@ -178,7 +171,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if name == b"endpoint" and self._sse:
             endpoint = urljoin(url, data.decode(errors="replace"))
             if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
-                self._on_useless(
+                self._connection.mark_ended(
                     f"it asks for messages to be sent to {public_url(endpoint)}, whose origin differs from its own "
                     "URL's: correct the server's public address in its settings, or register it under that origin if "
                     "you can reach it there"
@@ -191,9 +184,9 @@ class MCPHTTPClient(httpx2.AsyncClient):
             if not self._sse:
                 return _encoded(event, messages)
             for message in messages:  # the SDK can't read large ones over this transport
-                await self._on_message(validated(message))
+                await self._connection.add_message(validated(message))
         except ValueError:
-            self._on_noise(data.decode(errors="replace"))
+            self._connection.note_noise(data.decode(errors="replace"))
         return b""
 
 

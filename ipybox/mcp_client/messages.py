@@ -21,16 +21,13 @@ Wire = dict[str, Any]
 #: Characters of a malformed reply that its error contains.
 EXCERPT = 500
 
-# Characters at the start of text that is not JSON in which the id of its request is searched; or at its end.
-_SEARCHED = 1 << 20
+# The id of a reply that is not JSON is found at its start, or at its end, where JavaScript servers write it. The
+# repetitions are possessive: they never go back.
 _TAIL = 1000
-
-# A string, which may lack its end, or a bracket. The repetitions are possessive: they never go back.
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
-_ID = r'(?P<id>-?\d{1,18}(?![\d.eE])|"[^"\\]{0,200}")'
-_ID_VALUE = re.compile(rf"\s*+:\s*+{_ID}")
-# JavaScript servers write both last.
-_LAST_ID = re.compile(rf'"jsonrpc"\s*+:\s*+"2\.0"\s*+,\s*+"id"\s*+:\s*+{_ID}\s*+\}}\s*+\Z')
+_ID = r'"id"\s*+:\s*+(?P<id>-?\d{1,18}(?![\d.eE])|"[^"\\]{0,200}")'
+_VERSION = r'"jsonrpc"\s*+:\s*+"2\.0"'
+_FIRST_ID = re.compile(rf'\{{\s*+(?:{_VERSION}\s*+,\s*+)?{_ID}\s*+,\s*+(?:{_VERSION}\s*+,\s*+)?"(?:result|error)"')
+_LAST_ID = re.compile(rf"{_VERSION}\s*+,\s*+{_ID}\s*+\}}\s*+\Z")
 
 
 def read_messages(data: bytes) -> list[Wire]:
@@ -177,21 +174,9 @@ def _error(error: Any) -> Wire:
 
 
 def _request_id(text: str) -> RequestId | None:
-    """Returns the id of a reply that can't be parsed: that of the outermost object, or at the end of the text."""
-    if '"jsonrpc"' not in text:
-        return None
-    depth, request_id = 0, None
-    for token in _TOKEN.finditer(text, 0, _SEARCHED):
-        if token[0] in "[{":
-            depth += 1
-        elif token[0] in "]}":
-            depth -= 1
-        elif depth == 1 and token[0] == '"id"' and (found := _ID_VALUE.match(text, token.end())):
-            request_id = _id(from_json(found["id"]))
-        elif depth == 1 and token[0] == '"method"' and text.startswith(":", token.end()):
-            return None  # it is a request, perhaps one that the server has logged
-    found = _LAST_ID.search(text, max(len(text) - _TAIL, 0))
-    return request_id if found is None else _id(from_json(found["id"]))
+    """Returns the id of a reply that can't be parsed."""
+    found = _FIRST_ID.match(text) or _LAST_ID.search(text, max(len(text) - _TAIL, 0))
+    return found and _id(from_json(found["id"]))
 
 
 def _excerpt(data: bytes) -> str:

@@ -86,11 +86,7 @@ def test_a_reply_whose_meaning_is_clear_is_repaired(data: bytes, message: dict[s
         pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":1,}}', "not valid JSON", id="trailing_comma"),
         pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":"cut', 'not valid JSON .*"cut', id="truncated"),
         pytest.param(b'{"result":{"id":1,"a":undefined},"jsonrpc":"2.0","id":7}', "not valid JSON", id="id_at_the_end"),
-        pytest.param(
-            b'{"jsonrpc":"2.0","a":"\\"}{","b":{"id":1},"id" : "7","result":{"method":oops}}',
-            "not valid JSON",
-            id="brackets_in_text",
-        ),
+        pytest.param(b'{"id" : "7", "jsonrpc":"2.0","error":{"id":1,"method":oops}}', "not valid JSON", id="id_first"),
         pytest.param(
             b'{"result":{"a":[' + b'"x",' * 400_000 + b'oops]},"jsonrpc":"2.0","id":7}', "not valid JSON", id="far_end"
         ),
