@@ -7,10 +7,12 @@ registration, or a sandbox of its own as the command, overrides that.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from shutil import which
 
@@ -60,14 +62,14 @@ _NPX_HOSTS = ("github:", "gitlab:", "bitbucket:", "gist:")
 _UVX_FLAGS = frozenset(("-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"))
 _UVX_VALUES = frozenset(("--from", "--with", "-p", "--python"))
 
-#: Seconds that a Python gets to print its version.
-_VERSION_TIMEOUT = 10.0
+#: Seconds that a shim gets to say which Python it runs.
+_SHIM_TIMEOUT = 10.0
 
 
 def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioParams:
     """Returns parameters with which a server loads nothing that code can write.
 
-    Variables in the registration's `env` stay. May run a Python to get its version, which takes a moment.
+    Variables in the registration's `env` stay. May run a shim of Python, which takes a moment.
 
     Args:
         server: The server, as it was registered.
@@ -158,7 +160,12 @@ def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
         return False
     match _name(command):
         case "python":
-            return _python_is_safe(command, arguments, places)
+            count = _python_flags(arguments)
+            flags = {*"".join(arguments[:count])}
+            if "E" in flags and not flags & {"I", "P"}:  # it ignores PYTHONSAFEPATH
+                return False
+            first = arguments[count] if count < len(arguments) else ""
+            return (first in ("-m", "-c") or _is_script(first, places)) and _has_safe_path(command)
         case "node":
             return bool(arguments) and _is_script(arguments[0], places)
         case "uvx":
@@ -209,15 +216,6 @@ def _is_shim(command: str) -> bool:
         return True
 
 
-def _python_is_safe(command: str, arguments: Sequence[str], places: WritablePlaces) -> bool:
-    count = _python_flags(arguments)
-    first = arguments[count] if count < len(arguments) else ""
-    flags = {*"".join(arguments[:count])}
-    if "E" in flags and not flags & {"I", "P"}:  # it ignores PYTHONSAFEPATH
-        return False
-    return (first in ("-m", "-c") or _is_script(first, places)) and _has_safe_path(command)
-
-
 def _is_script(word: str, places: WritablePlaces) -> bool:
     """Whether a word is the path of a script that may run."""
     if not places.confined:
@@ -227,43 +225,33 @@ def _is_script(word: str, places: WritablePlaces) -> bool:
 
 def _python_flags(arguments: Sequence[str]) -> int:
     """Returns how many flags precede the program that Python runs."""
-    return next((index for index, word in enumerate(arguments) if not _is_python_flag(word)), len(arguments))
-
-
-def _is_python_flag(word: str) -> bool:
-    return len(word) > 1 and word[0] == "-" and set(word[1:]) <= set("bBdEiIOPqsSuv")
+    return len([*takewhile(re.compile("-[bBdEiIOPqsSuv]+").fullmatch, arguments)])
 
 
 @cache
 def _behind_shim(python: str, path: str, directory: Path) -> str | None:
-    """Returns the Python that a shim runs in a directory that code can't write."""
-    return _says(python, "import sys; print(sys.executable)", cwd=directory, env={**os.environ, "PATH": path}) or None
-
-
-@cache
-def _has_safe_path(python: str) -> bool:
-    """Returns whether a Python obeys PYTHONSAFEPATH, as 3.11 and later do."""
-    if os.path.realpath(python) == os.path.realpath(interpreter()):
-        return True
-    return _says(python, "import sys; print(sys.version_info >= (3, 11))") == "True"
-
-
-def _says(python: str, code: str, *, cwd: Path = Path("/"), env: dict[str, str] | None = None) -> str:
-    """Returns the output of a Python; empty if it fails."""
+    """Returns the Python that a shim runs in a directory that code can't write; None if it fails."""
     try:
         done = subprocess.run(
-            [python, "-I", "-S", "-c", code],
+            [python, "-I", "-S", "-c", "import sys; print(sys.executable)"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            cwd=cwd,
-            env=env,
-            timeout=_VERSION_TIMEOUT,
-            check=False,
+            cwd=directory,
+            env={**os.environ, "PATH": path},
+            timeout=_SHIM_TIMEOUT,
+            check=True,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _has_safe_path(python: str) -> bool:
+    """Returns whether a Python obeys PYTHONSAFEPATH, as 3.11 and later do: its file is named after its version."""
+    real = os.path.realpath(python)
+    version = re.fullmatch(r"(?:python|pypy)3\.(\d+)t?", os.path.basename(real))
+    return real == os.path.realpath(interpreter()) or (version is not None and int(version[1]) >= 11)
 
 
 def _runs_a_package(arguments: Sequence[str]) -> bool:

@@ -508,7 +508,7 @@ def test_a_shim_is_asked_with_the_path_of_the_registration(places: WritablePlace
 def test_a_shim_that_does_not_answer_starts_in_an_empty_directory(
     places: WritablePlaces, workspace: Path, monkeypatch: pytest.MonkeyPatch, says: str
 ):
-    monkeypatch.setattr(stdio_servers, "_VERSION_TIMEOUT", 0.5)
+    monkeypatch.setattr(stdio_servers, "_SHIM_TIMEOUT", 0.5)
     shim = workspace.parent / "programs" / "python"
     shim.write_text(f"#!/bin/sh\n{says}\n")
     shim.chmod(0o755)
@@ -529,7 +529,7 @@ def test_another_python_starts_in_the_working_directory_if_it_can_keep_modules_o
 ):
     monkeypatch.setattr(stdio_servers, "interpreter", lambda: Path("/another/python"))
     programs = workspace.parent / "programs"
-    shutil.copy("/bin/echo", programs / "python3.10")  # answers something else
+    shutil.copy("/bin/echo", programs / "python3.10")
     (programs / "python3").symlink_to(os.path.realpath(sys.executable))
 
     assert started(places, "python3.10", "-m", "server").cwd == str(state_dir() / "empty")
