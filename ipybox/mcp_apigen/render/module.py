@@ -1,6 +1,5 @@
 """Renders a tool as the text of a module, and of a schema file if types can't express the whole schema."""
 
-import ast
 import json
 import logging
 from dataclasses import dataclass
@@ -46,33 +45,30 @@ class RenderedModule:
 
 def render_module(tool: ToolSpec, name: str) -> RenderedModule:
     """Returns the module of a tool, under this name."""
-    params, schema = _params(tool)
-    result = _result(tool) if mapping(tool.output_schema) and _admits_objects(tool.output_schema) else None
+    params, complete = _model(tool, "Params", tool.input_schema)
+    schema = None if complete else _document(tool.input_schema)
+    params.checked = schema is not None
+    result = None
+    if mapping(tool.output_schema) and _admits_objects(tool.output_schema):
+        result, _ = _model(tool, "Result", tool.output_schema)
     source, names = render_tool(tool.name, name, tool.description or "", params, result)
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
-        # Never expected, but one unusual tool must not break a whole package.
-        logger.warning("tool %r: generated a permissive module, because the typed one is invalid: %s", tool.name, exc)
-        result = result and _permissive("Result")
-        source, names = render_tool(tool.name, name, "", _permissive("Params"), result)
-        schema = None
     return RenderedModule(source, names, schema)
 
 
-def _params(tool: ToolSpec) -> tuple[Model, str | None]:
+def _model(tool: ToolSpec, name: str, schema: Any) -> tuple[Model, bool]:
+    """Returns the model of a schema, and whether types express all that it says of arguments."""
     try:
-        resolver = Resolver(tool.input_schema)
-        model = _model(tool, resolver, "Params")
-        model.description = ""  # the tool's own description is enough
-        if types_cover_schema(resolver.root, resolver):
-            return model, None
+        resolver = Resolver(schema)
+        model, remarks = parse(resolver, name)
+        complete = name == "Params" and types_cover_schema(resolver.root, resolver)
     except (SchemaError, RecursionError) as exc:
-        logger.warning("tool %r: Params accepts any fields: %s", tool.name, exc)
-        model = _permissive("Params")
-    schema = _document(tool.input_schema)
-    model.checked = schema is not None
-    return model, schema
+        logger.warning("tool %r: %s accepts any fields: %s", tool.name, name, exc)
+        return Model(name, "Accepts any fields because Python's types can't express the schema."), False
+    for remark in remarks:
+        logger.warning("tool %r: %s: %s; the server checks it", tool.name, name, remark)
+    if name == "Params":
+        model.description = ""  # the tool's own description is enough
+    return model, complete
 
 
 def _document(schema: Any) -> str | None:
@@ -93,22 +89,3 @@ def _admits_objects(schema: Any) -> bool:
     # For arguments, a schema that doesn't would allow no call, which its author can't mean. Other results are text.
     kinds = strings(mapping(schema).get("type"))
     return not kinds or "object" in kinds
-
-
-def _result(tool: ToolSpec) -> Model:
-    try:
-        return _model(tool, Resolver(tool.output_schema), "Result")
-    except (SchemaError, RecursionError) as exc:
-        logger.warning("tool %r: Result accepts any fields: %s", tool.name, exc)
-        return _permissive("Result")
-
-
-def _model(tool: ToolSpec, resolver: Resolver, name: str) -> Model:
-    model, remarks = parse(resolver, name)
-    for remark in remarks:
-        logger.warning("tool %r: %s: %s; the server checks it", tool.name, name, remark)
-    return model
-
-
-def _permissive(name: str) -> Model:
-    return Model(name, "Accepts any fields because Python's types can't express the schema.")
