@@ -30,6 +30,7 @@ _VALUES = {"enum", "required", "type"}
 # Plain words only: paths, hosts, commands and options have other characters, too.
 _WORD = r"[^\W\d][\w-]*"
 _WORDS = re.compile(rf"{_WORD}(?:, ?{_WORD})+")
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def inputs_hash(server_name: str, server_params: dict[str, Any], seal: str, tools: list[ToolSpec]) -> str | None:
@@ -105,4 +106,4 @@ def _unordered(items: list[Any]) -> list[str]:
 
 
 def _hash(value: Any) -> str:
-    return sha256_hex(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+    return sha256_hex(_encode(value).encode())
