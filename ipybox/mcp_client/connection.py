@@ -39,7 +39,7 @@ from ipybox.audit.redaction import Redactor
 from ipybox.mcp_client import process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf
 from ipybox.mcp_client.http import Reach, bounded
-from ipybox.mcp_client.http_client import MCPHTTPClient, Outcome, PostFailure
+from ipybox.mcp_client.http_client import MCPHTTPClient, PostFailure
 from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
 from ipybox.mcp_client.secrets import literal_secrets
@@ -197,22 +197,22 @@ class ClientConnection:
             self.mark_ended()
         elif not exc.message.startswith("SSE stream"):
             return None
-        return PostFailure(Outcome.UNKNOWN, exc.message.replace("SSE stream", "its event stream"))
+        return PostFailure("unknown", exc.message.replace("SSE stream", "its event stream"))
 
     def error_for(self, failure: PostFailure) -> MCPServerError | ToolRunnerError:
         """Returns the error for a request that failed, while the connection goes on."""
         reason = self.plain(failure.reason)
         match failure.outcome:
-            case Outcome.REFUSED:
+            case "refused":
                 return ToolRunnerError(self.error_text(reason))
-            case Outcome.UNSENT if isinstance(failure.reason, SignInError):
+            case "unsent" if isinstance(failure.reason, SignInError):
                 return MCPConnectionLost(self.error_text(reason))
-            case Outcome.UNSENT:
+            case "unsent":
                 return MCPConnectionLost(self.redact(f"can't reach {self.label}: {reason}; the request was not sent"))
-            case Outcome.UNKNOWN:
+            case "unknown":
                 sent = f"the request was sent to {self.label}, but its outcome is unknown: {reason}"
                 return MCPConnectionLost(self.redact(sent))
-            case Outcome.EXPIRED:
+            case "expired":
                 return MCPSessionExpired(self.error_text(f"it no longer knows the session: {reason}"))
 
     def explain(self, what: str) -> str:
@@ -246,7 +246,7 @@ class ClientConnection:
 
     async def post_failed(self, request_id: RequestId, failure: PostFailure) -> None:
         """Answers a request to a remote server that gets no other answer."""
-        if not self.established and failure.outcome is Outcome.UNSENT:
+        if not self.established and failure.outcome == "unsent":
             # A version probe that does not arrive says nothing about versions.
             self.mark_ended(self.plain(failure.reason))
             return
@@ -295,8 +295,7 @@ class ClientConnection:
                     cwd=server.cwd,
                     stderr=writer,
                     on_noise=self.note_noise,
-                    on_excess=partial(self.mark_ended, deliberate=True),
-                    on_end=self.mark_ended,
+                    on_end=lambda why: self.mark_ended(why, deliberate=why is not None),
                 ) as streams:
                     writer.close()
                     try:

@@ -10,10 +10,9 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urljoin, urlsplit
 
 import anyio
@@ -54,17 +53,9 @@ _TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,500})", re.IGNORECASE)
 _MARKUP = re.compile(r"<(?:script|style)\b[^<]*+|<[^<>]*+>?", re.IGNORECASE)
 
 
-class Outcome(Enum):
-    """What is known of a request that failed."""
-
-    #: It did not reach the server.
-    UNSENT = auto()
-    #: The server may or may not have executed it.
-    UNKNOWN = auto()
-    #: The server refused it.
-    REFUSED = auto()
-    #: The server did not execute it, because it no longer knows the session.
-    EXPIRED = auto()
+#: What is known of a request that failed: it did not reach the server, the server may or may not have executed it, the
+#: server refused it, or it did not execute it, because it no longer knows the session.
+Outcome = Literal["unsent", "unknown", "refused", "expired"]
 
 
 @dataclass(frozen=True)
@@ -125,9 +116,9 @@ class MCPHTTPClient(httpx2.AsyncClient):
             response = await super().send(request, **options)
             answer = await self._answer(request_id, request, response)
         except (*_BEFORE_SENDING, SignInError) as exc:
-            answer = PostFailure(Outcome.UNSENT, exc)
+            answer = PostFailure("unsent", exc)
         except (httpx2.RequestError, OSError) as exc:
-            answer = PostFailure(Outcome.UNKNOWN, exc)
+            answer = PostFailure("unknown", exc)
         if isinstance(answer, httpx2.Response):
             return answer
         if isinstance(answer, JSONRPCError):
@@ -156,7 +147,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if _media_type(response) != "application/json" and not _LOOKS_LIKE_JSON.match(body):
             answered = _media_type(response) or f"HTTP {response.status_code} without a content type"
             text = _reason(body) or "nothing more"
-            return PostFailure(Outcome.REFUSED, f"not an MCP server: it responded with {answered}: {text}")
+            return PostFailure("refused", f"not an MCP server: it responded with {answered}: {text}")
         *_, reply = read_answer(body, request_id)
         if "method" in reply:
             reply = error_reply(request_id, "the server's response contains no reply")
@@ -248,8 +239,8 @@ def _refusal(
         (response.status_code == HTTPStatus.NOT_FOUND and (error is None or error.error.code != METHOD_NOT_FOUND))
         or (response.is_client_error and "session" in reason.lower())
     ):
-        return PostFailure(Outcome.EXPIRED, reason)
-    return error or PostFailure(Outcome.REFUSED, reason)
+        return PostFailure("expired", reason)
+    return error or PostFailure("refused", reason)
 
 
 async def _read_reason(response: httpx2.Response) -> bytes:

@@ -47,8 +47,7 @@ async def stdio_transport(
     cwd: str | None,
     stderr: IO[str] | None,
     on_noise: Callable[[str], None],
-    on_excess: Callable[[str], None],
-    on_end: Callable[[], None],
+    on_end: Callable[[str | None], None],
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage], MemoryObjectSendStream[SessionMessage]]]:
     """Starts a server and yields the stream of its messages and the one for messages to it.
 
@@ -58,8 +57,8 @@ async def stdio_transport(
         cwd: The working directory.
         stderr: The server's stderr, by default the application's.
         on_noise: Called with each line that is not a message.
-        on_excess: Called if a message exceeds the limits; no message follows.
-        on_end: Called when the server has closed its stdout or its stdin, unless the session has ended before.
+        on_end: Called when no message follows, unless the session has ended before: with None if the server has closed
+            its stdout or its stdin, or with the limit that a message exceeded.
 
     Raises:
         OSError: If the guard can't be started.
@@ -73,7 +72,7 @@ async def stdio_transport(
     received, messages = anyio.create_memory_object_stream[SessionMessage](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, protocol.stdout, received, on_noise, on_excess, on_end)
+        tasks.start_soon(_receive, protocol.stdout, received, on_noise, on_end)
         sent = anyio.Event()
         tasks.start_soon(_send, protocol.stdin, to_send, received, sent, on_end)
         try:
@@ -148,19 +147,19 @@ async def _receive(
     stdout: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage],
     on_noise: Callable[[str], None],
-    on_excess: Callable[[str], None],
-    on_end: Callable[[], None],
+    on_end: Callable[[str | None], None],
 ) -> None:
+    excess: str | None = None
     try:
         async with received:
             try:
                 await _pass_on(stdout, received, on_noise)
             except ExcessError as exc:
-                on_excess(str(exc))
+                excess = str(exc)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # the session has ended
             if received.statistics().open_receive_streams:
-                on_end()
+                on_end(excess)
     finally:
         with anyio.CancelScope(shield=True):
             while await stdout.read(_CHUNK):
@@ -187,7 +186,7 @@ async def _send(
     to_send: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage],
     sent: anyio.Event,
-    on_end: Callable[[], None],
+    on_end: Callable[[str | None], None],
 ) -> None:
     try:
         async with to_send:
@@ -199,7 +198,7 @@ async def _send(
                     raise BrokenPipeError  # the server had closed it before, which drain() does not report
     except OSError:
         # The server may keep running, but would never answer a message that it can't read.
-        on_end()
+        on_end(None)
         received.close()
     finally:
         sent.set()

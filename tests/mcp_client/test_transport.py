@@ -47,8 +47,7 @@ async def transport(code: str) -> AsyncGenerator[tuple[Any, Any]]:
         cwd=None,
         stderr=sys.__stderr__,
         on_noise=lambda text: None,
-        on_excess=lambda why: None,
-        on_end=lambda: None,
+        on_end=lambda why: None,
     )
     async with asyncio.timeout(WAIT), server as streams:
         yield streams
