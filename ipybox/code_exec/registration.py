@@ -120,7 +120,9 @@ async def generate_mcp_sources(
             advice.append(warning)
         modules.server_name = name
         modules.advice = [*advice, *remarks]
-        record |= _recorded_changes(modules)
+        changes = {"added": modules.added, "removed": modules.removed, "changed": modules.changed}
+        record |= {"tools": list(modules.wire_names.values()), "new": modules.new}
+        record |= {name: list(names) for name, names in changes.items() if names}
     for line in modules.warnings():
         logger.warning("MCP server %s: %s", name, line)
     return modules
@@ -174,22 +176,15 @@ def _remarks(tools: "ToolList") -> list[str]:
     return [*lines, *([f"and {len(remarks) - _MAX_REMARKS} more remarks"] if len(remarks) > _MAX_REMARKS else [])]
 
 
-def _recorded_changes(modules: ToolModules) -> dict[str, Any]:
-    """Returns the changes of the package, for the audit log."""
-    changes = {"added": modules.added, "removed": modules.removed, "changed": modules.changed}
-    return {
-        "tools": list(modules.wire_names.values()),
-        "new": modules.new,
-        **{name: list(names) for name, names in changes.items() if names},
-    }
-
-
 def _default_places(root_dir: Path, server: StdioParams | RemoteParams) -> WritablePlaces:
     """Returns the places that code can write, unless the application says; it has not confined any code yet.
 
     Scripts of the project are the author's own, until code has run confined to their directory.
     """
-    workspace = _workspace_of(root_dir)
+    root = Path(os.path.abspath(root_dir))
+    existing = next(parent for parent in root.parents if parent.is_dir())
+    # Links may lead there, but are not followed in it.
+    workspace = Path.cwd() if root.is_relative_to(Path.cwd()) else existing
     trusting = WritablePlaces(workspace)
     if (
         isinstance(server, StdioParams)
@@ -201,10 +196,3 @@ def _default_places(root_dir: Path, server: StdioParams | RemoteParams) -> Writa
     ):
         return trusting
     return WritablePlaces(workspace, PROFILES["default"])
-
-
-def _workspace_of(root_dir: Path) -> Path:
-    """Returns the directory that links may lead to, but in which links are not followed."""
-    root = Path(os.path.abspath(root_dir))
-    existing = next(parent for parent in root.parents if parent.is_dir())
-    return Path.cwd() if root.is_relative_to(Path.cwd()) else existing

@@ -11,6 +11,7 @@ All errors surface as ipybox's exceptions. Stopping is bounded: the guard ends a
 
 import asyncio
 import logging
+import math
 import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
@@ -259,7 +260,8 @@ class MCPClient:
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
                     repair_answers(client.session, lambda remarks: self._listed.remarks.extend(remarks))
-                    connection.establish()
+                    connection.established = True
+                    connection.limits.scope.deadline = math.inf
                     self._client = client
                     self._settled.set()
                     await connection.ended.wait()

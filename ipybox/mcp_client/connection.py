@@ -15,7 +15,6 @@ and libraries.
 
 import asyncio
 import logging
-import math
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -145,11 +144,6 @@ class ClientConnection:
     def server_exited(self) -> bool:
         """Whether this is a stdio server that is known to have ended by itself."""
         return isinstance(self.server, StdioParams) and self.ended.is_set() and not self.deliberate
-
-    def establish(self) -> None:
-        """Notes that the server has answered, and removes the deadline."""
-        self.established = True
-        self.limits.scope.deadline = math.inf
 
     async def transport(self) -> Transport:
         """Returns the transport for the SDK's client; it starts the server when entered.

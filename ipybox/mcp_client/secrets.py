@@ -4,7 +4,7 @@ Parameters are written into the generated package, which code can read, and appe
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import parse_qsl, urlsplit
@@ -47,11 +47,7 @@ def literal_secrets(server: StdioParams | RemoteParams) -> list[LiteralSecret]:
 
 def _of_process(server: StdioParams) -> Iterator[LiteralSecret]:
     yield from (LiteralSecret(f"env {name}", name, value) for name, value in _secret(server.env.items()))
-    yield from _of_arguments(server.args)
-
-
-def _of_arguments(args: Sequence[str]) -> Iterator[LiteralSecret]:
-    for before, argument in pairwise(["", *args]):
+    for before, argument in pairwise(["", *server.args]):
         name, value = _named(before, argument)
         if is_secret(name, value) and (is_secret_name(name) or name.isupper()):
             yield LiteralSecret(f"the argument {name}", name, _token(value))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ipybox.mcp_apigen.render.text import LINE_LENGTH, block, literal, quote
-from ipybox.mcp_apigen.schema.constraints import is_safe, without_safe_bounds
+from ipybox.mcp_apigen.schema.constraints import beyond_safe
 from ipybox.mcp_apigen.schema.ir import (
     NULL,
     AnyType,
@@ -99,9 +99,9 @@ class Annotator:
             case AnyType():
                 self.uses.add("Any")
                 return "Any", (), ""
-            case Scalar("integer") if is_safe(limits):
+            case Scalar("integer") if (others := beyond_safe(limits)) is not None:
                 self.uses.add("SafeInteger")
-                return "SafeInteger", without_safe_bounds(limits), ""
+                return "SafeInteger", others, ""
             case Scalar(name):
                 return _SCALARS[name], limits, ""
             case LiteralType(values):

@@ -75,17 +75,12 @@ def number_limits(schema: Schema, *, integral: bool) -> Constraints:
     return tuple(limits)
 
 
-def is_safe(limits: Constraints) -> bool:
-    """Whether the bounds of an integer are those of JavaScript's safe integers, or within them."""
+def beyond_safe(limits: Constraints) -> Constraints | None:
+    """The limits of an integer beyond being safe in JavaScript; `None` if its bounds are not about that."""
     bounds = dict(limits)
     lower, upper = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
-    if lower is None or upper is None or lower < -_SAFE or upper > _SAFE:
-        return False
-    return _SAFE in (-lower, upper)
-
-
-def without_safe_bounds(limits: Constraints) -> Constraints:
-    """The limits that an integer has beyond being safe."""
+    if lower is None or upper is None or lower < -_SAFE or upper > _SAFE or _SAFE not in (-lower, upper):
+        return None
     return tuple(limit for limit in limits if limit not in (("ge", -_SAFE), ("le", _SAFE)))
 
 

@@ -72,7 +72,12 @@ class _CoverageChecker:
         (keyword,) = general
         match keyword:
             case "$ref":
-                return self._reference(schema, alone=said == general and not kinds)
+                if not self._resolver.ref_alone and (said != general or kinds):
+                    return False
+                try:
+                    return self.suffice(self._resolver.target(schema))
+                except UnresolvedReference:
+                    return False
             case "enum":
                 return _can_be_listed(elements(schema["enum"]), kinds)
             case "const":
@@ -84,13 +89,6 @@ class _CoverageChecker:
                 return self._alternatives(keyword, elements(schema[keyword]), kinds)
             case _:
                 return False
-
-    def _reference(self, schema: Schema, *, alone: bool) -> bool:
-        try:
-            target = self._resolver.target(schema)
-        except UnresolvedReference:
-            return False
-        return (alone or self._resolver.ref_alone) and self.suffice(target)
 
     def _alternatives(self, keyword: str, branches: list[Any], kinds: list[str]) -> bool:
         if not 0 < len(branches) <= MAX_OPTIONS or not all(map(self.suffice, branches)):

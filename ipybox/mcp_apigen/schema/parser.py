@@ -39,8 +39,12 @@ def parse(resolver: Resolver, name: str) -> tuple[Model, list[str]]:
     Raises:
         SchemaError: The schema is too large where it refers to itself, or not one of objects.
     """
+    schema = resolver.flat(resolver.root)
+    kinds = strings(schema.get("type"))
+    if kinds and "object" not in kinds:
+        raise SchemaError("the schema does not describe an object")
     parser = _SchemaParser(resolver)
-    return parser.root(name), list(dict.fromkeys(parser.remarks))
+    return parser.model(schema, name, 0), list(dict.fromkeys(parser.remarks))
 
 
 class _SchemaParser:
@@ -50,13 +54,6 @@ class _SchemaParser:
         self._models: dict[int, Model] = {}
         self._alike: dict[tuple[str, str], Model] = {}
         self._steps = 0
-
-    def root(self, name: str) -> Model:
-        schema = self._resolver.flat(self._resolver.root)
-        kinds = strings(schema.get("type"))
-        if kinds and "object" not in kinds:
-            raise SchemaError("the schema does not describe an object")
-        return self._model(schema, name, 0)
 
     def _type(self, schema: Any, hint: str, depth: int) -> Type:
         self._steps += 1
@@ -138,7 +135,7 @@ class _SchemaParser:
 
     def _object(self, schema: Schema, hint: str, depth: int) -> Type:
         if mapping(schema.get("properties")):
-            return self._model(schema, hint, depth)
+            return self.model(schema, hint, depth)
         limits = size_limits(schema, "Properties")
         rest = schema.get("additionalProperties")
         if mapping(schema.get("patternProperties")):
@@ -147,7 +144,7 @@ class _SchemaParser:
             return DictType(ANY, at_most(limits, 0))
         return DictType(self._type(rest, f"{hint} value", depth + 1), limits)
 
-    def _model(self, schema: Schema, hint: str, depth: int) -> Model:
+    def model(self, schema: Schema, hint: str, depth: int) -> Model:
         if model := self._models.get(id(schema)):
             return model
         alike = self._resolver.written(schema)
@@ -164,7 +161,9 @@ class _SchemaParser:
             if value is not False and is_text(name):  # `false` says that the property must not be there
                 kind = self._type(value, name, depth + 1)
                 kind = union([UnenforcedType(kind)], name) if name in left_open else kind
-                default = self._default(value, kind, depth) if name in required else None
+                default = None
+                if name in required and is_object(value):
+                    default = default_of([value, self._flat(value)], kind, nested=depth > 0)
                 text = self._documentation(value, default)
                 model.fields.append(ModelField(name, kind, name in required, text, default))
         return model
@@ -194,9 +193,6 @@ class _SchemaParser:
         if open_ended:
             properties |= dict.fromkeys(sorted(required - properties.keys()), True)
         return properties, required, left_open
-
-    def _default(self, schema: Any, kind: Type, depth: int) -> DefaultValue | None:
-        return default_of([schema, self._flat(schema)], kind, nested=depth > 0) if is_object(schema) else None
 
     def _documentation(self, schema: Any, shown: DefaultValue | None) -> str:
         """The property's description, with the default and the constraints that its code doesn't show."""

@@ -291,15 +291,12 @@ class _Memory:
         self._known = known
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Returns the tokens."""
         return self._grant.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Stores new tokens."""
         self._grant.take(tokens)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Returns the client."""
         return self._known or self._grant.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
