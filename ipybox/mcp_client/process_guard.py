@@ -88,7 +88,7 @@ def _watch(server: "_Server", wakeup: int) -> bool:
             if terminated:
                 return False
             terminated = True
-            server.terminate()
+            _kill(-server.pid, _signal.SIGTERM)
             deadline = time.monotonic() + TERM_GRACE
 
 
@@ -133,10 +133,6 @@ class _Server:
                 return True
             os.waitpid(child.si_pid, 0)
         return False
-
-    def terminate(self) -> None:
-        """Asks the process group to end."""
-        _kill(-self.pid, _signal.SIGTERM)
 
     def kill_all(self) -> int:
         """Kills the server, its process group and all adopted processes; returns its exit code or -signal."""
