@@ -7,13 +7,12 @@ already happened are counted until the log can be written again; the next line s
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ipybox.audit.digests import digest, key_path
 from ipybox.audit.log import AuditLogFile
-from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE, MAX_OTHER, utc_now
+from ipybox.audit.records import MAX_CODE, utc_now
 from ipybox.audit.redaction import Redactor, secrets_among
 from ipybox.audit.writer import LogWriter
 from ipybox.support.errors import AuditError
@@ -23,6 +22,9 @@ from ipybox.workspace.env_file import EnvFile
 
 #: Whether code and arguments are written, without secrets, in addition to their hashes.
 Detail = Literal["full", "hash"]
+
+#: The fields of tool calls that `hash` omits.
+_FULL_ONLY = ("arguments", "error")
 
 
 class AuditLog:
@@ -80,10 +82,6 @@ class AuditLog:
         """Removes the values that are secrets from everything written from now on."""
         self.redactor.know(secrets_among(variables))
 
-    def know_of_cell(self, variables: Mapping[str, str]) -> None:
-        """Removes the values that are secrets, which only one cell has, for a while."""
-        self.redactor.know_of_cell(secrets_among(variables))
-
     def hide(self, values: Iterable[str]) -> None:
         """Removes these values, which have no variable, from everything written from now on."""
         self.redactor.hide(values)
@@ -101,41 +99,27 @@ class AuditLog:
     def record(self, event: str, **fields: object) -> None:
         """Adds a line, without the fields that are None. It does not raise: see `require` and `LogWriter.flush`."""
         line = {"time": utc_now(), "event": event, **fields}
+        omitted = _FULL_ONLY if event == "tool_call" and not self._full else ()
         for name in fields:
-            if line[name] is None:
+            if line[name] is None or name in omitted:
                 del line[name]
         # ASCII, because terminals interpret many other characters.
         self.writer.add(json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n")
 
-    def text(self, text: str | None) -> str | None:
-        """Returns the form of a name, a message or the like in the log."""
-        return None if text is None else self.redactor.text(text, MAX_OTHER)
-
-    def error(self, text: str | None) -> str | None:
-        """Returns the form of a tool's error text in the log: None if arguments are not written."""
-        return self.text(text) if self._full else None
-
     def code(self, code: str) -> dict[str, Any]:
         """Returns the fields for code."""
-        hashed = {"code_hash": digest(code, self._key), "code_chars": len(code)}
-        return {"code": self.redactor.text(code, MAX_CODE), **hashed} if self._full else hashed
-
-    def call(self, server_name: str, tool_name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields for a tool call. Can be called in a thread."""
-        text = self.redactor.text
-        fields: dict[str, Any] = {
-            "server_name": text(server_name, MAX_OTHER),
-            "tool_name": text(tool_name, MAX_OTHER),
+        return {
+            "code": self.redactor.text(code, MAX_CODE) if self._full else None,
+            "code_hash": self.digest(code),
+            "code_chars": len(code),
         }
-        if self._full:
-            fields["arguments"] = self.redactor.value(arguments, MAX_ARGUMENTS)
-        with suppress(RecursionError):  # nested deeper than any tool accepts
-            fields["arguments_hash"] = digest(arguments, self._key)
-        return fields
 
-    def value(self, value: Any) -> Any:
-        """Returns the form of any other JSON value in the log."""
-        return self.redactor.value(value, MAX_ARGUMENTS)
+    def digest(self, value: Any) -> str | None:
+        """Returns the hash of a JSON value; None if it is nested deeper than any tool accepts."""
+        try:
+            return digest(value, self._key)
+        except RecursionError:
+            return None
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
         """Removes the secrets behind the placeholders in a server's parameters from now on."""

@@ -1,9 +1,8 @@
-"""What a `SessionRecorder` reports to metrics: outcomes, durations, and events of jobs, without texts of users."""
+"""Events of sessions, as metrics receive them, and those of jobs."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-from ipybox.audit.records import Outcome
+from typing import Any, Literal
 
 #: What happened: the job waits in a queue; its node runs a kernel gateway, or failed to; the node is lost; the job has
 #: ended, because it is not needed any more.
@@ -31,23 +30,6 @@ class JobEvent:
     waited: float | None = None
 
 
-class SessionObserver(Protocol):
-    """Receives what the sessions of an application do. No method may block or raise."""
-
-    def session(self, action: str) -> None:
-        """Notes an action on a session, such as `restart`, as in the audit log."""
-
-    def job(self, event: "JobEvent") -> None:
-        """Notes an event of an engine's job."""
-
-    def cell(self, outcome: Outcome, seconds: float) -> None:
-        """Notes the end of a cell."""
-
-    def tool_call(self, outcome: Outcome, seconds: float) -> None:
-        """Notes the end of a tool call."""
-
-    def decision(self, by: str, seconds: float, *, accepted: bool) -> None:
-        """Notes a decision on a tool call, and how long it took."""
-
-    def denial(self, by: str) -> None:
-        """Notes a denial without an approval request."""
+#: Receives the events of an application's sessions as they are in the audit log, even without one: the name of an
+#: event, and its fields. It may neither block nor raise.
+SessionObserver = Callable[[str, Mapping[str, Any]], None]

@@ -11,7 +11,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit import tracing
-from ipybox.audit.records import ApprovalDecision, ExecutionRecord, ToolCallRecord, new_id
+from ipybox.audit.records import (
+    MAX_ARGUMENTS,
+    MAX_OTHER,
+    ApprovalDecision,
+    ExecutionRecord,
+    ToolCallRecord,
+    new_id,
+    seconds_since,
+    utc_now,
+)
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -41,6 +50,8 @@ class SessionRecorder:
         self._audit = audit
         self._observer = observer
         self._history = history
+        #: What knows the secrets, if anything is kept.
+        self._kept = audit or history
         self._id = new_id()
         #: The name of the session.
         self.name = name
@@ -64,29 +75,20 @@ class SessionRecorder:
 
     def session(self, action: str, **fields: object) -> None:
         """Records that the session starts or stops, gets a new kernel, or is joined by a person."""
-        if self._audit is not None:
-            self._audit.record("session", **self._ids_now(), action=action, **fields)
-        if self._observer is not None:
-            self._observer.session(action)
-        if self._history is not None:
-            self._history.session(action)
+        self._record("session", **self._ids_now(), action=action, **fields)
 
     def job(self, event: "JobEvent") -> None:
         """Records what happens to the job of an engine that runs the session's kernel."""
-        if self._audit is not None:
-            fields = asdict(event) | {"reason": self._audit.text(event.reason)}
-            if event.waited is not None:
-                fields["waited"] = round(event.waited, 3)
-            self._audit.record("job", **self._ids, cell_id=self._cell and self._cell.id, **fields)
-        if self._observer is not None:
-            self._observer.job(event)
+        waited = None if event.waited is None else round(event.waited, 3)
+        fields = asdict(event) | {"reason": event.reason and self._text(event.reason), "waited": waited}
+        self._record("job", **self._ids, cell_id=self._cell and self._cell.id, **fields)
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
         """Removes the secrets among the environment variables of a cell from what is recorded from now on."""
-        if self._audit is not None:
-            self._audit.know_of_cell(variables)
-        elif self._history is not None:
-            self._history.know_of_cell(variables)
+        if self._kept is not None:
+            from ipybox.audit.redaction import secrets_among
+
+            self._kept.redactor.know_of_cell(secrets_among(variables))
 
     async def require(self) -> None:
         """Checks that earlier events were written, before a new action.
@@ -114,30 +116,26 @@ class SessionRecorder:
         Raises:
             AuditError: If it can't be recorded; it must not be executed then.
         """
-        if self._audit is not None and self._audit.writer.failed:
-            await self._audit.require()
-        history = self._history
-        executed = None if history is None else history.begin(code)
-        cell = self._cell = ExecutionRecord(self._ids, executed)
+        audit, history = self._audit, self._history
+        if audit is not None and audit.writer.failed:
+            await audit.require()
+        cell = self._cell = ExecutionRecord(self._ids, history and history.new_cell(code))
         try:
             yield cell
         except BaseException as exc:
             cell.fail(exc)
             raise
         finally:
-            ended = cell.end()
+            ended = {**cell.ids, **cell.end()}
             self._cell = None
-            if self._audit is not None:
-                self._audit.record("cell", **cell.ids, **self._audit.code(code), **ended)
-            if self._observer is not None:
-                self._observer.cell(cell.outcome, ended["duration"])
-            if history is not None and executed is not None:
-                history.end(executed, cell.result, cell_id=cell.id, **ended)
+            self._record("cell", **ended, **(audit.code(code) if audit is not None else {}))
+            if history is not None and cell.executed is not None:
+                history.end(cell.executed, cell.result, {"event": "cell", "time": utc_now(), **ended})
             cell.result = None  # else an error refers to itself through its traceback
             if cell.lost_state:
                 self.session("restart")
-            if self._audit is not None:
-                await self._audit.writer.flush(required=False)
+            if audit is not None:
+                await audit.writer.flush(required=False)
 
     @asynccontextmanager
     async def tool_call(
@@ -163,26 +161,17 @@ class SessionRecorder:
             with nullcontext() if call.span is None else tracing.current(call.span):
                 if self._audit is not None:
                     self._audit.know_variables_of(server_params)
-                    named = server_name, tool_name, arguments
-                    described = self._audit.call
-                    fields = await asyncio.to_thread(described, *named) if large else described(*named)
-                    call.written = {"tool_call_id": call.id, **fields}
-                if self._history is not None:
-                    known = call.written.get("arguments")
-                    call.shown = self._history.call_fields(server_name, tool_name, arguments, known)
+                described = server_name, tool_name, arguments
+                fields = await asyncio.to_thread(self._described, *described) if large else self._described(*described)
+                call.described = {"tool_call_id": call.id, **fields}
                 yield call
         except BaseException as exc:
             call.fail(type(exc).__name__, outcome="cancelled")
             raise
         finally:
-            ended = call.end()
-            if self._audit is not None:
-                error = None if call.error is None else self._audit.error(call.error)
-                self._audit.record("tool_call", **call.ids, **call.written, **ended, error=error)
-            if self._observer is not None:
-                self._observer.tool_call(call.outcome, ended["duration"])
-            if self._history is not None:
-                self._history.add_call(call.cell and call.cell.executed, call, ended)
+            self._record(
+                "tool_call", **call.ids, **call.described, **call.end(), error=call.error and self._text(call.error)
+            )
 
     async def decided(self, call: ToolCallRecord, decided: ApprovalDecision) -> None:
         """Records a decision on a tool call, before the call is made.
@@ -192,17 +181,13 @@ class SessionRecorder:
         """
         if not decided.accepted:
             call.fail("rejected", decided.reason, outcome="rejected")
-        call.decision = decided
-        if self._observer is not None:
-            self._observer.decision(decided.by, call.elapsed, accepted=decided.accepted)
         if call.span is not None:
             call.span.add_event("decision", {"accepted": decided.accepted, "by": decided.by})
-        if self._audit is None:
-            return
-        reason = None if decided.reason is None else self._audit.text(decided.reason)
-        fields = {**call.ids, **call.written, "arguments": None}  # the event of the call has these
-        self._audit.record("decision", **fields, accepted=decided.accepted, by=decided.by, reason=reason)
-        await self._audit.writer.flush(required=True)
+        fields = {**call.ids, **call.described, "arguments": None}  # the event of the call has these
+        made = {"accepted": decided.accepted, "by": decided.by, "reason": decided.reason and self._text(decided.reason)}
+        self._record("decision", **fields, **made, duration=seconds_since(call.started))
+        if self._audit is not None:
+            await self._audit.writer.flush(required=True)
 
     def denied(self, by: str, messages: Iterable[str]) -> None:
         """Records a denial without an approval request.
@@ -212,10 +197,31 @@ class SessionRecorder:
             messages: The messages about it.
         """
         for message in messages:
-            if self._audit is not None:
-                self._audit.record("denial", **self._ids_now(), by=by, message=self._audit.text(message))
-            if self._observer is not None:
-                self._observer.denial(by)
+            self._record("denial", **self._ids_now(), by=by, message=self._text(message))
+
+    def _record(self, event: str, **fields: Any) -> None:
+        """Gives an event to all that keep or count it; a cell comes to the history with its outputs."""
+        if self._audit is not None:
+            self._audit.record(event, **fields)
+        if self._observer is not None:
+            self._observer(event, fields)
+        if self._history is not None and event != "cell":
+            self._history.add({"event": event, **fields})
+
+    def _described(self, server_name: str, tool_name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields that describe a call, without secrets; none if nothing is kept."""
+        if self._kept is None:
+            return {}
+        redactor = self._kept.redactor
+        return {
+            "server_name": redactor.text(server_name, MAX_OTHER),
+            "tool_name": redactor.text(tool_name, MAX_OTHER),
+            "arguments": redactor.value(arguments, MAX_ARGUMENTS),
+            "arguments_hash": None if self._audit is None else self._audit.digest(arguments),
+        }
+
+    def _text(self, text: str) -> str | None:
+        return None if self._kept is None else self._kept.redactor.text(text, MAX_OTHER)
 
     def _ids_now(self) -> dict[str, str | None]:
         return self._ids if self._cell is None else self._cell.ids

@@ -120,10 +120,7 @@ class ToolCallRecord:
         self.outcome: Outcome = "ok"
         self.error: str | None = None
         #: Its fields: names and arguments.
-        self.written: dict[str, Any] = {}
-        #: The same fields in a notebook.
-        self.shown: dict[str, Any] = {}
-        self.decision: ApprovalDecision | None = None
+        self.described: dict[str, Any] = {}
         self._error_type: str | None = None
         name = tool_name[:MAX_NAME]
         attributes = {
@@ -135,7 +132,8 @@ class ToolCallRecord:
         self.span = tracing.start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
         #: The fields of its events that name it, its session, its cell and its span.
         self.ids = {**session, "cell_id": cell and cell.id, **(tracing.ids(self.span) if self.span else {})}
-        self._started = time.monotonic()
+        #: When it was requested, by the monotonic clock.
+        self.started = time.monotonic()
 
     def fail(self, error_type: str, error: str | None = None, outcome: Outcome = "error") -> None:
         """Notes a failure.
@@ -147,16 +145,11 @@ class ToolCallRecord:
         """
         self.outcome, self.error, self._error_type = outcome, error, error_type
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since it was requested."""
-        return seconds_since(self._started)
-
     def end(self) -> dict[str, Any]:
         """Ends its span, and returns the fields of its outcome."""
         if self.span is not None:
             tracing.end_span(self.span, self._error_type)
-        return {"outcome": self.outcome, "error_type": self._error_type, "duration": seconds_since(self._started)}
+        return {"outcome": self.outcome, "error_type": self._error_type, "duration": seconds_since(self.started)}
 
 
 def new_id() -> str:
@@ -200,6 +193,6 @@ async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Async
         fields["error"] = str(exc) or type(exc).__name__
         raise
     finally:
-        written = {name: audit.value(value) for name, value in fields.items()}
+        written = {name: audit.redactor.value(value, MAX_ARGUMENTS) for name, value in fields.items()}
         audit.record(event, **written, outcome=outcome, duration=seconds_since(started))
         await audit.writer.flush(required=False)

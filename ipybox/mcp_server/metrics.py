@@ -4,16 +4,14 @@ Labels have few values, all of them ipybox's own, except for the names of nodes 
 of a session, a tool or a server, and no text of code. Gauges are read when they are asked for.
 """
 
-from collections.abc import Iterable
-from typing import get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ipybox.audit.observer import JobEvent, SessionObserver
-from ipybox.audit.records import Outcome
 from ipybox.mcp_server.kernel_sessions import KernelSessions, State
 
 #: Limits of the buckets, in seconds: calls take milliseconds, decisions of people and queues of clusters take minutes.
@@ -26,7 +24,7 @@ DENIERS = frozenset({"sandbox", "limit", "tool_server"})
 OTHER = "other"
 
 
-class ServerMetrics(SessionObserver):
+class ServerMetrics:
     """Counts what the sessions of a server do.
 
     Args:
@@ -75,35 +73,28 @@ class ServerMetrics(SessionObserver):
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
-    def session(self, action: str) -> None:
-        """See `SessionObserver`."""
-        if action == "restart":
-            self._deaths.inc()
-        elif action == "idle":
-            self._idle.inc()
-
-    def job(self, event: JobEvent) -> None:
-        """See `SessionObserver`."""
-        self._jobs.labels(event.action).inc()
-        if event.waited is not None:
-            self._waits.labels(event.action).observe(event.waited)
-
-    def cell(self, outcome: Outcome, seconds: float) -> None:
-        """See `SessionObserver`."""
-        self._cells.labels(outcome).observe(seconds)
-
-    def tool_call(self, outcome: Outcome, seconds: float) -> None:
-        """See `SessionObserver`."""
-        self._calls.labels(outcome).observe(seconds)
-
-    def decision(self, by: str, seconds: float, *, accepted: bool) -> None:
-        """See `SessionObserver`."""
-        decider = by if by in DECIDERS else OTHER
-        self._decisions.labels(str(accepted).lower(), decider).observe(seconds)
-
-    def denial(self, by: str) -> None:
-        """See `SessionObserver`."""
-        self._denials.labels(by if by in DENIERS else OTHER).inc()
+    def observe(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Counts an event; it is a `SessionObserver`."""
+        match event:
+            case "cell":
+                self._cells.labels(fields["outcome"]).observe(fields["duration"])
+            case "tool_call":
+                self._calls.labels(fields["outcome"]).observe(fields["duration"])
+            case "decision":
+                decider = fields["by"] if fields["by"] in DECIDERS else OTHER
+                self._decisions.labels(str(fields["accepted"]).lower(), decider).observe(fields["duration"])
+            case "denial":
+                self._denials.labels(fields["by"] if fields["by"] in DENIERS else OTHER).inc()
+            case "session" if fields["action"] == "restart":
+                self._deaths.inc()
+            case "session" if fields["action"] == "idle":
+                self._idle.inc()
+            case "job":
+                self._jobs.labels(fields["action"]).inc()
+                if fields["waited"] is not None:
+                    self._waits.labels(fields["action"]).observe(fields["waited"])
+            case _:
+                pass
 
 
 class _SessionCollector(Collector):

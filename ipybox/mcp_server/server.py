@@ -140,7 +140,8 @@ class MCPServer:
             from ipybox.mcp_server.metrics import ServerMetrics
 
             sessions = self._services.sessions
-            self._services.observer = metrics = ServerMetrics(sessions, socket.gethostname())
+            metrics = ServerMetrics(sessions, socket.gethostname())
+            self._services.observer = metrics.observe
             server = await self._load()
             from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, listening
 

@@ -11,8 +11,9 @@ import pytest_asyncio
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, generate_mcp_sources
 from ipybox.audit import writer
-from ipybox.audit.audit import MAX_ARGUMENTS, MAX_CODE, AuditLog
+from ipybox.audit.audit import AuditLog
 from ipybox.audit.digests import digest
+from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE
 from ipybox.errors import AuditError, ExecutionCancelledError
 from tests import servers
 from tests.audit.lines import events, log_of, steady

@@ -17,6 +17,7 @@ from ipybox.audit import writer
 from ipybox.audit.audit import AuditLog
 from ipybox.audit.digests import key_path
 from ipybox.audit.log import AuditLogFile
+from ipybox.audit.recorder import SessionRecorder
 from ipybox.errors import AuditError
 from tests.audit.lines import lines, log_of
 from tests.servers import WAIT
@@ -244,13 +245,18 @@ def test_key_that_can_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytes
         AuditLog(tmp_path).open()
 
 
-def test_arguments_that_are_too_deep_to_be_hashed_are_written_in_part(tmp_path: Path):
+async def test_arguments_that_are_too_deep_to_be_hashed_are_written_in_part(tmp_path: Path):
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
 
-    written = AuditLog(tmp_path).call("s", "t", {"name": "x", "deep": deep})
+    audit = AuditLog(tmp_path)
+    recorder = SessionRecorder(audit)
+    for arguments in ({"name": "x", "deep": deep}, {"name": "x"}):
+        async with recorder.tool_call("s", "t", arguments, {}):
+            pass
+    audit.close()
 
-    assert written.keys() == {"server_name", "tool_name", "arguments"}
-    assert written["arguments"]["name"] == "x"
-    assert AuditLog(tmp_path).call("s", "t", {"name": "x"}).keys() == {*written, "arguments_hash"}
+    first, second = log_of(tmp_path)
+    assert first["arguments"]["name"] == "x"
+    assert second.keys() == {*first, "arguments_hash"}

@@ -213,7 +213,7 @@ async def test_a_value_that_is_set_in_a_running_session_is_used_by_the_next_call
         await executor.reset()  # ends the server
         assert (await executor.execute(f"{call}\nassert 's3cr3t-one-7f2a'")).text == "s3cr3t-two-9b1c"
 
-    assert audit.text("s3cr3t-one-7f2a, s3cr3t-two-9b1c") == "${MY_TOKEN}, ${MY_TOKEN}"
+    assert audit.redactor.text("s3cr3t-one-7f2a, s3cr3t-two-9b1c") == "${MY_TOKEN}, ${MY_TOKEN}"
     log = (tmp_path / ".ipybox" / "audit.jsonl").read_text()
     assert "s3cr3t" not in log
     assert "assert '${MY_TOKEN}'" in log

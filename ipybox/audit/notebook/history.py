@@ -2,19 +2,20 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError, note_of
-from ipybox.audit.records import MAX_ARGUMENTS, MAX_OTHER, utc_now
+from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
+from ipybox.audit.notebook.session import Event, SessionContent
+from ipybox.audit.records import MAX_OTHER
 from ipybox.support.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
 from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-    from ipybox.audit.records import ToolCallRecord
     from ipybox.audit.redaction import Redactor
 
 #: Characters of the code of a cell, and of the traceback of an error.
@@ -24,7 +25,7 @@ MAX_TEXT = 100_000
 MAX_CALLS = 1000
 
 
-class SessionHistory:
+class SessionHistory(SessionContent):
     """The cells of one session, from the first to the last that has ended.
 
     Beyond the limit it drops the outputs of the oldest cells, and then the oldest cells.
@@ -35,37 +36,26 @@ class SessionHistory:
     """
 
     def __init__(self, limit: int, redactor: Callable[[], "Redactor"]):
+        super().__init__(MAX_CALLS)
         self._limit = limit
-        self._redactor = redactor
+        self._new_redactor = redactor
         #: Older entries, without outputs, and newer ones, each with its size.
         self._bare: deque[tuple[ExecutedCell | Note, int]] = deque()
         self._whole: deque[tuple[ExecutedCell | Note, int]] = deque()
         self._bytes = 0
-        self._count = 0
         self._cells_dropped = 0
-        #: What happened to the kernel while a cell ran, to be noted after the cell.
-        self._during_cell: list[Note] = []
-        self._running: ExecutedCell | None = None
-        self._calls_between: list[dict[str, Any]] = []
+
+    @cached_property
+    def redactor(self) -> "Redactor":
+        """What removes secrets."""
+        return self._new_redactor()
 
     def for_sibling(self) -> "SessionHistory":
         """Returns an empty history for another session, with the same limit and secrets."""
-        return SessionHistory(self._limit, self._redactor)
+        return SessionHistory(self._limit, self._new_redactor)
 
-    def know_of_cell(self, variables: Mapping[str, str]) -> None:
-        """Removes the secrets among the environment variables of a cell, for a while."""
-        from ipybox.audit.redaction import secrets_among
-
-        self._redactor().know_of_cell(secrets_among(variables))
-
-    def begin(self, code: str) -> ExecutedCell:
-        """Returns the cell that starts now. It belongs to the history when it has ended."""
-        self._count += 1
-        self._running = ExecutedCell(self._count, code)
-        return self._running
-
-    def end(self, cell: ExecutedCell, result: ExecutionOutput | BaseException | None, **metadata: Any) -> None:
-        """Completes a cell with its result or error, and with metadata."""
+    def end(self, cell: ExecutedCell, result: ExecutionOutput | BaseException | None, event: Event) -> None:
+        """Adds a cell that has ended, with its result or error, and the event of its end."""
         if isinstance(result, CodeExecutionError | ExecutionTimeoutError):
             result.cell = cell
             output = result.output
@@ -73,50 +63,12 @@ class SessionHistory:
             output = result if isinstance(result, ExecutionOutput) else None
         if output is not None:
             cell.outputs = output.outputs
-            notices = [self._text(notice) for notice in output.notices]
-            metadata |= {"notices": notices} if notices else {}
+            if output.notices:
+                cell.metadata["notices"] = [self._text(notice) for notice in output.notices]
         if isinstance(result, BaseException):
             cell.error = self._error(result)
         cell.code = self._text(cell.code, MAX_TEXT)
-        cell.metadata |= {"time": utc_now()} | metadata
-        self._running = None
-        self._add(cell)
-        for note in self._during_cell:
-            self._add(note)
-        self._during_cell.clear()
-
-    def session(self, action: str) -> None:
-        """Notes that the session got another kernel, or was started."""
-        note = note_of(action)
-        if note is None or not self._count:
-            return
-        if action == "reset" and self._running is not None:
-            self._during_cell.append(note)
-        else:
-            self._add(note)
-
-    def call_fields(self, server: str, tool: str, arguments: Mapping[str, Any], shown: object = None) -> dict[str, Any]:
-        """Returns what a notebook says about a tool call when it starts.
-
-        Args:
-            server: The name of the server.
-            tool: The name of the tool.
-            arguments: The arguments of the call.
-            shown: The arguments without secrets, if the audit log has them.
-        """
-        if shown is None:  # not all of large ones is read
-            shown = self._redactor().value(arguments, MAX_ARGUMENTS)
-        return {"server_name": self._text(server), "tool_name": self._text(tool), "arguments": shown}
-
-    def add_call(self, cell: ExecutedCell | None, call: "ToolCallRecord", ended: Mapping[str, Any]) -> None:
-        """Adds a tool call that has ended, with how it ended, to its cell or to no cell."""
-        calls = self._calls_between if cell is None else cell.tool_calls
-        if len(calls) < MAX_CALLS:
-            fields = {"tool_call_id": call.id, **call.shown, "decision": self._decision(call), **ended}
-            fields["error"] = None if call.error is None else self._text(call.error)
-            calls.append({name: value for name, value in fields.items() if value is not None})
-        elif cell is not None:
-            cell.metadata["tool_calls_dropped"] = cell.metadata.get("tool_calls_dropped", 0) + 1
+        self.add(event, cell)
 
     def notebook(self, **metadata: str | None) -> "NotebookNode":
         """Returns the notebook of all cells that have ended."""
@@ -130,10 +82,11 @@ class SessionHistory:
             notes.append(f"This notebook omits the outputs of the first {cells_without:,} cells with outputs.")
         if notes:
             notes.append(f"ipybox keeps a session's last {self._limit:,} bytes (`notebook_bytes`).")
-        known: dict[str, Any] = {**metadata, "tool_calls": self._calls_between or None}
+        known: dict[str, Any] = {**metadata, "tool_calls": self.calls.get("")}
         return notebook([entry for entry, _ in (*self._bare, *self._whole)], notes=notes, metadata=known)
 
-    def _add(self, entry: ExecutedCell | Note) -> None:
+    def append(self, entry: ExecutedCell | Note) -> None:
+        """See `SessionContent`."""
         size = _size(entry, self._limit)
         self._whole.append((entry, size))
         self._bytes += size
@@ -143,7 +96,9 @@ class SessionHistory:
             else:
                 dropped, size = self._bare.popleft()
                 self._bytes -= size
-                self._cells_dropped += isinstance(dropped, ExecutedCell)
+                if isinstance(dropped, ExecutedCell):
+                    self._cells_dropped += 1
+                    self.calls.pop(dropped.metadata.get("cell_id", ""), None)
 
     def _strip_oldest(self) -> None:
         """Drops the outputs of the oldest cell that has some. Its result in the application keeps them."""
@@ -166,14 +121,7 @@ class SessionHistory:
         return RecordedError(self._text(name), self._text(value, MAX_TEXT), self._text(traceback, MAX_TEXT))
 
     def _text(self, text: str, limit: int = MAX_OTHER) -> str:
-        return self._redactor().text(text, limit)
-
-    def _decision(self, call: "ToolCallRecord") -> dict[str, Any] | None:
-        made = call.decision
-        if made is None:
-            return None
-        decision = {"accepted": made.accepted, "by": self._text(made.by)}
-        return decision if made.reason is None else {**decision, "reason": self._text(made.reason)}
+        return self.redactor.text(text, limit)
 
 
 def _size(value: object, enough: int) -> int:

@@ -5,15 +5,15 @@ type that ipybox writes, and nothing is executed.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ipybox.audit.log import MAX_BYTES
-from ipybox.audit.notebook.cell import ExecutedCell, Note, note_of
+from ipybox.audit.notebook.cell import ExecutedCell, Note
 from ipybox.audit.notebook.document import code_span, notebook
+from ipybox.audit.notebook.session import Event, SessionContent, text_in
 from ipybox.support.bounded_json import count_values
 from ipybox.support.printable import printable
 
@@ -34,16 +34,10 @@ LINE_VALUES = 20
 MAX_SESSIONS = 1000
 MAX_NAMED = 20
 
-_CELL_FIELDS = ("cell_id", "time", "outcome", "duration", "output_chars", "code_chars")
-_CALL_FIELDS = ("tool_call_id", "server_name", "tool_name", "outcome", "error_type", "error", "duration")
-
 _NO_OUTPUTS = "This notebook has no outputs because the audit log doesn't record them."
 _UNFINISHED = (
     "A cell made tool calls, but the audit log doesn't record its end: ipybox was killed, or the cell is still running."
 )
-
-Event = Mapping[str, Any]
-Call = dict[str, Any]
 
 
 @dataclass
@@ -113,14 +107,15 @@ class LoggedSessions:
         Raises:
             ValueError: If the log has hashes in place of code.
         """
-        content, left, omitted = _Content(), MAX_VALUES, 0
+        content, left, omitted, has_code = _LoggedContent(), MAX_VALUES, 0, False
         for event, values in self._events():
             if event.get("session_id") == session.id:
                 left -= values + LINE_VALUES
                 if left > 0:
                     content.add(event)
+                has_code |= "code" in event
                 omitted += left <= 0
-        if content.cells and not content.has_code:
+        if content.count and not has_code:
             raise ValueError(
                 f"the audit log contains no code for session {session}: it was written with audit=hash, which records "
                 "only hashes of code; to export sessions, use audit=full"
@@ -132,17 +127,19 @@ class LoggedSessions:
             notes.append(f"{self._missing:,} lines could not be written to the log; some may belong to this session.")
         if self._unreadable:
             notes.append(f"{self._unreadable:,} lines of the log were skipped because they are not in ipybox's format.")
-        metadata = {"session_id": session.id, "session_name": session.name, "tool_calls": content.calls_between()}
+        metadata = {"session_id": session.id, "session_name": session.name, "tool_calls": content.calls.get("")}
         title = f"ipybox session {code_span(session.name or '(unnamed)')}"
         return notebook(content.all_entries(), title=title, notes=notes, metadata=metadata)
 
     def _note(self, event: Event) -> None:
         if event["event"] == "gap":
             self._missing += _number(event, "missing")
-        session_id, time = _text(event, "session_id"), _text(event, "time")
+        session_id, time = text_in(event, "session_id"), text_in(event, "time")
         if not session_id or not time:
             return
-        session = self._sessions.pop(session_id, None) or LoggedSession(session_id, _text(event, "session_name"), time)
+        session = self._sessions.pop(session_id, None) or LoggedSession(
+            session_id, text_in(event, "session_name"), time
+        )
         session.cells += event["event"] == "cell"
         self._sessions[session_id] = session
         if len(self._sessions) > MAX_SESSIONS:
@@ -161,77 +158,28 @@ class LoggedSessions:
                     yield event, values
 
 
-class _Content:
-    """What the lines of one session say; `add` gets them in order."""
+class _LoggedContent(SessionContent):
+    """What the lines of one session say."""
 
     def __init__(self) -> None:
-        self.cells: dict[str, ExecutedCell] = {}
-        self.has_code = False
+        super().__init__()
         self._entries: list[ExecutedCell | Note] = []
-        #: The tool calls by the ids of their cells and their own.
-        self._calls: defaultdict[str, dict[str, Call]] = defaultdict(dict)
-        self._denials: defaultdict[str, list[Event]] = defaultdict(list)
-        #: Resets while a cell ran, to be noted after the cell.
-        self._resets: dict[str, Note] = {}
+        self._ended: set[object] = set()
 
-    def add(self, event: Event) -> None:
-        """Adds a line."""
-        cell_id = _text(event, "cell_id") or ""
-        match event["event"]:
-            case "cell":
-                self._add_cell(cell_id, event)
-            case "decision":
-                decision = {name: event[name] for name in ("accepted", "by", "reason") if _is_scalar(event.get(name))}
-                self._call(cell_id, event)["decision"] = decision
-            case "tool_call":
-                arguments = event.get("arguments")
-                self._call(cell_id, event).update({"arguments": arguments} if isinstance(arguments, dict) else {})
-            case "denial":
-                self._denials[cell_id].append({name: _text(event, name) for name in ("by", "message")})
-            case "session":
-                self._add_note(cell_id, _text(event, "action") or "")
-            case _:
-                pass
-
-    def calls_between(self) -> list[Call] | None:
-        """Returns the tool calls of no cell; None without such calls."""
-        return [*self._calls.get("", {}).values()] or None
+    def append(self, entry: ExecutedCell | Note) -> None:
+        """See `SessionContent`."""
+        self._entries.append(entry)
+        if isinstance(entry, ExecutedCell):
+            self._ended.add(entry.metadata.get("cell_id", ""))
 
     def all_entries(self) -> list[ExecutedCell | Note]:
-        """Returns the cells and notes in order, each cell with its tool calls."""
-        for cell_id, cell in self.cells.items():
-            cell.tool_calls = [*self._calls.get(cell_id, {}).values()]
-            if cell_id in self._denials:
-                cell.metadata["denials"] = self._denials[cell_id]
+        """Returns the cells and notes in order, and then the tool calls of cells without an end."""
         unfinished = [
-            Note(_UNFINISHED, {"cell_id": cell_id, "tool_calls": [*calls.values()]})
-            for cell_id, calls in self._calls.items()
-            if cell_id and cell_id not in self.cells
+            Note(_UNFINISHED, {"cell_id": cell_id, "tool_calls": calls})
+            for cell_id, calls in self.calls.items()
+            if calls and cell_id and cell_id not in self._ended
         ]
         return [*self._entries, *unfinished]
-
-    def _add_cell(self, cell_id: str, event: Event) -> None:
-        code = _text(event, "code")
-        self.has_code |= code is not None
-        cell = ExecutedCell(len(self.cells) + 1, code or "", _fields(event, _CELL_FIELDS))
-        self.cells[cell_id] = cell
-        self._entries.append(cell)
-        if cell_id in self._resets:
-            self._entries.append(self._resets.pop(cell_id))
-
-    def _add_note(self, cell_id: str, action: str) -> None:
-        note = note_of(action)
-        if note is None or not (self.cells or cell_id):
-            return
-        if action == "reset" and cell_id:
-            self._resets[cell_id] = note
-        else:
-            self._entries.append(note)
-
-    def _call(self, cell_id: str, event: Event) -> Call:
-        call = self._calls[cell_id].setdefault(_text(event, "tool_call_id") or "", {})
-        call.update(_fields(event, _CALL_FIELDS))
-        return call
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -254,19 +202,6 @@ def _event(line: bytes) -> Event | None:
     return cast(Event, value)
 
 
-def _text(event: Event, name: str) -> str | None:
-    value = event.get(name)
-    return value if isinstance(value, str) else None
-
-
 def _number(event: Event, name: str) -> int:
     value = event.get(name)
     return value if isinstance(value, int) else 0
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, str | int | float)
-
-
-def _fields(event: Event, names: Sequence[str]) -> dict[str, Any]:
-    return {name: event[name] for name in names if _is_scalar(event.get(name))}

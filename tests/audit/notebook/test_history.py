@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ipybox.audit.notebook.cell import ExecutedCell
 from ipybox.audit.notebook.history import MAX_CALLS, SessionHistory
-from ipybox.audit.records import ToolCallRecord
 from ipybox.audit.redaction import Redactor
 from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
@@ -11,8 +11,12 @@ KB = 1 << 10
 
 
 def run(history: SessionHistory, *outputs: Stream | Display) -> None:
-    cell = history.begin("pass")
-    history.end(cell, ExecutionOutput(None, [], outputs=outputs), outcome="ok")
+    end(history, history.new_cell("pass"), ExecutionOutput(None, [], outputs=outputs))
+
+
+def end(history: SessionHistory, cell: ExecutedCell, output: ExecutionOutput | None = None) -> None:
+    event = {"event": "cell", "cell_id": str(cell.number), "outcome": "ok"}
+    history.end(cell, output, event)
 
 
 def sizes(history: SessionHistory) -> tuple[str, list[int]]:
@@ -47,8 +51,7 @@ def test_an_output_that_is_larger_than_the_limit_is_dropped_with_all_before_it()
 def test_the_oldest_cells_are_dropped_if_their_code_is_too_long():
     history = SessionHistory(20 * KB, Redactor)
     for number in range(100):
-        cell = history.begin(f"{number}" * KB)
-        history.end(cell, None)
+        end(history, history.new_cell(f"{number}" * KB))
 
     first, *rest = history.notebook()["cells"]
     assert 5 < len(rest) < 20
@@ -56,15 +59,17 @@ def test_the_oldest_cells_are_dropped_if_their_code_is_too_long():
     assert rest[-1]["execution_count"] == 100
 
 
-def test_the_calls_of_a_cell_are_bounded():
-    history = SessionHistory(100 * KB, Redactor)
-    cell = history.begin("pass")
-    for _ in range(MAX_CALLS + 2):
-        call = ToolCallRecord({}, "server", "tool", None)
-        call.shown = history.call_fields("server", "tool", {"text": "x" * 10_000})
-        history.add_call(cell, call, {"outcome": "ok"})
-    history.end(cell, None)
+def test_the_calls_and_denials_of_a_cell_are_bounded():
+    history = SessionHistory(1000 * KB, Redactor)
+    cell = history.new_cell("pass")
+    for number in range(MAX_CALLS + 2):
+        call = {"cell_id": "1", "tool_call_id": str(number)}
+        history.add({"event": "decision", **call, "accepted": True, "by": "auto"})
+        history.add({"event": "tool_call", **call, "arguments": {}, "outcome": "ok"})
+        history.add({"event": "denial", "cell_id": "1", "by": "tool_server", "message": "not registered"})
+    end(history, cell)
 
     metadata: Any = cell.metadata
-    assert (len(cell.tool_calls), metadata["tool_calls_dropped"]) == (MAX_CALLS, 2)
-    assert len(str(cell.tool_calls[0])) < 5000
+    assert (len(cell.tool_calls), metadata["tool_calls_dropped"], len(metadata["denials"])) == (MAX_CALLS, 2, MAX_CALLS)
+    decision = {"accepted": True, "by": "auto"}
+    assert cell.tool_calls[7] == {"tool_call_id": "7", "decision": decision, "arguments": {}, "outcome": "ok"}

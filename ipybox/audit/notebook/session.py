@@ -1,0 +1,110 @@
+"""The cells and notes of one session, from its events: those that happen now, or the lines of the audit log."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from ipybox.audit.notebook.cell import ExecutedCell, Note, note_of
+
+_CELL_FIELDS = ("cell_id", "time", "outcome", "duration", "output_chars", "code_chars")
+_CALL_FIELDS = ("tool_call_id", "server_name", "tool_name", "outcome", "error_type", "error", "duration")
+_DECISION_FIELDS = ("accepted", "by", "reason")
+
+Event = Mapping[str, Any]
+Call = dict[str, Any]
+
+
+class SessionContent:
+    """What a notebook shows of a session; `add` gets its events in order. Their fields are used if they are scalars.
+
+    Args:
+        max_calls: Tool calls of each cell, and of the time between all cells, that are kept; None for all.
+    """
+
+    def __init__(self, max_calls: int | None = None):
+        self._max_calls = max_calls
+        #: The number of cells so far.
+        self.count = 0
+        #: The tool calls by the ids of their cells, "" for those of no cell.
+        self.calls: defaultdict[str, list[Call]] = defaultdict(list)
+        self._dropped: Counter[str] = Counter()
+        #: Those that have not ended, by the ids of their cells and their own.
+        self._open: dict[tuple[str, str], Call] = {}
+        self._denials: defaultdict[str, list[Event]] = defaultdict(list)
+        #: Resets while a cell ran, to be noted after the cell.
+        self._resets: dict[str, Note] = {}
+
+    def add(self, event: Event, cell: ExecutedCell | None = None) -> None:
+        """Adds an event.
+
+        Args:
+            event: The event.
+            cell: The cell that has ended; by default, one is made of the event.
+        """
+        cell_id = text_in(event, "cell_id") or ""
+        match event["event"]:
+            case "cell":
+                self._add_cell(cell_id, event, cell or self.new_cell(text_in(event, "code") or ""))
+            case "decision":
+                self._call(cell_id, event)["decision"] = _scalars(event, _DECISION_FIELDS)
+            case "tool_call":
+                arguments = event.get("arguments")
+                self._call(cell_id, event).update({"arguments": arguments} if isinstance(arguments, dict) else {})
+                self._open.pop((cell_id, text_in(event, "tool_call_id") or ""), None)
+            case "denial" if cell_id and len(self._denials[cell_id]) != self._max_calls:
+                self._denials[cell_id].append({name: text_in(event, name) for name in ("by", "message")})
+            case "session":
+                self._add_note(cell_id, text_in(event, "action") or "")
+            case _:
+                pass
+
+    def new_cell(self, code: str) -> ExecutedCell:
+        """Returns the next cell."""
+        self.count += 1
+        return ExecutedCell(self.count, code)
+
+    def append(self, entry: ExecutedCell | Note) -> None:
+        """Adds a cell that has ended, or a note."""
+        raise NotImplementedError
+
+    def _add_cell(self, cell_id: str, event: Event, cell: ExecutedCell) -> None:
+        cell.metadata = _scalars(event, _CELL_FIELDS) | cell.metadata
+        cell.tool_calls = self.calls[cell_id]
+        if dropped := self._dropped.pop(cell_id, 0):
+            cell.metadata["tool_calls_dropped"] = dropped
+        if cell_id in self._denials:
+            cell.metadata["denials"] = self._denials.pop(cell_id)
+        self.append(cell)
+        if cell_id in self._resets:
+            self.append(self._resets.pop(cell_id))
+
+    def _add_note(self, cell_id: str, action: str) -> None:
+        note = note_of(action)
+        if note is None or not (self.count or cell_id):
+            return
+        if action == "reset" and cell_id:
+            self._resets[cell_id] = note
+        else:
+            self.append(note)
+
+    def _call(self, cell_id: str, event: Event) -> Call:
+        key = cell_id, text_in(event, "tool_call_id") or ""
+        call = self._open.get(key)
+        if call is None:
+            call = self._open[key] = {}
+            if len(self.calls[cell_id]) == self._max_calls:
+                self._dropped[cell_id] += 1
+            else:
+                self.calls[cell_id].append(call)
+        call.update(_scalars(event, _CALL_FIELDS))
+        return call
+
+
+def text_in(event: Event, name: str) -> str | None:
+    """Returns a field that is a text."""
+    value = event.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _scalars(event: Event, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: event[name] for name in names if isinstance(event.get(name), str | int | float)}
