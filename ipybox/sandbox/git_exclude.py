@@ -1,14 +1,12 @@
 """Lists placeholders in `info/exclude` of the git repository that contains a workspace, while they exist.
 
 A `.git` that is itself a placeholder gets that file, too: `git init` keeps it, so it also holds for a repository that
-people create while the sandbox runs.
+people create while the sandbox runs. Each workspace has its own lines in that file, between two comments; everything
+else stays the same, byte for byte.
 
-Each workspace has its own lines in that file, between two comments; everything else stays the same, byte for byte.
-`git status` does not show excluded names, and `git add -A`, `git stash -u` and `git clean -fd` ignore them.
-
-Code can create a `.git` that leads elsewhere. So no link is followed, and a `.git` that is a file (of a worktree or a
-submodule) counts only if the repository that it names also names this file. All files are read in linear time, and
-before the lock is taken, if they are not the one to change. This module does not run git.
+Code can create a `.git` that leads elsewhere. So no link is followed, git is not run, and a `.git` that is a file (of a
+worktree or a submodule) counts only if the repository that it names also names this file. All is read in linear time,
+and before the lock is taken, except the file to change.
 https://git-scm.com/docs/gitrepository-layout
 
 Standard library only, because `placeholders` imports it.
@@ -106,9 +104,10 @@ def _git_dir(directory: str) -> str | None:
         shared, answers, target = git_dir, True, directory
         lines = (line.partition("=") for line in _text(os.path.join(git_dir, "config")).splitlines())
         back = next((value.strip().strip('"') for name, _, value in lines if name.strip().lower() == "worktree"), "")
-    if not (answers and back and _same(os.path.join(git_dir, back), target) and _is_repository(shared)):
-        raise ExcludeError(f"{dot_git} points to a directory that doesn't point back")
-    return shared
+    with suppress(OSError):  # something of it is missing
+        if answers and back and os.path.samefile(os.path.join(git_dir, back), target) and _is_repository(shared):
+            return shared
+    raise ExcludeError(f"{dot_git} points to a directory that doesn't point back")
 
 
 def _is_repository(git_dir: str) -> bool:
@@ -231,10 +230,3 @@ def _text(path: str) -> str:
             return os.fsdecode(os.pread(file, _LARGEST, 0)).replace("\0", "")
     except OSError:
         return ""
-
-
-def _same(path: str, other: str) -> bool:
-    try:
-        return os.path.samefile(path, other)
-    except OSError:
-        return False

@@ -1,8 +1,8 @@
 """Prepares a command for the sandbox: srt's settings and command line. It does not start the command.
 
-Some rules apply in addition to the user's settings, and no setting can lift them, because code could otherwise leave
-the sandbox: the seal key and the tokens of ports are not readable; programs and configuration that the application
-itself runs or trusts, and files of the workspace that other programs execute, are not writable.
+Some rules apply whatever the settings say, because code could otherwise leave the sandbox: the seal key and the tokens
+of ports are not readable; programs and configuration that the application itself runs or trusts, and files of the
+workspace that other programs execute, are not writable.
 
 srt is started in a directory of ipybox, and the command changes to the workspace by itself: in its working directory,
 srt would create mount points for the protected names, and remove them while other sandboxes use them (`placeholders`).

@@ -4,15 +4,12 @@
 
 bubblewrap can deny a name only by mounting over it, so a name that does not exist must be created first. srt does
 that, but removes the names that it created when its command ends, and thereby opens them for every other sandbox of
-the workspace. Here all sandboxes of a workspace share the placeholders: each holds a shared lock, and the last one
-removes them. If a process was killed before it could remove its placeholders, the next one does. The command's private
-directory is also removed, even if the application that created it has died.
+the workspace. Here all sandboxes of a workspace share the placeholders (`ipybox.support.names.PLACEHOLDERS`): each
+holds a shared lock, and the last one removes them, or the next one if it was killed. The command's private directory is
+also removed. While names are taken, git does not see them (`git_exclude`).
 
 If srt is killed, the sandbox that it started goes on. Its processes are killed before the names are freed: removing a
 name also removes the mount over it, so code in that sandbox could then write the name.
-
-The names are arguments (`ipybox.support.names.PLACEHOLDERS` is the list): the name of an empty directory ends with a
-slash, the name of a file is followed by its content. While they are taken, git does not see them (`git_exclude`).
 
 Standard library only, because `-I -S` hides site-packages, and few modules of it, because every start waits for them.
 """

@@ -51,12 +51,11 @@ def probe(command: Sequence[str], *, path: str | None = None, timeout: float | N
     except OSError as exc:
         return ProbeResult("", f"can't be started ({exc.strerror})")
     status, output, errors = _watch(process, timeout)
-    if status is None:
-        return ProbeResult(output, f"did not finish within {timeout:g} s", timed_out=True)
-    if status != 0:
-        how = f"exited with {status}" if status > 0 else f"was killed by signal {-status}"
-        return ProbeResult(output, f"{how}: {reason}" if (reason := _reason(errors) or _reason(output)) else how)
-    return ProbeResult(output, None)
+    if not status:
+        failure = None if status == 0 else f"did not finish within {timeout:g} s"
+        return ProbeResult(output, failure, timed_out=status is None)
+    how = f"exited with {status}" if status > 0 else f"was killed by signal {-status}"
+    return ProbeResult(output, f"{how}: {reason}" if (reason := _reason(errors) or _reason(output)) else how)
 
 
 def _watch(process: subprocess.Popen[bytes], timeout: float) -> tuple[int | None, str, str]:

@@ -1,8 +1,8 @@
 """The `.env` file of a workspace: values of `${VAR}` placeholders and of the kernel's variables, and nothing else.
 
-A cloned repository may contain it, and code may have written it. Therefore, it does not become part of the host's
-environment, which chooses the state directory, the browser, proxies and certificates; and it can't read that
-environment. Its syntax is that of python-dotenv, but reading takes linear time and bounded memory.
+A cloned repository may contain it, and code may have written it. So it neither becomes part of the host's environment,
+which chooses the state directory, the browser, proxies and certificates, nor reads it. Its syntax is that of
+python-dotenv, but reading takes linear time and bounded memory.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """The application's own record of a registered server and its package: hashes of both, the seal, and module names.
 
-Code in a kernel can change the package, and restore one that was registered before; it can't change the user's state
-directory. So only the last registration in one place under one name is trusted. The file is also the lock for
-generating the package.
+Code in a kernel can change the package, and restore an earlier one; it can't change the user's state directory. So only
+the last registration in one place under one name is trusted. The file is also the lock for generating the package.
 
 The first line has the hashes and the seal, and can be read without the lock. The second has the modules as JSON.
 """

@@ -1,9 +1,8 @@
 """Seals on the launch parameters of MCP servers.
 
 A generated package carries its server's parameters, and kernel code can change them. The seal is an HMAC of the
-server's name, its parameters and the directory of their registration, with a key that stays on the host. So
-the tool server can tell registered parameters from others, and those of its own workspace from those that kernel code
-has read in another one.
+server's name, its parameters and the directory of their registration, with a key that stays on the host. So the tool
+server knows parameters that were registered, and in its own workspace.
 
     <directory, relative to that in which it was made>:<HMAC-SHA256, hexadecimal>
 

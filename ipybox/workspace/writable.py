@@ -1,9 +1,6 @@
 """Decides which paths code in a kernel can write: all trust of the host depends on this.
 
-Files in a place that code can write are input. They never configure or name anything on the host, and the host never
-imports or executes them. Everything that reads configuration, resolves a program, imports lazily or starts a process
-asks `WritablePlaces`.
-
+Everything that reads configuration, resolves a program, imports lazily or starts a process asks `WritablePlaces`.
 Standard library only: plugins run it from the sources.
 """
 
