@@ -1,49 +1,49 @@
-"""A stdio MCP server, made with the SDK's low-level server, that lists its tools in pages of two.
+"""A stdio MCP server that lists its tools in pages of two. Standard library only.
 
-python paged_server.py PAGES | endless | repeating
+python -S paged_server.py PAGES | endless | repeating
 """
 
-import asyncio
-import itertools
+import json
 import sys
 from typing import Any
 
-import mcp_types as types
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
-
 PAGES = sys.argv[1]
 SCHEMA: dict[str, Any] = {"type": "object"}
-RESULT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"page": {"type": "integer"}},
-    "required": ["page"],
+RESULT_SCHEMA: dict[str, Any] = {**SCHEMA, "properties": {"page": {"type": "integer"}}, "required": ["page"]}
+INITIALIZED: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "paged", "version": "1"},
 }
 
-listed = itertools.count(1)
+
+def listed(page: int) -> dict[str, Any]:
+    print("tools/list", page, file=sys.stderr, flush=True)
+    tools = [{"name": f"tool_{page}_{i}", "inputSchema": SCHEMA, "outputSchema": RESULT_SCHEMA} for i in (1, 2)]
+    if str(page) == PAGES:
+        return {"tools": tools}
+    return {"tools": tools, "nextCursor": "1" if PAGES == "repeating" else str(page + 1)}
 
 
-async def list_tools(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    print(f"tools/list {next(listed)}", file=sys.stderr, flush=True)
-    page = int(params.cursor) if params is not None and params.cursor is not None else 1
-    last = PAGES.isdigit() and page == int(PAGES)
-    return types.ListToolsResult(
-        tools=[types.Tool(name=f"tool_{page}_{i}", input_schema=SCHEMA, output_schema=RESULT_SCHEMA) for i in (1, 2)],
-        next_cursor=None if last else "1" if PAGES == "repeating" else str(page + 1),
-    )
+def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    page = "not a number" if arguments.get("wrong") else int(name.split("_")[1])
+    return {"content": [], "structuredContent": {"page": page}}
 
 
-async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    page: Any = int(params.name.split("_")[1])
-    if (params.arguments or {}).get("wrong"):
-        page = "not a number"
-    return types.CallToolResult(content=[], structured_content={"page": page})
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "initialize":
+            return {"result": INITIALIZED}
+        case "tools/list":
+            return {"result": listed(int(params.get("cursor") or 1))}
+        case "tools/call":
+            return {"result": called(params["name"], params.get("arguments") or {})}
+        case _:
+            return {"error": {"code": -32601, "message": "Method not found"}}
 
 
-async def main() -> None:
-    server = Server("paged", on_list_tools=list_tools, on_call_tool=call_tool)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
-
-
-asyncio.run(main())
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        answered = answer(request["method"], request.get("params") or {})
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answered}), flush=True)

@@ -53,8 +53,8 @@ def time_() -> dict[str, Any]:
 
 
 def paged(pages: int | Literal["endless", "repeating"]) -> dict[str, Any]:
-    """A server of the SDK with two tools on each page; see `paged_server.py`."""
-    return {"command": sys.executable, "args": [PAGED_SERVER, str(pages)]}
+    """A server with two tools on each page; see `paged_server.py`."""
+    return {"command": sys.executable, "args": ["-S", PAGED_SERVER, str(pages)]}
 
 
 def scripted(*flags: str) -> dict[str, Any]:

@@ -606,7 +606,7 @@ async def test_generating_follows_no_link(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(workspace)
 
     with pytest.raises((NotADirectoryError, FileExistsError)):
-        await generate_mcp_sources("clock", servers.time_(), Path("mcptools"))
+        await generate_mcp_sources("clock", servers.scripted(), Path("mcptools"))
 
     assert os.listdir(elsewhere) == []
 
