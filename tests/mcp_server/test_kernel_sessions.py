@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, CodeExecutor
+from ipybox.code_exec import ExecutorConfig
 from ipybox.code_exec.executor import STATE_LOST
+from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from tests import servers
 from tests.code_exec.test_lifecycle import command_of
 from tests.conftest import Fifo, Mode, both_modes
-from tests.mcp_server.test_server import call, client_of, output, text_of
+from tests.mcp_server.in_process import connected
+from tests.mcp_server.test_server import call, output, text_of
 from tests.servers import WAIT
 
 #: Ends only if the other one runs at the same time.
@@ -46,7 +49,8 @@ def kernels() -> list[int]:
 async def test_sessions_work_at_once_with_variables_of_their_own(tmp_path: Path, mode: Mode):
     servers.register(tmp_path, scripted=servers.scripted())
     server = "from registered import scripted; print(scripted.run_sync('pid', {}))"
-    async with client_of(tmp_path, *mode.options, "--max-sessions=3") as client:
+    config = ExecutorConfig(working_dir=tmp_path, sandbox=mode.sandbox)
+    async with connected(MCPServer(config, max_sessions=3)) as client:
         await asyncio.gather(
             output(client, MEETS.format(me="a", other="b"), session="a", timeout=WAIT),
             output(client, MEETS.format(me="b", other="a"), session="b", timeout=WAIT),
@@ -73,7 +77,8 @@ async def test_sessions_work_at_once_with_variables_of_their_own(tmp_path: Path,
 async def test_a_session_ends_while_its_cells_run_and_wait_and_one_that_is_none_is_an_error(
     tmp_path: Path, mode: Mode, fifo: Fifo
 ):
-    async with client_of(tmp_path, *mode.options) as client:
+    config = ExecutorConfig(working_dir=tmp_path, sandbox=mode.sandbox)
+    async with connected(MCPServer(config)) as client:
         running, waiting = (
             asyncio.create_task(call(client, "execute_ipython_cell", code=code, session="a"))
             for code in (f"import time; open({str(fifo.path)!r}, 'w').write('begun\\n'); time.sleep(60)", "1")
