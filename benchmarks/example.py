@@ -44,7 +44,7 @@ class Task:
 
     @property
     def queries(self) -> tuple[str, ...]:
-        """What the model searches for: verb and noun of each step."""
+        """What the model searches for: a verb and a noun per step."""
         return ("search repositories", "list commits") if self.commits else ("search repositories",)
 
 

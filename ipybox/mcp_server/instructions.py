@@ -8,9 +8,9 @@ from ipybox.mcp_server.choices import Instructions
 BRIEF = """\
 Call MCP tools from Python in execute_ipython_cell. Most tasks take two cells. One finds all tools needed:
 from ipybox.codeact import tools
-print(tools("search repositories", "list commits"))  # verb and noun of each step
-It shows the interface of each step's best hit; tools("github.list_commits") shows one in full, tools() lists all. The
-other cell does all steps:
+print(tools("search repositories", "list commits"))  # a verb and a noun per step
+It shows the interface of the best match for each; tools("github.list_commits") shows one in full, tools() lists all.
+The other cell does all steps:
 from mcptools.github import list_commits
 text = list_commits.run(list_commits.Params(owner="octocat", repo="hello"))
 Prefer saved code actions, then run_parsed() where shown. Omit optional fields. Print only what you need next; for an
@@ -26,7 +26,7 @@ the workspace. Write secrets as ${NAME}; the user puts NAME=value into the works
 2. Find, with execute_ipython_cell:
 from ipybox.codeact import tools
 print(tools())  # all
-print(tools("search repositories", "list commits"))  # verb and noun of each step: the best hits' interfaces
+print(tools("search repositories", "list commits"))  # a verb and a noun per step: shows the best matches
 Or read mcptools/<server>/__init__.py, which lists all tools, then the tool's module. Never guess parameters
 or the shape of results.
 
