@@ -30,12 +30,12 @@ def attach(workspace: Path, session: str, server: int | None) -> int:
     pids = ", ".join(map(str, running))
     if server is None and len(running) > 1:
         raise Failure(f"several MCP servers are running in {workspace}: choose a process id with --server: {pids}")
-    if server is not None and server not in running:
+    if (chosen := server or next(iter(running))) not in running:
         raise Failure(
             f"no MCP server with a session and process id {server} is running in {workspace}: choose one of {pids} "
             "with --server"
         )
-    return run(_attach_session(running[server or next(iter(running))], session))
+    return run(_attach_session(running[chosen], session))
 
 
 async def _attach_session(path: Path, name: str) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
@@ -31,7 +32,6 @@ _MEANINGS = {
     "denied_domains": "hosts no longer denied",
 }
 
-_WIDTH = 100
 _PROFILE = "profile to compare with (default: default)"
 
 
@@ -57,9 +57,8 @@ def trust(
         return _show(store, as_json=as_json)
     if revoked:
         return _revoke(store, file)
-    asked = [each.absolute() for each in file] or [
-        workspace / name for name in _KNOWN if os.path.lexists(workspace / name)
-    ]
+    known = [workspace / name for name in _KNOWN if os.path.lexists(workspace / name)]
+    asked = [each.absolute() for each in file] or known
     if not asked:
         say(f"nothing to trust: {workspace} has neither {' nor '.join(_KNOWN)}")
         return 0
@@ -82,21 +81,20 @@ def _show(store: TrustStore, *, as_json: bool) -> int:
 
 def _is_current(store: TrustStore, agreement: Agreement) -> bool:
     """Returns whether a file still has the trusted content."""
-    try:
+    with suppress(OSError):
         data = read_untrusted(store.workspace / agreement.file, store.workspace)
-    except OSError:
-        return False
-    return hashlib.sha256(data).hexdigest() == agreement.sha256
+        return hashlib.sha256(data).hexdigest() == agreement.sha256
+    return False
 
 
 def _revoke(store: TrustStore, files: Sequence[Path]) -> int:
     revoked = store.revoke([file.absolute() for file in files])
     for name in dict.fromkeys(agreement.file for agreement in revoked):
         say(f"{name} is no longer trusted; restart ipybox to apply this, in Claude Code with /mcp")
-    if not revoked:
-        say(
-            "nothing to revoke: none of these files is trusted" if files else f"nothing is trusted in {store.workspace}"
-        )
+    if not revoked and files:
+        say("nothing to revoke: none of these files is trusted")
+    elif not revoked:
+        say(f"nothing is trusted in {store.workspace}")
     return 0
 
 
@@ -114,10 +112,9 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
             return 0
         say(f"{file} allows {'more than your own settings:' if lines else 'nothing beyond your own settings'}")
         for line in lines:
-            say(fill(printable(line), _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
-        if not yes and not agreed(
-            f"Code in a session may have created {file}. Trust it with this content?", "not trusted"
-        ):
+            say(fill(printable(line), 100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+        question = f"Code in a session may have created {file}. Trust it with this content?"
+        if not yes and not agreed(question, "not trusted"):
             return 1
         store.trust(file, data, profile)
     except (OSError, PolicyError, SandboxError) as exc:
