@@ -57,7 +57,7 @@ def clean(workspace: Path, directory: Sequence[str], yes: bool, as_json: bool) -
             ]
         )
     else:
-        for place in sizes.keys() & kept.keys():
+        for place in filter(kept.__contains__, sizes):
             say(_REASONS[kept[place]].format(place.path), fg="yellow")
         say(f"removed {format_bytes(sum(number for place, number in sizes.items() if place not in kept))}")
     return 1 if kept else 0
