@@ -25,9 +25,8 @@ from ipybox.guest import strays
 from ipybox.guest.import_placeholders import missing
 from ipybox.guest.landlock import isolate_process
 from ipybox.guest.last_output import KernelOutput
-from ipybox.guest.process import close_input, die_with_parent, end_child
+from ipybox.guest.process import close_input, die_with_parent, end_child, limit_process
 from ipybox.guest.protocol import ENVIRONMENT, INPUTS, MAX_MESSAGE_BYTES, READ, VARIABLES
-from ipybox.guest.rlimits import limit_process
 from ipybox.guest.signal_watch import SignalWatch, interrupts_end
 from ipybox.support.gc_pause import gc_paused
 

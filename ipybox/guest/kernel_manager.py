@@ -53,7 +53,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     #: The environment of kernels, separate from that of the gateway.
     environment: ClassVar[dict[str, str]] = {}
-    #: Limits of each process of a kernel, and of their number; see `ipybox.guest.rlimits`.
+    #: Limits of each process of a kernel, and of their number; see `ipybox.guest.process.limit_process`.
     memory_limit: ClassVar[int | None] = None
     process_limit: ClassVar[int | None] = None
     #: The process that kernels are forked off; None where each is a new process.

@@ -8,9 +8,12 @@ kernels replace: the operating system shows a forked kernel with its own ones. S
 
 import ctypes
 import os
+import re
+import resource
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,6 +27,10 @@ COMMAND_SPACE = 256
 
 #: The kernel id in the environment of the template; each kernel id is as long as this one.
 PLACEHOLDER = "0" * 36
+
+#: Threads count as processes for RLIMIT_NPROC: it must permit programs with many of them.
+THREADS_PER_PROCESS = 8
+SPARE_THREADS = 1024
 
 #: Where /proc/self/stat has the start and the end of arguments and environment, counted after the name of the program.
 ARGUMENTS, ENVIRONMENT = slice(45, 47), slice(47, 49)
@@ -61,32 +68,60 @@ def end_child(error: BaseException | None) -> NoReturn:
     """
     status = status_of(error)
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(BaseException):  # code may have replaced it
             stream.flush()
-        except BaseException:  # code may have replaced it
-            continue
     os._exit(status)
 
 
 def status_of(error: BaseException | None) -> int:
     """Returns the exit status of a program that ends with this error; a text as the status is printed, as by Python."""
     match error:
-        case None:
+        case None | SystemExit(code=None):
             return 0
         case KeyboardInterrupt():
             return INTERRUPTED
-        case SystemExit(code=None):
-            return 0
         case SystemExit(code=int(code)):
             return code & 0xFF
         case SystemExit(code=code):
-            try:
+            with suppress(BaseException):
                 print(code, file=sys.stderr)
-            except BaseException:
-                return 1
-            return 1
         case _:
-            return 1
+            pass
+    return 1
+
+
+def limit_process(*, memory: int | None = None, processes: int | None = None) -> None:
+    """Limits this process and each of its children permanently: soft and hard limits are the same.
+
+    These limits apply first and are gentle: one allocation too many is a MemoryError in the cell. The application
+    monitors what a kernel and its children use together (`ipybox.kernel_mgr.limits`), where code can't reach it.
+
+    Args:
+        memory: Bytes of private memory. It counts from the allocation on, used or not, thread stacks (8 MiB each)
+            included; reserved address space and shared memory don't count. macOS does not enforce it.
+        processes: Processes that the application's limit monitor allows. Here it is a coarse second line against a fork
+            bomb that is faster than the monitor. Use it in a sandbox only: elsewhere it would count all processes of
+            the user.
+    """
+    _lower(resource.RLIMIT_CORE, 0)
+    if memory is not None:
+        # Not RLIMIT_AS, which counts what numpy, Node and others only reserve.
+        _lower(resource.RLIMIT_DATA, memory)
+    if processes is not None and _counts_per_namespace():
+        _lower(resource.RLIMIT_NPROC, processes * THREADS_PER_PROCESS + SPARE_THREADS)
+
+
+def _lower(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def _counts_per_namespace() -> bool:
+    """Tells whether RLIMIT_NPROC counts the processes of this user namespace only, as Linux does since 5.14."""
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 14)
 
 
 def show_command(command: list[str]) -> None:

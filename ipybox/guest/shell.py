@@ -6,7 +6,6 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib import import_module
 from types import TracebackType
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from ipykernel.compiler import XCachingCompiler
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQDisplayPublisher
 from IPython.core import ultratb
-from IPython.core.error import InputRejected, UsageError
+from IPython.core.error import UsageError
 from IPython.core.events import EventManager, available_events
 from traitlets import Type
 
@@ -37,9 +36,8 @@ from ipybox.guest.tracebacks import (
 #: The number of the execution that a task is part of.
 _execution: ContextVar[int] = ContextVar("ipybox_execution", default=0)
 
-#: The toolkits with an event loop, and the modules that ipykernel's event loops import; it imports those of Qt earlier.
-GUI_TOOLKITS = ("tk", "wx", "gtk", "qt")
-GUI_MODULES = {"tk": "tkinter", "wx": "wx", "gtk": "gi", "gtk3": "gi"}
+#: The beginnings of the names of toolkits with an event loop.
+GUI_TOOLKITS = ("tk", "wx", "gtk", "qt", "osx")
 
 SYSTEM_EXIT = "An exception has occurred, use %tb to see the full traceback.\n"
 
@@ -178,37 +176,15 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         cast(Any, self).system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """Runs the event loop of a GUI toolkit between cells, or stops it.
+        """Runs an event loop between cells, or stops it.
 
         Raises:
-            UsageError: If it can't run.
+            UsageError: If it is that of a GUI toolkit: a kernel has no display. ipykernel starts it after the cell, so
+                the error would appear in the next cell's output.
         """
-        if gui is not None:
-            check_gui(gui)
+        if gui is not None and gui.startswith(GUI_TOOLKITS):
+            raise UsageError(f"can't use the {gui} event loop: a kernel has no display")
         super().enable_gui(gui)
-
-    def transform_cell(self, raw_cell: str) -> Any:
-        """Returns a cell as Python, without transformers that fail: no later cell could remove them."""
-        try:
-            return cast(Any, super()).transform_cell(raw_cell)
-        except (SyntaxError, KeyboardInterrupt):  # the first is how a transformer rejects a cell
-            raise
-        except BaseException as error:
-            self.input_transformers_cleanup.clear()
-            cast(Any, self).input_transformers_post.clear()
-            self.report("The input transformers were removed because they failed", error)
-            return cast(Any, super()).transform_cell(raw_cell)
-
-    def transform_ast(self, node: Any) -> Any:
-        """Returns a cell's syntax tree, without transformers that fail; IPython keeps some of those."""
-        try:
-            return cast(Any, super()).transform_ast(node)
-        except (InputRejected, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.ast_transformers.clear()
-            self.report("The AST transformers were removed because they failed", error)
-            return cast(Any, super()).transform_ast(node)
 
     def report(self, what: str, error: BaseException) -> None:
         """Prints an error that does not end the cell."""
@@ -316,25 +292,3 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         text, stb = bounded(text_of(evalue)), list(map(bounded, stb))
         cast(Any, super())._showtraceback(etype, text, stb)
         self.shown = {"status": "error", "ename": etype.__name__, "evalue": text, "traceback": stb}
-
-
-def check_gui(gui: str) -> None:
-    """Returns if the toolkit is installed and has a display, or the name is not a toolkit.
-
-    ipykernel starts it after the cell that requests it, so the error would appear in the next cell's output.
-    https://github.com/ipython/ipykernel/blob/v7.4.0/ipykernel/eventloops.py#L636
-
-    Raises:
-        UsageError: If it can't be used.
-    """
-    if not gui.startswith(GUI_TOOLKITS):
-        return
-    if sys.platform == "linux" and not os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
-        raise UsageError(f"can't use the {gui} event loop: no display found")
-    try:
-        if gui in GUI_MODULES:
-            module = import_module(GUI_MODULES[gui])
-            if gui == "tk":
-                module.Tk().destroy()  # fails if the display can't be reached
-    except Exception as error:
-        raise UsageError(f"can't use the {gui} event loop: {error}") from error

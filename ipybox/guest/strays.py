@@ -11,10 +11,8 @@ namespace of process ids without mounting a /proc for it. Here, ids are those of
 import asyncio
 import ctypes
 import os
-import select
 import signal
 import sys
-import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -25,9 +23,6 @@ KERNEL_ID = "IPYBOX_KERNEL_ID"
 GATEWAY_ID = "IPYBOX_GATEWAY_ID"
 
 PR_SET_CHILD_SUBREAPER = 36
-
-#: Seconds that killed processes may take to end.
-KILL_GRACE = 2.0
 
 
 def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[int]]) -> None:
@@ -86,46 +81,6 @@ def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int] 
 def kill_descendants() -> None:
     """Kills all processes below this one, until there are no more."""
     _kill_all(lambda: _below(_this()))
-
-
-def kill_marked(entry: str) -> None:
-    """Kills all processes whose environment has an entry, wherever they are, and waits until they have ended.
-
-    When the first process of a namespace has ended, so has every other one in it.
-    """
-    marker, this = entry.encode(), _this()
-    ends: dict[int, int] = {}
-
-    def find() -> Iterator[int]:
-        for process in _all():
-            if process != this and marker in _environment(process):
-                if process not in ends and (end := _end_of(process)) is not None:
-                    ends[process] = end
-                yield process
-
-    try:
-        _kill_all(find)
-        _wait_for(ends.values(), KILL_GRACE)
-    finally:
-        for end in ends.values():
-            os.close(end)
-
-
-def _end_of(process: int) -> int | None:
-    """Returns a descriptor that becomes readable when a process has ended; None if the system can't make one."""
-    pid = _id_here(process)
-    if sys.platform == "linux" and pid is not None:
-        with suppress(OSError):  # it has ended, or the kernel is older than 5.3
-            return os.pidfd_open(pid)
-    return None
-
-
-def _wait_for(ends: Iterable[int], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    for end in ends:
-        poll = select.poll()
-        poll.register(end, select.POLLIN)
-        poll.poll(max(deadline - time.monotonic(), 0) * 1000)
 
 
 def _kill_all(find: Callable[[], Iterable[int]]) -> None:
@@ -194,12 +149,6 @@ def _children(process: int) -> list[int]:
             with suppress(OSError):
                 found += map(int, Path(tasks, task, "children").read_text().split())
     return found
-
-
-def _all() -> list[int]:
-    with suppress(OSError):
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    return []
 
 
 def _environment(process: int) -> list[bytes]:

@@ -10,7 +10,7 @@ import os
 import signal
 from contextlib import suppress
 
-from ipybox.guest.strays import GATEWAY_ID, kill_marked
+from ipybox.guest.strays import GATEWAY_ID
 from ipybox.kernel_mgr.gateway_launch import GatewayLaunch
 from ipybox.kernel_mgr.link import Link
 from ipybox.support.acceptor import AcceptedSocket
@@ -20,6 +20,9 @@ from ipybox.support.process_group import signal_group
 from ipybox.support.tasks import TaskSet
 
 START_TIMEOUT = 60.0
+
+#: Seconds that killed processes may take to end.
+KILL_GRACE = 2.0
 
 
 class GatewayProcess:
@@ -118,6 +121,29 @@ class GatewayProcess:
         """Kills what an ended process has left: a sandbox outlives the process that set it up."""
         if await process.wait() != 0:  # it has not ended the processes that its kernels started
             # First, as this also waits for the end of a sandbox: code there could write names that are freed too early.
-            await asyncio.to_thread(kill_marked, f"{GATEWAY_ID}={self.launch.scratch.path}")
+            await asyncio.to_thread(_kill_marked, str(self.launch.scratch.path))
         signal_group(process.pid, signal.SIGKILL)
         self.link.close()
+
+
+def _kill_marked(gateway: str) -> None:
+    """Kills all processes whose environment names a gateway, wherever they are, and waits until they have ended.
+
+    When the first process of a namespace has ended, so has every other one in it.
+    """
+    import psutil  # slow to import, and rarely needed
+
+    def is_marked(process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return process.environ().get(GATEWAY_ID) == gateway
+        return False
+
+    killed: set[psutil.Process] = set()
+    while (
+        processes := {*filter(is_marked, psutil.process_iter())} - killed
+    ):  # a killed process may start another one before it ends
+        for process in processes:
+            with suppress(psutil.Error):
+                process.kill()
+        killed |= processes
+    psutil.wait_procs(killed, timeout=KILL_GRACE)

@@ -195,7 +195,7 @@ async def test_a_traceback_shows_the_line_that_failed_not_the_last_one_that_ran(
     assert "----> 2     1 / 0" in error
 
 
-# Callbacks and transformers
+# Callbacks
 
 
 @pytest.mark.parametrize("event", ["pre_execute", "pre_run_cell", "post_execute", "post_run_cell"])
@@ -216,25 +216,6 @@ async def test_a_callback_that_fails_is_told_and_the_cell_ends(
     assert "ran" in shown.splitlines()
     assert f"Error in a callback for {event}:" in shown.splitlines()
     assert f"{error.removeprefix('asyncio.')}: of the callback" in shown
-    assert await text(executor, "print('next')") == "next"
-
-
-@pytest.mark.parametrize("error", ["SystemExit", "ValueError"])
-@pytest.mark.parametrize(
-    "transformers", ["input_transformers_cleanup", "input_transformers_post", "ast_transformers"], ids=lambda name: name
-)
-async def test_a_transformer_that_fails_is_told_and_removed(executor: CodeExecutor, transformers: str, error: str):
-    await executor.execute(
-        "class Transformer:\n"
-        f"    def visit(self, node): raise {error}('of the transformer')\n"
-        "    __call__ = visit\n"
-        f"get_ipython().{transformers}.append(Transformer())"
-    )
-    shown = await text(executor, "print('ran')")
-
-    assert shown is not None
-    assert shown.splitlines()[-1] == "ran"
-    assert "of the transformer" in shown
     assert await text(executor, "print('next')") == "next"
 
 
@@ -414,17 +395,12 @@ async def test_a_usage_error_of_a_magic_is_in_the_error_only(executor: CodeExecu
 # GUI toolkits
 
 
-@pytest.mark.parametrize("display", [False, True], ids=["no_display", "a_display_that_is_not_there"])
 @pytest.mark.parametrize("gui", ["tk", "wx", "gtk3"])
-async def test_a_gui_that_can_not_run_fails_with_its_cell(executor: CodeExecutor, gui: str, display: bool):
-    await executor.execute("import os; os.environ.pop('DISPLAY', None); os.environ.pop('WAYLAND_DISPLAY', None);")
-    if display:
-        await executor.execute("os.environ['DISPLAY'] = ':4711'")
-
-    error = await failure(executor, f"%gui {gui}")
-    assert error.startswith(f"UsageError: can't use the {gui} event loop: ")
+async def test_a_gui_fails_with_its_cell(executor: CodeExecutor, gui: str):
+    assert (
+        await failure(executor, f"%gui {gui}") == f"UsageError: can't use the {gui} event loop: a kernel has no display"
+    )
     assert await text(executor, "import asyncio; await asyncio.sleep(0.1); print('next')") == "next"
-    await executor.execute("os.environ.pop('DISPLAY', None);")
 
 
 # What code has set up

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.guest import rlimits
+from ipybox.guest import process
 from ipybox.kernel_mgr.limits import monitor, resource_limits
 from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 from ipybox.kernel_mgr.limits.process_tree import LinuxTree, PortableTree
@@ -366,7 +366,7 @@ async def run_limited(code: str, **allowed: int) -> str:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        f"from ipybox.guest.rlimits import limit_process\nlimit_process(**{allowed})\n{code}",
+        f"from ipybox.guest.process import limit_process\nlimit_process(**{allowed})\n{code}",
         stdout=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(servers.WAIT):
@@ -392,7 +392,7 @@ async def test_limits_of_a_process_are_hard():
 import resource
 print([resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in ("CORE", "DATA", "NPROC")])
 """
-    expected = [(0, 0), (256 * MIB,) * 2, (10 * rlimits.THREADS_PER_PROCESS + rlimits.SPARE_THREADS,) * 2]
+    expected = [(0, 0), (256 * MIB,) * 2, (10 * process.THREADS_PER_PROCESS + process.SPARE_THREADS,) * 2]
     assert await run_limited(code, memory=256 * MIB, processes=10) == str(expected)
 
 

@@ -81,7 +81,7 @@ async def test_git_sees_nothing_of_ipybox(layout: Callable[[Path], Path], tmp_pa
     before = exclude_of(workspace).read_bytes() if exclude_of(workspace).exists() else None
     async with CodeExecutor(working_dir=workspace, sandbox=mode.sandbox, audit="full") as executor:
         assert (await executor.execute("from IPython.display import HTML; HTML('<b>kept</b>')")).files
-        await executor.execute("from ipybox.guest.tools import files; files.save(b'data', 'tool', '.txt')")
+        await executor.execute("from ipybox.guest.tools import content; content.save(b'data', 'tool', '.txt')")
         for module in ("own.py", "mcptools/server/tool.py", "gentools/action/api.py"):
             (workspace / module).parent.mkdir(parents=True, exist_ok=True)
             (workspace / module).write_text("value = 1\n")

@@ -1,6 +1,6 @@
 """The runtime of generated packages: the client of the tool server, and the models of parameters and results.
 
-    client ──► http ──► protocol: a call, and its reply     content, files: what tools return in addition to text
+    client ──► http ──► protocol: a call, and its reply     content: what tools return in addition to text
        └──► tool ──► models ──► schema_check        arguments: what becomes JSON
 
 Generated packages import it in the kernel, as `ipybox.tool_exec.client` and `ipybox.tool_exec.models`.

@@ -2,7 +2,7 @@
 
 It polls the process tree below the gateway, in its own thread that a busy event loop does not delay. Each poll
 overestimates memory cheaply. Only if the estimate exceeds the limit is memory measured exactly, which is slow. In the
-guest, `ipybox.guest.rlimits` applies first: most programs get a MemoryError there and nothing is killed.
+guest, `ipybox.guest.process` applies first: most programs get a MemoryError there and nothing is killed.
 `KernelGateway` owns the monitor.
 
 It can't see System V shared memory, data that waits in pipes and sockets, or files on disks. It stops accidents and

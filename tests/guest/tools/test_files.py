@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.guest.tools.files import save, suffix_of
+from ipybox.guest.tools.content import save, suffix_of
 
 
 @pytest.fixture(autouse=True)
