@@ -7,7 +7,6 @@ linear time.
 
 import json
 import re
-from functools import partial
 from typing import Any, cast
 
 from mcp_types import INTERNAL_ERROR, PARSE_ERROR, JSONRPCMessage, RequestId, jsonrpc_message_adapter
@@ -30,14 +29,28 @@ _FIRST_ID = re.compile(rf'\{{\s*+(?:{_VERSION}\s*+,\s*+)?{_ID}\s*+,\s*+(?:{_VERS
 _LAST_ID = re.compile(rf"{_VERSION}\s*+,\s*+{_ID}\s*+\}}\s*+\Z")
 
 
-def read_messages(data: bytes) -> list[Wire]:
+def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire]:
     """Returns the messages in a line or an event: usually one, or a batch.
+
+    Args:
+        data: The line, or the data of the event.
+        default_id: The id of replies that have none.
 
     Raises:
         ExcessError: If it holds too many values.
         ValueError: If it is not a message, or a reply whose id can't be read.
     """
-    return _read(data, None)
+    check_message(data)
+    text = data.decode(errors="replace").removeprefix("\ufeff")
+    try:
+        value = _parsed(text)
+    except (ValueError, RecursionError) as exc:
+        return [_salvaged(text, exc)]
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    found = [message for item in items if (message := _repaired(item, default_id))]
+    if not found:
+        raise ValueError("not JSON-RPC")
+    return found
 
 
 def read_answer(data: bytes, request_id: RequestId) -> list[Wire]:
@@ -49,7 +62,7 @@ def read_answer(data: bytes, request_id: RequestId) -> list[Wire]:
     if not data.strip():
         return [error_reply(request_id, "the server's response is empty")]
     try:
-        messages = _read(data, request_id)
+        messages = read_messages(data, request_id)
     except ValueError as exc:
         return [error_reply(request_id, f"the server's response is not an MCP message ({exc}): {_excerpt(data)}")]
     replies = [message for message in messages if _is_reply(message)]
@@ -75,20 +88,6 @@ def validated(message: Wire) -> JSONRPCMessage:
         ValueError: If it is not a message.
     """
     return jsonrpc_message_adapter.validate_python(message, by_name=False)
-
-
-def _read(data: bytes, default_id: RequestId | None) -> list[Wire]:
-    check_message(data)
-    text = data.decode(errors="replace").removeprefix("\ufeff")
-    try:
-        value = _parsed(text)
-    except (ValueError, RecursionError) as exc:
-        return [_salvaged(text, exc)]
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    found = [*filter(None, map(partial(_repaired, default_id=default_id), items))]
-    if not found:
-        raise ValueError("not JSON-RPC")
-    return found
 
 
 def _salvaged(text: str, exc: Exception) -> Wire:

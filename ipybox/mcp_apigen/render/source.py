@@ -57,7 +57,6 @@ def render_tool(
                 uses.add("Choice")
             else:
                 parts.append(_model(each, annotator, fields[each]))
-                uses.add(_base(each, sent=is_sent))
             defined.add(each)
     parts += [_run(tool_name, module, params, result), "run_async = run.aio"]
     head = [*docstring(description), "", _import("from . import", uses)]
@@ -117,21 +116,17 @@ def _enum(enum: EnumType, name: str) -> str:
     return "\n".join([head, f"    {quote(name)},", *block(named, "", indent=4), ")"])
 
 
-def _base(model: Model, *, sent: bool) -> str:
-    if not sent:
-        return "Output"
-    return "CheckedInput" if model.checked else "Input"
-
-
 def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
-    base = _base(model, sent=annotator.sent)
+    base = "Output" if not annotator.sent else "CheckedInput" if model.checked else "Input"
+    annotator.uses.add(base)
     # Results may grow.
     extra = ', extra="forbid"' if annotator.sent and model.forbid_extra else ""
     body = docstring(model.description, 4)
     if body and model.fields:
         body.append("")
     known = known_words([annotator.tool_name, *names])
-    for item in sorted(model.fields, key=lambda item: not item.must_be_given):
+    # What must be given comes first.
+    for item in sorted(model.fields, key=lambda item: not item.required or item.default is not None):
         limits = item.type.limits if annotator.sent and isinstance(item.type, Scalar) else ()
         description = without_remarks(item.description, limits, required=item.required)
         lines = annotator.field_lines(item, names[item.wire_name])

@@ -111,11 +111,6 @@ class ModelField:
     #: What is sent for a required property that is not given.
     default: DefaultValue | None = None
 
-    @property
-    def must_be_given(self) -> bool:
-        """Whether the schema requires it, and has no default for it."""
-        return self.required and self.default is None
-
 
 ANY = AnyType()
 NULL = Scalar("null")

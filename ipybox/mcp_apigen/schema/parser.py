@@ -147,8 +147,8 @@ class _SchemaParser:
     def model(self, schema: Schema, hint: str, depth: int) -> Model:
         if model := self._models.get(id(schema)):
             return model
-        alike = self._resolver.written(schema)
         # The same object may be written out in several places.
+        alike = json.dumps(schema, sort_keys=True) if id(schema) in self._resolver.written else None
         if alike and (model := self._alike.get((hint, alike))):
             return model
         shared = depth == 0 or id(schema) in self._resolver.names

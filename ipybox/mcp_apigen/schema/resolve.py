@@ -4,7 +4,6 @@ Only pointers into the same schema (`#/$defs/x`) are followed. What an `$id` or 
 which checks the whole schema.
 """
 
-import json
 import re
 from functools import reduce
 from typing import Any
@@ -56,7 +55,8 @@ class Resolver:
         self._id_keyword = "id" if re.search("draft-0[34]", dialect) else "$id"
         # Schemas below one with an id of its own, where pointers start.
         self._apart: set[int] = set()
-        self._written: set[int] = set()
+        #: The identities of the parts of the original schema.
+        self.written: set[int] = set()
         self._measure()
         # Results are kept by identity: recursion is recognized by it, and no id is used twice.
         self._flat: dict[int, Schema] = {}
@@ -98,10 +98,6 @@ class Resolver:
         if own.keys() <= _ANNOTATIONS and len(parts) == 1:
             return parts[0]
         return reduce(self._merge, [own, *parts])
-
-    def written(self, schema: Schema) -> str | None:
-        """The JSON text of a part of the original schema; equal texts say the same thing."""
-        return json.dumps(schema, sort_keys=True) if id(schema) in self._written else None
 
     def narrowed(self, schema: Schema, keyword: str, branch: Any) -> Any:
         """What satisfies a schema and one of the alternatives that it lists under `keyword`."""
@@ -200,7 +196,7 @@ class Resolver:
                 apart = apart or (depth > 0 and self._has_id(value))
                 if apart:
                     self._apart.add(id(value))
-                self._written.add(id(value))
+                self.written.add(id(value))
                 stack += ((child, depth + 1, apart) for child in value.values())
             else:
                 stack += ((child, depth + 1, apart) for child in elements(value))
