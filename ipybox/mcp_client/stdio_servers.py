@@ -93,7 +93,7 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
         _refuse_own_code(words, places)
     if _takes_nothing(words, places) or not places.covers(Path.cwd()):
         return hardened
-    head = _head(words)
+    head, _ = _head(words)
     for index, word in enumerate(map(_value, server.args)):
         is_package = _name(command) in _PACKAGE_RUNNERS and index < head
         if is_package and _name(command) == "npx" and word.startswith(_NPX_HOSTS):
@@ -116,7 +116,7 @@ def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
     if _name(command) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
         words = arguments[2:] or words[:1]
         command, *arguments = words
-    named = arguments[: _head(words)] if _name(command) in _RUNNERS else []
+    named = arguments[: _head(words)[0]] if _name(command) in _RUNNERS else []
     if _name(command) in _PACKAGE_RUNNERS:
         named = [word for word in named if os.sep in word]
     for path in (command, *map(_value, named)):
@@ -178,8 +178,11 @@ def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
             return False
 
 
-def _head(words: Sequence[str]) -> int:
-    """Returns how many of the arguments name the program of a runner; the following ones are for that program."""
+def _head(words: Sequence[str]) -> tuple[int, bool]:
+    """Returns how many of the arguments name the program of a runner, and whether they do, with known options only.
+
+    The following ones are for that program.
+    """
     command, *arguments = words
     match _name(command):
         case "npx":
@@ -189,19 +192,19 @@ def _head(words: Sequence[str]) -> int:
         case "python":
             count = _python_flags(arguments)
             if arguments[count : count + 1] in (["-m"], ["-c"]):
-                return count + 2
+                return count + 2, True
             flags, values = frozenset(arguments[:count]), frozenset[str]()
         case "node":
             values = flags = frozenset[str]()
         case _:
-            return len(arguments)
+            return len(arguments), False
     skip = False
     for index, word in enumerate(arguments):
         if skip or word in flags or word.partition("=")[0] in values:
             skip = not skip and word in values
         else:
-            return len(arguments) if word.startswith("-") else index + 1
-    return len(arguments)
+            return (len(arguments), False) if word.startswith("-") else (index + 1, True)
+    return len(arguments), False
 
 
 def _is_shim(command: str) -> bool:
@@ -256,16 +259,8 @@ def _has_safe_path(python: str) -> bool:
 
 def _runs_a_package(arguments: Sequence[str]) -> bool:
     """Returns whether these arguments of uvx begin with known options and packages of an index."""
-    words = iter(arguments)
-    for word in words:
-        option, _, value = word.partition("=")
-        if word in _UVX_FLAGS:
-            continue
-        if option not in _UVX_VALUES:
-            return not word.startswith("-") and not _is_relative(word)
-        if _is_relative(value or next(words, ".")):
-            return False
-    return False
+    head, is_known = _head(["uvx", *arguments])
+    return is_known and not any(map(_is_relative, map(_value, arguments[:head])))
 
 
 def _is_relative(word: str) -> bool:
